@@ -1,0 +1,137 @@
+"""Every error of the project, as one tree. Who is to blame is in the type.
+
+    MtlError
+    ├── Malformed             the peer sent bytes that are no command: dropped and counted, never answered
+    ├── Refused               a well-formed request that is invalid: status, reason and message; the broker
+    │   │                     answers with it, the client raises what it was answered
+    │   ├── Fenced            a newer holder or writer took over; terminal, never retried
+    │   └── DataLoss          contents that were asked for are gone, with the range and the count
+    ├── Unreachable           nobody answered within the bounded wait
+    ├── LocalError            our own caller's mistake
+    │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
+    │   ├── ContentTooLarge   larger than the broker said it takes
+    │   ├── ContentRefused    the broker rejected a content for good
+    │   └── Closed            used after it was closed
+    └── StorageError          the disk, or what lies on it
+        ├── DirectoryInUse    another broker holds the data directory
+        ├── NewerVersion      written by a newer version of the format
+        ├── Damaged           bytes that were durable once no longer verify
+        ├── StorageFull       no space left
+        └── StorageFailed     a write or sync failed
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MtlError(Exception):
+    """The root of the tree above."""
+
+
+class Malformed(MtlError):
+    """Bytes that are not a command of the protocol (RFC 11 "Error Handling": silently dropped; MTL-50, 51, 110, 111)."""
+
+
+class Refused(MtlError):
+    """A well-formed request that the broker refuses (MTL-52).
+
+    `status` is the three-digit code (decisions.md G13), `reason` a stable slug for programs, `message` a
+    sentence for people, `members` whatever else helps the client to act.
+    """
+
+    def __init__(self, status: int, reason: str, message: str = "", **members: Any) -> None:
+        super().__init__(f"{status} {reason}: {message}" if message else f"{status} {reason}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.members = members
+
+
+class Fenced(Refused):
+    """Another holder of the group (or another writer of the name) took over. Terminal: never re-acquire by yourself."""
+
+    def __init__(self, message: str, **members: Any) -> None:
+        super().__init__(409, "fenced", message, **members)
+
+
+class DataLoss(Refused):
+    """Contents [first, end) of `resource` were asked for and are gone."""
+
+    def __init__(self, resource: str, first: int, end: int, message: str = "") -> None:
+        count = max(0, end - first)
+        text = message or (
+            f"resource {resource!r}: contents {first} to {end - 1} ({count} in all) are gone: "
+            "retention removed them, or the resource was deleted and made again"
+        )
+        super().__init__(409, "data-loss", text, resource=resource, first=first, end=end, count=count)
+        self.resource = resource
+        self.first = first
+        self.end = end
+        self.count = count
+
+
+class Unreachable(MtlError):
+    """Nobody answered at `endpoint` within `waited` seconds."""
+
+    def __init__(self, endpoint: str, waited: float, doing: str) -> None:
+        super().__init__(
+            f"no MTL broker answered at {endpoint} within {waited:.1f} s ({doing}); "
+            "check the endpoint, and that `mtl broker` is running there"
+        )
+        self.endpoint = endpoint
+        self.waited = waited
+
+
+class LocalError(MtlError):
+    """The calling program's mistake; nothing was sent."""
+
+
+class OptionError(LocalError, ValueError):
+    """An option that is unknown, misspelt, contradicts another, or has a value that does not fit."""
+
+
+class ContentTooLarge(LocalError, ValueError):
+    """A content or pack above the limit that the broker announced."""
+
+    def __init__(self, size: int, limit: int, what: str = "content") -> None:
+        super().__init__(f"a {what} of {size} octets is above the broker's limit of {limit}; split it")
+        self.size = size
+        self.limit = limit
+
+
+class ContentRefused(LocalError):
+    """The broker rejected the contents up to `sequence` for good (Reject without recycle)."""
+
+    def __init__(self, resource: str, sequence: int, message: str = "") -> None:
+        super().__init__(f"the broker refused content {sequence} for {resource!r} for good{': ' if message else ''}{message}")
+        self.resource = resource
+        self.sequence = sequence
+
+
+class Closed(LocalError):
+    """The connection, reader or writer was closed before."""
+
+
+class StorageError(MtlError):
+    """The disk, or what lies on it."""
+
+
+class DirectoryInUse(StorageError):
+    """Another broker process holds the lock of the data directory."""
+
+
+class NewerVersion(StorageError):
+    """The data directory was written by a newer version; this one would damage it."""
+
+
+class Damaged(StorageError):
+    """Bytes that were durable once no longer verify; nothing was dropped, see the message for the place."""
+
+
+class StorageFull(StorageError):
+    """No space left on the device; nothing of the group was kept."""
+
+
+class StorageFailed(StorageError):
+    """A write or sync failed for another reason than space."""

@@ -1,0 +1,45 @@
+"""Everything that can grow has a bound, and the bound has a reason. Nothing else in the code decides a size.
+
+Units are in the names: bytes unless said otherwise, `_s` seconds, `_ms` milliseconds, `_us` microseconds.
+"""
+
+from __future__ import annotations
+
+# --- contents and packs -------------------------------------------------------------------------------------
+
+MAX_CONTENT = 4 << 20
+"""Body of one content. A pack is one unit on the wire and in a chunk, so a body must fit into one."""
+
+MAX_PACK = 4 << 20
+"""Octets of one pack's Arrow message, before the 64 KiB that its metadata may add. One pack is one allocation at
+both ends and the unit of the reader's window; above some MiB nothing gets faster."""
+
+PACK_OVERHEAD = 64 << 10
+"""What Arrow's metadata, offsets' padding and validity bitmaps may add to a pack beyond the bodies."""
+
+MAX_PACK_CONTENTS = 10_000
+"""Contents of one pack. Spark's own default for an Arrow batch; the cost per content is flat from about 1,000."""
+
+MAX_FRAME = 2 * (MAX_PACK + PACK_OVERHEAD)
+"""ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that a near miss is answered with a Reject
+instead of libzmq's silent disconnect (profiles.md)."""
+
+MAX_CONTROL_FRAME = 1 << 20
+"""One JSON request or reply. A Describe of 1,000 resources is some 300 KB."""
+
+# --- names and field tables ---------------------------------------------------------------------------------
+
+MAX_SHORT_STRING = 255
+"""RFC 11 "Field Encodings": one length octet."""
+
+MAX_FIELD_NAME = 128
+"""Octets of a field name (decisions.md G1; AMQP's own bound)."""
+
+MAX_TABLE_DEPTH = 16
+"""Nesting of field tables (profiles.md): deeper is an attack on the stack, not data."""
+
+MAX_TABLE = 64 << 10
+"""Octets of one encoded field table. Properties describe a content; what is larger belongs in its body."""
+
+MAX_RESOURCES_PER_LEASE = 1_000
+"""Names in one Reader or Writer request; each costs a dictionary entry and a line in the reply."""

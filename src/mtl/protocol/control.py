@@ -1,0 +1,46 @@
+"""The control flow as either end sees it: which request is in order, and where its reply leads. Sans IO."""
+
+from __future__ import annotations
+
+from mtl.errors import Refused
+from mtl.protocol import states
+from mtl.protocol.states import Control, Request
+from mtl.wire import control as w
+
+_KINDS: dict[type, Request] = {
+    w.Open: Request.OPEN,
+    w.Authorize: Request.AUTHORIZE,
+    w.Profile: Request.PROFILE,
+    w.Reader: Request.LEASE,
+    w.Writer: Request.LEASE,
+}
+
+
+def kind_of(request: object) -> Request:
+    """Which row of the table a request belongs to; what is not the connection class is the profile's own."""
+    return _KINDS.get(type(request), Request.CLASS)
+
+
+class ControlSession:
+    """Where one control session stands (RFC 11 "Client Authentication" to "Requesting a Data Lease")."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = Control.NEW
+
+    def check(self, request: object) -> Request:
+        """The row for `request`; raises `Refused` with the status that an out-of-turn request deserves."""
+        kind = kind_of(request)
+        if kind not in states.CONTROL[self.state]:
+            status, reason, message = states.OUT_OF_TURN[self.state]
+            raise Refused(status, reason, message)
+        return kind
+
+    def replied(self, kind: Request, status: int) -> None:
+        """Follow the reply to a request of `kind`. A 401 leads back to authentication from anywhere (MTL-28)."""
+        row = states.CONTROL[self.state].get(kind, {})
+        if status in row:
+            self.state = row[status]
+        elif status == 401:
+            self.state = Control.UNAUTHORIZED

@@ -1,0 +1,124 @@
+"""One data flow as either end sees it: which commands are in order, and which Response answers what. Sans IO.
+
+A session holds no leases, windows or contents; it walks the tables of `states`. `sending` and `received` take one command
+each and say what it means, or that it has no place here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtl.errors import LocalError
+from mtl.protocol import states
+from mtl.protocol.states import CANNOT, FORBIDDEN, Flow, Peer, Resource
+from mtl.wire import commands as c
+
+Asked = c.Lease | c.Summon | c.Dismiss
+"""The commands that get a Response."""
+
+
+class OutOfTurn(LocalError):
+    """A command that the tables have no row for. `code` is the Response it deserves, None where silence is the answer."""
+
+    def __init__(self, command: c.Command, state: object, code: int | None) -> None:
+        super().__init__(f"{type(command).__name__} has no place in state {state}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A Response arrived (or was sent): the command it answers and its code."""
+
+    asked: Asked
+    code: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command was accepted."""
+        return self.code == states.OK
+
+
+class DataSession:
+    """The state of one data flow at `role`'s end (RFC 11 "Data Flow").
+
+    Raises `OutOfTurn` for a step that the tables do not know: a mistake of our own caller when it comes from `sending`; when it
+    comes from `received`, its `code` is what the peer is to be answered.
+    """
+
+    __slots__ = ("_asked", "_resources", "role", "state")
+
+    def __init__(self, role: Peer) -> None:
+        self.role = role
+        self.state = Flow.UNBOUND
+        self._resources: dict[str, Resource] = {}
+        self._asked: dict[int, Asked] = {}
+
+    def sending(self, command: c.Command) -> Answered | None:
+        """Our side is about to send `command`."""
+        return self._step(self.role, command)
+
+    def received(self, command: c.Command) -> Answered | None:
+        """The peer's `command` arrived. For a Response: what it answers."""
+        return self._step(self.role.other, command)
+
+    def resource(self, name: str) -> Resource:
+        """Where `name` stands on this flow."""
+        return self._resources.get(name, Resource.DISMISSED)
+
+    @property
+    def summoned(self) -> list[str]:
+        """The names whose contents may travel, in the order they were summoned."""
+        return [n for n, s in self._resources.items() if s is Resource.SUMMONED]
+
+    @property
+    def bound(self) -> bool:
+        """Whether a Lease was accepted on this flow."""
+        return self.state is Flow.BOUND
+
+    def _step(self, sender: Peer, command: c.Command) -> Answered | None:
+        kind = type(command)
+        after = states.FLOW[self.state].get((sender, kind))
+        if after is None:
+            raise OutOfTurn(command, self.state, FORBIDDEN if isinstance(command, c.Summon | c.Dismiss) else None)
+        if kind is c.Content:
+            self._content(sender, command)  # type: ignore[arg-type]
+        elif isinstance(command, c.Response):
+            return self._response(command)
+        elif isinstance(command, c.Lease | c.Summon | c.Dismiss):
+            self._ask(sender, command)
+        self.state = after
+        return None
+
+    def _content(self, sender: Peer, content: c.Content) -> None:
+        # Towards the broker the lease decides; towards the client the summons does (MTL-81, MTL-82). An empty name
+        # stands for the one resource of the lease.
+        if sender is Peer.BROKER and content.resource:
+            at = self._resources.get(content.resource, Resource.DISMISSED)
+            if (Peer.BROKER, c.Content) not in states.RESOURCE[at]:
+                raise OutOfTurn(content, at, None)
+
+    def _ask(self, sender: Peer, command: Asked) -> None:
+        if command.sequence in self._asked:
+            raise OutOfTurn(command, "awaiting a Response to the same command sequence", CANNOT)
+        if not isinstance(command, c.Lease):
+            at = self.resource(command.resource)
+            after = states.RESOURCE[at].get((sender, type(command)))
+            if after is None:
+                raise OutOfTurn(command, at, CANNOT)
+            self._resources[command.resource] = after
+        self._asked[command.sequence] = command
+
+    def _response(self, response: c.Response) -> Answered | None:
+        asked = self._asked.pop(response.sequence, None)
+        if asked is None:
+            return None  # answers nothing that was asked here: a refusal of an out-of-turn command, or a stray
+        if isinstance(asked, c.Lease):
+            self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
+        else:
+            at = self.resource(asked.resource)
+            after = states.RESOURCE[at].get((Peer.BROKER, c.Response, response.code), at)
+            if after is Resource.DISMISSED:
+                self._resources.pop(asked.resource, None)
+            else:
+                self._resources[asked.resource] = after
+        return Answered(asked, response.code)
