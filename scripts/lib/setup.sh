@@ -173,8 +173,10 @@ build_environment() {
         say "making .venv with $("$python" -V 2>&1)"
         quietly "$python" -m venv --clear "$venv"
         printf '%s\n' "$root" >"$venv/place"
+        say "installing the pinned packages into .venv (takes some minutes: Spark is 450 MB)"
+    else
+        say "bringing .venv up to date with pyproject.toml and conf/constraints.txt"
     fi
-    say "installing the pinned packages into .venv (the first time takes some minutes: Spark is 450 MB)"
     # PySpark comes as sources. setuptools goes first, so that the build uses the pinned one and not one fetched for it.
     awk '/^[^ ]/ { wanted = /^setuptools==/ } wanted' "$pins" >"$venv/setuptools.txt"
     quietly "$venv/bin/python" -m pip install --quiet --require-hashes -r "$venv/setuptools.txt"

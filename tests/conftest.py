@@ -1,0 +1,51 @@
+"""What every test may ask for. Spark starts with the first test that wants it, and once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local Spark with two task slots, whose every file lies under pytest's temporary directory."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 unit tests do not pay for this import
+
+    place = tmp_path_factory.mktemp("spark")
+    for directory in ("local", "tmp", "warehouse"):
+        (place / directory).mkdir()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        # Workers unpickle functions of test modules by name.
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        patch.setenv("SPARK_CONF_DIR", str(ROOT / "conf"))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.delenv("SPARK_HOME", raising=False)  # another Spark of this machine
+
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("tests")
+            .config("spark.driver.memory", "1g")
+            .config("spark.driver.extraJavaOptions", f"-Djava.io.tmpdir={place / 'tmp'}")
+            .config("spark.local.dir", str(place / "local"))
+            .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()

@@ -1,0 +1,282 @@
+"""The shape of the code: who imports whom, how long a file is, and where its tests are.
+
+Files are parsed, not imported, so this passes or fails the same whatever is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src"
+UNIT_TESTS = ROOT / "tests" / "unit"
+OURS = ("mtl", "pyspark_mtl")
+
+# --- the rules ----------------------------------------------------------------------------------------------
+
+# A layer, and the layers below it that it may import; itself and COMMON always. Lowest first. A module belongs to the
+# longest name here that it starts with; "mtl" alone is only src/mtl/__init__.py.
+COMMON = {"mtl.errors", "mtl.limits"}
+LAYERS: dict[str, set[str]] = {
+    "mtl.errors": set(),
+    "mtl.limits": set(),
+    "mtl.wire": set(),
+    "mtl.protocol": {"mtl.wire"},
+    "mtl.profiles": {"mtl.wire", "mtl.protocol"},
+    "mtl.net": {"mtl.wire", "mtl.protocol"},
+    "mtl.log": set(),  # knows neither MTL nor ZeroMQ
+    "mtl.broker": {"mtl.wire", "mtl.protocol", "mtl.profiles", "mtl.net", "mtl.log"},
+    "mtl.client": {"mtl.wire", "mtl.protocol", "mtl.net"},  # never the broker or its log
+    "mtl": {"mtl.client"},
+    "mtl.doors": {"mtl", "mtl.wire", "mtl.protocol", "mtl.client"},  # clients of the broker on one side
+    "mtl.testing": {"mtl.*"},
+    "mtl.pytest_plugin": {"mtl.*"},
+    "mtl.cli": {"mtl.*"},
+    "mtl.__main__": {"mtl.*"},
+    "pyspark_mtl": {"mtl", "mtl.wire", "mtl.client"},  # an ordinary client
+}
+
+# A package that is not ours, and the only layers that may import it.
+ONLY_IN = {
+    "zmq": {"mtl.net"},
+    "pyspark": {"pyspark_mtl"},
+    "py4j": {"pyspark_mtl"},
+    "typer": {"mtl.cli", "mtl.__main__"},
+    "rich": {"mtl.cli", "mtl.__main__"},
+    "pytest": {"mtl.pytest_plugin"},
+}
+
+# Pure layers: no sockets, threads or clocks; time is an argument.
+PURE = ("mtl.wire", "mtl.protocol", "mtl.profiles", "mtl.broker")
+IMPURE = {"asyncio", "multiprocessing", "select", "selectors", "socket", "threading", "time"}
+# The broker's edge, where the clock is read and the two threads live.
+EDGE = {"mtl.broker.server", "mtl.broker.loop", "mtl.broker.commit"}
+
+LONGEST_FILE = 500
+
+# Modules without a unit test of their own, and what tests them instead.
+TESTED_ELSEWHERE = {
+    "mtl.errors": "definitions; every refusal's test raises them",
+}
+
+# What `import <package>` must not load, so that it is quick and works without the extras.
+NOT_LOADED = {
+    "mtl": {"pyspark", "zmq"},
+    "pyspark_mtl": {"zmq"},
+}
+
+# --- the code -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    path: Path
+    is_package: bool
+
+    @property
+    def tree(self) -> ast.Module:
+        return parse(self.path)
+
+
+@dataclass(frozen=True)
+class Import:
+    module: Module
+    line: int
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.module.path.relative_to(ROOT)}:{self.line} imports {self.target}"
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@cache
+def modules() -> dict[str, Module]:
+    found = {}
+    for path in sorted(chain.from_iterable((SRC / package).rglob("*.py") for package in OURS)):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        found[name] = Module(name, path, is_package)
+    return found
+
+
+@cache
+def imports() -> list[Import]:
+    return [found for module in modules().values() for found in imports_of(module)]
+
+
+def imports_of(module: Module) -> list[Import]:
+    """Every import statement, also inside functions and under TYPE_CHECKING: types have a direction too."""
+    found = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            found += [Import(module, node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(module, node)
+            found += [Import(module, node.lineno, submodule(base, alias.name)) for alias in node.names]
+    return found
+
+
+def absolute(module: Module, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return node.module or ""
+    package = module.name.split(".")
+    package = package[: len(package) - node.level + module.is_package]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def submodule(base: str, name: str) -> str:
+    """`from mtl import wire` imports mtl.wire; `from mtl import connect` imports mtl."""
+    candidate = f"{base}.{name}"
+    return candidate if candidate in modules() else base
+
+
+def layer(name: str) -> str | None:
+    if name in LAYERS:
+        return name
+    parts = name.split(".")
+    prefixes = (".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
+    return next((prefix for prefix in prefixes if prefix in LAYERS and prefix != "mtl"), None)
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] in OURS
+
+
+def allows(own: str, other: str) -> bool:
+    allowed = LAYERS[own]
+    if own == other or other in allowed:
+        return True
+    return (other in COMMON and own not in COMMON) or ("mtl.*" in allowed and other.split(".")[0] == "mtl")
+
+
+def has_code(module: Module) -> bool:
+    """Defines a function or a class; constants and re-exports need no test of their own."""
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return any(isinstance(node, definitions) for node in ast.walk(module.tree))
+
+
+def unit_tests(module: Module) -> list[Path]:
+    """tests/unit/mtl/wire/test_fields.py, or several test_fields_*.py, for src/mtl/wire/fields.py."""
+    base = module.path.stem.strip("_")
+    directory = UNIT_TESTS / module.path.parent.relative_to(SRC)
+    return [*directory.glob(f"test_{base}.py"), *directory.glob(f"test_{base}_*.py")]
+
+
+# --- the tests ----------------------------------------------------------------------------------------------
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    homeless = [name for name in modules() if layer(name) is None]
+    assert not homeless, "add these to LAYERS"
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for found in imports():
+        own, other = layer(found.module.name), layer(found.target)
+        if own and is_ours(found.target) and not (other and allows(own, other)):
+            wrong.append(f"{found}, which {own} may not")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_packages_of_others_stay_in_their_layer() -> None:
+    wrong = []
+    for found in imports():
+        homes = ONLY_IN.get(found.target.split(".")[0])
+        if homes is not None and layer(found.module.name) not in homes:
+            wrong.append(f"{found}, which only {', '.join(sorted(homes))} may")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_layers_have_no_sockets_threads_or_clocks() -> None:
+    wrong = [
+        str(found)
+        for found in imports()
+        if layer(found.module.name) in PURE
+        and found.module.name not in EDGE
+        and found.target.split(".")[0] in IMPURE
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    lengths = {name: len(module.path.read_bytes().splitlines()) for name, module in modules().items()}
+    too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
+    assert not too_long, f"split what is over {LONGEST_FILE} lines"
+
+
+def test_unit_tests_mirror_the_source() -> None:
+    untested = [
+        name
+        for name, module in modules().items()
+        if has_code(module) and name not in TESTED_ELSEWHERE and not unit_tests(module)
+    ]
+    assert not untested, (
+        "write their tests/unit/.../test_<name>.py, or say in TESTED_ELSEWHERE what tests them"
+    )
+
+
+def test_exceptions_from_the_mirror_are_still_needed() -> None:
+    stale = [name for name in TESTED_ELSEWHERE if name not in modules() or unit_tests(modules()[name])]
+    assert not stale, "remove these from TESTED_ELSEWHERE"
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_importing_a_package_loads_only_what_it_needs(package: str) -> None:
+    program = f"import sys, {package}; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not NOT_LOADED[package] & set(result.stdout.split())
+
+
+# The rules above are only as good as the reading of the code.
+
+
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ("import mtl.wire", ["mtl.wire"]),
+        ("import zmq.auth as auth", ["zmq.auth"]),
+        ("from mtl import errors", ["mtl.errors"]),
+        ("from mtl import connect", ["mtl"]),
+        ("from . import errors", ["mtl.errors"]),
+        ("from .errors import Malformed", ["mtl.errors"]),
+        ("def f():\n    import socket", ["socket"]),
+    ],
+)
+def test_reads_imports(source: str, targets: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(source, encoding="utf-8")
+    found = imports_of(Module("mtl.module", path, is_package=False))
+    assert [one.target for one in found] == targets
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "allowed"),
+    [
+        ("mtl.wire", "mtl.limits", True),
+        ("mtl.limits", "mtl.errors", False),
+        ("mtl.wire", "mtl.protocol", False),
+        ("mtl.log", "mtl.wire", False),
+        ("mtl.cli", "mtl.broker", True),
+        ("mtl.cli", "pyspark_mtl", False),
+        ("mtl.client", "mtl.broker", False),
+        ("pyspark_mtl", "mtl", True),
+        ("pyspark_mtl", "mtl.log", False),
+    ],
+)
+def test_knows_the_direction(own: str, other: str, *, allowed: bool) -> None:
+    assert allows(own, other) is allowed
