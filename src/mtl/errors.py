@@ -9,6 +9,10 @@
     ├── Unreachable           nobody answered within the bounded wait
     ├── LocalError            our own caller's mistake
     │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
+    │   ├── FieldError        a name or value that no field, property or request member can hold
+    │   ├── OffsetError       an offset of a checkpoint that is not ours, or does not follow from the one before
+    │   ├── SchemaError       the columns of a DataFrame do not fit
+    │   ├── SparkMissing      PySpark is not installed, or too old
     │   ├── ContentTooLarge   larger than the broker said it takes
     │   ├── ContentRefused    the broker rejected a content for good
     │   └── Closed            used after it was closed
@@ -89,6 +93,22 @@ class LocalError(MtlError):
 
 class OptionError(LocalError, ValueError):
     """An option that is unknown, misspelt, contradicts another, or has a value that does not fit."""
+
+
+class FieldError(LocalError, ValueError):
+    """A value of the caller that has no encoding: a type or size that a field, short string or request cannot hold."""
+
+
+class OffsetError(LocalError, ValueError):
+    """An offset that this connector did not write, that a newer one wrote, or that does not follow from its start."""
+
+
+class SchemaError(LocalError, ValueError):
+    """The columns of a DataFrame are not the ones that a content has."""
+
+
+class SparkMissing(LocalError, ImportError):
+    """PySpark cannot be imported, or is older than the Data Source API that the connector is built on."""
 
 
 class ContentTooLarge(LocalError, ValueError):

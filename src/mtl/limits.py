@@ -41,5 +41,26 @@ MAX_TABLE_DEPTH = 16
 MAX_TABLE = 64 << 10
 """Octets of one encoded field table. Properties describe a content; what is larger belongs in its body."""
 
+RESERVED_FIELDS = 256
+"""Octets that the broker's own `mtl-` entries (count, timestamp, sequence, redelivered) may add to a delivered table."""
+
 MAX_RESOURCES_PER_LEASE = 1_000
 """Names in one Reader or Writer request; each costs a dictionary entry and a line in the reply."""
+
+# --- the Spark connector ------------------------------------------------------------------------------------
+
+LATEST_OFFSET_WAIT_MS = 250
+"""How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
+otherwise; a longer wait would only delay what else the trigger does."""
+
+MAX_OPEN_RESOURCES_PER_TASK = 100
+"""Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
+
+MAX_TRIGGER_DELAY_S = 15 * 60
+"""Default of `maxTriggerDelay`, Kafka's own."""
+
+MAX_PARTITIONS = 100_000
+"""Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
+
+TEST_HOOK_HOLD_S = 60
+"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
