@@ -44,6 +44,9 @@ MAX_TABLE = 64 << 10
 RESERVED_FIELDS = 256
 """Octets that the broker's own `mtl-` entries (count, timestamp, sequence, redelivered) may add to a delivered table."""
 
+MAX_HEADER = 10 + MAX_SHORT_STRING + MAX_TABLE + RESERVED_FIELDS
+"""Header frame of a data command: type, sequence, a name and a field table of the largest size."""
+
 MAX_RESOURCES_PER_LEASE = 1_000
 """Names in one Reader or Writer request; each costs a dictionary entry and a line in the reply."""
 
