@@ -38,8 +38,9 @@ can_apt() { [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ] && command -v apt-g
 
 apt_updated=
 apt_update() {
+    # A broken source of somebody else's must not stop this; if it matters, the installation fails and says so.
     if [ -z "$apt_updated" ]; then
-        quietly apt-get update -q
+        apt-get update -q >/dev/null 2>&1 </dev/null || true
         apt_updated=yes
     fi
 }
@@ -53,7 +54,7 @@ apt_install() {
 
 # Prints the major version of a java command: 8 for "1.8.0_392", 17 for "17.0.15"; nothing when it does not run.
 java_major() {
-    "$1" -version 2>&1 </dev/null | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1
+    "$1" -version 2>&1 </dev/null | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p'
 }
 
 java_fits() {
@@ -84,16 +85,16 @@ find_java() {
 }
 
 install_java() {
-    local package
+    local package policy
     can_apt || return 1
     say "no Java $oldest_java or newer, which Spark needs"
     apt_update
     for package in openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless default-jre-headless; do
         # "show" answers for a purely virtual package too, so ask for a version that can be installed.
-        if apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
-            apt_install "$package"
-            return 0
-        fi
+        policy=$(apt-cache policy "$package" 2>/dev/null)
+        case "$policy" in
+            *"Candidate: "[0-9]*) apt_install "$package"; return 0 ;;
+        esac
     done
     return 1
 }
