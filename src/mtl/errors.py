@@ -146,7 +146,26 @@ class NewerVersion(StorageError):
 
 
 class Damaged(StorageError):
-    """Bytes that were durable once no longer verify; nothing was dropped, see the message for the place."""
+    """Bytes that were durable once no longer verify; nothing was dropped, see the message for the place.
+
+    `file` and `offset` (octets) say where, `first` and `end` (exclusive; None: up to the log's end) which sequences
+    are affected, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        offset: int | None = None,
+        first: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.offset = offset
+        self.first = first
+        self.end = end
 
 
 class StorageFull(StorageError):

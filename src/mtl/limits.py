@@ -47,8 +47,54 @@ RESERVED_FIELDS = 256
 MAX_HEADER = 10 + MAX_SHORT_STRING + MAX_TABLE + RESERVED_FIELDS
 """Header frame of a data command: type, sequence, a name and a field table of the largest size."""
 
+MAX_PATTERN = 1_000
+"""Characters of a regular expression over resource names; a longer one is no longer written by hand."""
+
+MAX_STAGES_PER_COMMIT = 20_000
+"""Stages of one Stage.Commit: one per task of a Spark job, and a job has a few thousand. Ids of 32 octets still fit a
+control frame."""
+
 MAX_RESOURCES_PER_LEASE = 1_000
 """Names in one Reader or Writer request; each costs a dictionary entry and a line in the reply."""
+
+# --- the log ------------------------------------------------------------------------------------------------
+
+SEGMENT_BYTES = 256 << 20
+"""Size at which a segment is sealed. Retention removes whole segments and recovery scans the newest one, which at
+1 GB/s takes a quarter of a second; smaller ones only make more files."""
+
+SEGMENT_CHUNKS = 1 << 18
+"""Chunks at which a segment is sealed, whatever its size: the index of the newest one lies in memory, 32 octets each."""
+
+MAX_CHUNK_BODY = 64 << 20
+"""Body of one chunk. Verifying reads a chunk whole; packs are far smaller (MAX_PACK)."""
+
+MAX_CHUNK_RUNS = MAX_PACK_CONTENTS
+"""Writers' runs in one chunk: each has at least one content."""
+
+MAX_DEDUP_WRITERS = 1 << 20
+"""Writers in the dedup snapshot at the head of a segment, 16 octets each. Above it somebody makes up a name per
+content; a segment would begin with more snapshot than contents."""
+
+IOV_BATCH = 512
+"""Buffers in one writev: below IOV_MAX of every system (1,024 on Linux and macOS)."""
+
+SCAN_BLOCK = 4 << 20
+"""Octets that a scan reads at a time: above 1 MiB nothing gets faster, and a chunk with the largest pack fits."""
+
+MAPPED_SEGMENTS = 256
+"""Sealed segments that are mapped at a time, over all logs. Each takes a file descriptor and address space; the
+least recently read one is dropped, and what is not mapped is read."""
+
+INDEX_CACHE_BYTES = 64 << 20
+"""Indexes of sealed segments kept in memory, over all logs: 2 million chunks."""
+
+TAIL_BYTES = 64 << 20
+"""Bodies just appended that are kept for readers that follow the end, over all logs: they cost no read then."""
+
+GHOST_BYTES = 4 << 30
+"""Octets of segments that were removed but are still mapped, because a frame in flight shows them: their space is
+not free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""
 
 # --- the Spark connector ------------------------------------------------------------------------------------
 
