@@ -22,6 +22,7 @@ from mtl.errors import FieldError, Malformed
 from mtl.limits import MAX_HEADER
 from mtl.wire.fields import (
     EMPTY,
+    RESERVED,
     Buffer,
     decode_table,
     encode_short,
@@ -29,6 +30,30 @@ from mtl.wire.fields import (
     is_printable,
     read_short,
 )
+
+__all__ = [
+    "COUNT",
+    "REDELIVERED",
+    "SEQUENCE",
+    "TIMESTAMP",
+    "Buffer",
+    "Command",
+    "Confirm",
+    "Content",
+    "Dismiss",
+    "Lease",
+    "Ping",
+    "Pong",
+    "Reject",
+    "Response",
+    "Summon",
+    "decode",
+    "delivery_timestamp",
+    "encode",
+    "packed_count",
+    "packed_properties",
+    "reserved",
+]
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -168,6 +193,12 @@ def delivery_timestamp(properties: bytes) -> int | None:
     else:
         return None
     return stamp if type(stamp) is int else None
+
+
+def reserved(properties: bytes) -> bool:
+    """Whether well-formed properties hold a name of the broker (`mtl-...`), which plain contents must not send."""
+    # Nearly always the four octets occur nowhere, and then nothing has to be decoded.
+    return b"mtl-" in properties and any(name.startswith(RESERVED) for name in decode_table(properties))
 
 
 def _is_packed(properties: bytes) -> bool:

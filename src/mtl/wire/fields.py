@@ -15,16 +15,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from mtl.errors import FieldError, Malformed
 from mtl.limits import MAX_FIELD_NAME, MAX_SHORT_STRING, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer as _Buffer
-
-Buffer: TypeAlias = "_Buffer"
-"""Whatever lends its octets: bytes, a view of a frame, an Arrow buffer. Before 3.12 Python has no name for it."""
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Octets of a frame. Whatever else lends its memory (an Arrow buffer, a mapping) works at run time."""
 
 Value: TypeAlias = (
     "bool | int | float | str | bytes | datetime | Decimal | list[Value] | dict[str, Value] | None"
@@ -228,20 +225,10 @@ def encode_properties(properties: Mapping[str, Value] | None) -> bytes:
 
 
 def join_tables(table: bytes, more: bytes) -> bytes:
-    """One encoded table with the entries of both. The caller knows that no name is in both (see is_plain)."""
+    """One encoded table with the entries of both. The caller knows that no name is in both."""
     if table == EMPTY:
         return more
     return _U32.pack(len(table) + len(more) - 8) + table[4:] + more[4:]
-
-
-def is_plain(properties: bytes) -> bool:
-    """Whether well-formed properties may come from a plain writer: no name of the broker, and not above MAX_TABLE."""
-    if len(properties) > MAX_TABLE:
-        return False
-    # Nearly always the four octets occur nowhere, and then no decoding is needed to know.
-    return b"mtl-" not in properties or not any(
-        name.startswith(RESERVED) for name in decode_table(properties)
-    )
 
 
 def _encode_table(table: Mapping[str, Value], depth: int) -> bytes:

@@ -1,0 +1,342 @@
+"""The control flow's frames (RFC 11 "Control Flow", MTL-15..19, 50..52): requests and replies to JSON and back.
+
+Types of requests are in `requests`, of replies in `replies`; both are at hand here. A reply with a status of 400 and
+above is no value but the exception Refused, apart from 401 and 402, which SASL uses to say what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from mtl.errors import ContentTooLarge, DataLoss, Fenced, Malformed, Refused
+from mtl.limits import MAX_CONTROL_FRAME
+from mtl.wire.fields import Buffer
+from mtl.wire.replies import (
+    ApplicationInfo,
+    Body,
+    Challenged,
+    Committed,
+    CursorInfo,
+    CursorOpened,
+    Cursors,
+    DataLease,
+    Description,
+    Durability,
+    LeaseClosed,
+    Located,
+    Ok,
+    Published,
+    Ready,
+    Reply,
+    ResourceCreated,
+    Resources,
+    Retention,
+    Sealed,
+    StageInfo,
+    Stages,
+    Unauthorized,
+    Window,
+)
+from mtl.wire.requests import (
+    REQUESTS,
+    Authorize,
+    CursorDelete,
+    CursorDescribe,
+    CursorOpen,
+    LeaseClose,
+    Open,
+    Profile,
+    Protocol,
+    Reader,
+    Request,
+    ResourceCreate,
+    ResourceDelete,
+    ResourceDescribe,
+    ResourceList,
+    ResourceLocate,
+    StageAbort,
+    StageCommit,
+    StageDescribe,
+    StageForget,
+    StageSpec,
+    Writer,
+)
+
+__all__ = [
+    "ALREADY_LEASED",
+    "BAD_ARGUMENTS",
+    "CLOSED",
+    "DATA_LOSS",
+    "EXISTS",
+    "FENCED",
+    "INCARNATION",
+    "INTERNAL",
+    "NOT_AUTHORIZED",
+    "NOT_OPEN",
+    "NO_PROFILE",
+    "OVERLOADED",
+    "READ_ONLY",
+    "REQUESTS",
+    "ROLLED_BACK",
+    "STATUS_TEXT",
+    "STORAGE",
+    "TOO_LARGE",
+    "UNKNOWN_APPLICATION",
+    "UNKNOWN_COMMAND",
+    "UNKNOWN_CURSOR",
+    "UNKNOWN_LEASE",
+    "UNKNOWN_MECHANISM",
+    "UNKNOWN_PROFILE",
+    "UNKNOWN_RESOURCE",
+    "UNKNOWN_STAGE",
+    "UNKNOWN_VIRTUAL_HOST",
+    "UNSEALED",
+    "UNSUPPORTED",
+    "ApplicationInfo",
+    "Authorize",
+    "Body",
+    "Challenged",
+    "Committed",
+    "CursorDelete",
+    "CursorDescribe",
+    "CursorInfo",
+    "CursorOpen",
+    "CursorOpened",
+    "Cursors",
+    "DataLease",
+    "Description",
+    "Durability",
+    "LeaseClose",
+    "LeaseClosed",
+    "Located",
+    "Ok",
+    "Open",
+    "Profile",
+    "Protocol",
+    "Published",
+    "Reader",
+    "Ready",
+    "Reply",
+    "Request",
+    "ResourceCreate",
+    "ResourceCreated",
+    "ResourceDelete",
+    "ResourceDescribe",
+    "ResourceList",
+    "ResourceLocate",
+    "Resources",
+    "Retention",
+    "Sealed",
+    "StageAbort",
+    "StageCommit",
+    "StageDescribe",
+    "StageForget",
+    "StageInfo",
+    "StageSpec",
+    "Stages",
+    "Unauthorized",
+    "Window",
+    "Writer",
+    "decode_reply",
+    "decode_request",
+    "encode_refusal",
+    "encode_reply",
+    "encode_request",
+]
+
+# --- why a request was refused: the `reason` of a refusal, stable and for programs --------------------------
+
+BAD_ARGUMENTS = "bad-arguments"  # 400: a member is missing, of the wrong type, or contradicts another
+NOT_OPEN = "not-open"  # 400: no Connection.Open came from this client, or the broker has restarted since
+NO_PROFILE = "no-profile"  # 400: Connection.Profile has to come first
+UNKNOWN_PROFILE = "unknown-profile"  # 400: not one of the profiles of the 201
+UNKNOWN_MECHANISM = "unknown-mechanism"  # 400: not one of the mechanisms of the 401
+NOT_AUTHORIZED = "not-authorized"  # 403: authenticated, but not allowed to
+ALREADY_LEASED = "already-leased"  # 403: one reader and one writer per connection (decision G7)
+UNKNOWN_VIRTUAL_HOST = "unknown-virtual-host"  # 404
+UNKNOWN_RESOURCE = "unknown-resource"  # 404, with the names in `missing`
+UNKNOWN_LEASE = "unknown-lease"  # 404: closed, expired or never given
+UNKNOWN_CURSOR = "unknown-cursor"  # 404
+UNKNOWN_STAGE = "unknown-stage"  # 404: aborted, expired or never made
+UNKNOWN_APPLICATION = "unknown-application"  # 404: never committed anything
+EXISTS = "exists"  # 409: the resource is there
+FENCED = "fenced"  # 409: a newer holder or writer took over; terminal
+INCARNATION = "incarnation"  # 409: the resource was deleted and made again
+DATA_LOSS = "data-loss"  # 409: contents that were asked for are gone, with `resource`, `first`, `end`
+ROLLED_BACK = "rolled-back"  # 409: the application has committed a later version
+UNSEALED = "unsealed"  # 409: a stage still has contents that are not durable
+CLOSED = "closed"  # 409: the stage or lease is closed already
+TOO_LARGE = "too-large"  # 413
+INTERNAL = "internal"  # 500
+UNKNOWN_COMMAND = "unknown-command"  # 501
+UNSUPPORTED = "unsupported"  # 501: a version, confirmation model or feature
+OVERLOADED = "overloaded"  # 503: try again later
+READ_ONLY = "read-only"  # 503: the broker is low on disk space and takes no more contents
+STORAGE = "storage"  # 503: the disk failed under this resource
+
+STATUS_TEXT = {
+    200: "OK",
+    201: "Ready",
+    202: "Data Lease",
+    400: "Bad Request",
+    401: "Unauthorized",
+    402: "Challenged",
+    403: "Forbidden",
+    404: "Not Found",
+    409: "Conflict",
+    413: "Too Large",
+    500: "Internal Error",
+    501: "Not implemented",
+    503: "Unavailable",
+}
+"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); only the number is acted on (decision G13)."""
+
+_REASONS = {
+    400: BAD_ARGUMENTS,
+    403: NOT_AUTHORIZED,
+    404: UNKNOWN_RESOURCE,
+    413: TOO_LARGE,
+    500: INTERNAL,
+    501: UNSUPPORTED,
+    503: OVERLOADED,
+}
+"""What a bare status means, from servers that give no reason."""
+
+_B = TypeVar("_B", bound=Body)
+
+_ENCODER = msgspec.json.Encoder()
+_DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {}
+
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+
+def encode_request(request: Request) -> list[bytes]:
+    """The two frames of a request (MTL-15). ContentTooLarge above MAX_CONTROL_FRAME."""
+    body = _ENCODER.encode(request)
+    if len(body) > MAX_CONTROL_FRAME:
+        raise ContentTooLarge(len(body), MAX_CONTROL_FRAME, "request")
+    return [request.command.encode(), body]
+
+
+def decode_request(frames: Sequence[Buffer]) -> Request:
+    """The request in two frames, the envelope taken off.
+
+    Malformed (so: dropped, MTL-50, 51) when there are not two, or the second is too large or no JSON. Refused with 501
+    for a command that there is not, with 400 for a body that is no object or a member of the wrong type; unknown
+    members are ignored.
+    """
+    name, text = _two(frames)
+    request = REQUESTS.get(name.lower())
+    if request is None:
+        _parse(text)  # what is not JSON is dropped, whatever its name
+        raise Refused(501, UNKNOWN_COMMAND, f"there is no command {name[:80]!r}")
+    try:
+        return _typed(text, request)
+    except msgspec.ValidationError as error:
+        _parse(text)
+        raise Refused(400, BAD_ARGUMENTS, f"{request.command}: {error}") from error
+
+
+# --- replies ------------------------------------------------------------------------------------------------
+
+
+def encode_reply(status: int, body: Body | Mapping[str, Any]) -> list[bytes]:
+    """The two frames of a reply (MTL-16). One above MAX_CONTROL_FRAME becomes a 413 that asks for less."""
+    if not 200 <= status <= 599:
+        raise ValueError(f"{status} is not a status of the control flow")
+    text = _ENCODER.encode(body)
+    if len(text) > MAX_CONTROL_FRAME:
+        message = f"the answer would have {len(text)} octets of {MAX_CONTROL_FRAME}; ask for fewer at a time"
+        return encode_refusal(Refused(413, TOO_LARGE, message))
+    return [b"%d" % status, text]
+
+
+def encode_refusal(refused: Refused) -> list[bytes]:
+    """The reply that says no: status, reason, message, and the members with their names in kebab-case."""
+    members = {name.replace("_", "-"): value for name, value in refused.members.items()}
+    status = STATUS_TEXT.get(refused.status, "Refused")
+    body = {**members, "status": status, "reason": refused.reason, "message": refused.message}
+    return encode_reply(refused.status, body)
+
+
+def decode_reply(frames: Sequence[Buffer], request: type[Request]) -> Reply:
+    """The reply to a `request`: one of its success types, or Unauthorized, by the status.
+
+    Raises Refused for any other status from 400 on (Fenced and DataLoss for their reasons), with member names in
+    snake_case; Malformed for what is no reply, or not one to this request.
+    """
+    code, text = _two(frames)
+    if len(code) != 3 or not (code.isascii() and code.isdigit()) or not 200 <= int(code) <= 599:
+        raise Malformed(f"a reply with the status {code[:20]!r}")
+    status = int(code)
+    reply = Unauthorized if status == 401 else request.replies.get(status)
+    if reply is None and status < 400:
+        raise Malformed(f"{request.command} was answered with {status}, which does not answer it")
+    if reply is None:
+        raise _refused(status, _parse(text))
+    try:
+        return _typed(text, reply)
+    except msgspec.ValidationError as error:
+        raise Malformed(f"{status} to {request.command}: {error}") from error
+
+
+def _refused(status: int, body: object) -> Refused:
+    if not isinstance(body, dict):
+        raise Malformed(f"a reply {status} whose body is no object")
+    members = {name.replace("-", "_"): value for name, value in body.items()}
+    text = members.pop("status", "")
+    reason = members.pop("reason", _REASONS.get(status, "refused"))
+    message = members.pop("message", text)
+    members.pop("self", None)  # the one name that Refused cannot take as a member
+    if not isinstance(reason, str) or not isinstance(message, str):
+        raise Malformed(f"a reply {status} whose reason or message is no text")
+    if (status, reason) == (409, FENCED):
+        return Fenced(message, **members)
+    if (status, reason) == (409, DATA_LOSS):
+        resource, first, end = members.get("resource"), members.get("first"), members.get("end")
+        if isinstance(resource, str) and type(first) is int and type(end) is int:
+            return DataLoss(resource, first, end, message)
+    return Refused(status, reason, message, **members)
+
+
+# --- frames and JSON ----------------------------------------------------------------------------------------
+
+
+def _two(frames: Sequence[Buffer]) -> tuple[str, str]:
+    """Both frames as text."""
+    if len(frames) != 2:
+        raise Malformed(f"{len(frames)} frames instead of two")
+    if len(frames[1]) > MAX_CONTROL_FRAME:
+        raise Malformed(f"a body of {len(frames[1])} octets")
+    try:
+        return str(frames[0], "utf-8"), str(frames[1], "utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed("a frame is not UTF-8") from error
+
+
+def _typed(text: str, kind: type[_B]) -> _B:
+    """`text` as a `kind`. Malformed when it is no JSON, msgspec.ValidationError when it is, but not of that kind."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        body: _B = decoder.decode(text)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Malformed(f"a body is no JSON, or nested too deep: {error}") from error
+    return body
+
+
+def _parse(text: str) -> object:
+    """Any JSON; None for what no type can hold (1e999). Malformed when it is no JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Malformed(f"a body is no JSON, or nested too deep: {error}") from error

@@ -1,0 +1,280 @@
+"""What the broker answers on the control flow: one type per reply, and the members that requests share with them.
+
+Members are kebab-case in JSON and absent when they are None, False or 0, unless `always` says that they are sent
+nevertheless: a member that is granted must be seen to be granted (profiles: the echo is the only negotiation).
+Unknown members are ignored (MTL-09). Positions are sequences: 64 bits, from 1; `next` and `until` are exclusive.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+import msgspec
+
+from mtl.limits import MAX_SHORT_STRING
+
+T = TypeVar("T")
+
+I64_MAX = (1 << 63) - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
+"""A position, a number of contents or octets, or a time in µs since 1970 (UTC)."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=I64_MAX)]
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SHORT_STRING)]
+"""A name. Those that also travel as short strings are checked for octets and printability by their request."""
+
+
+def always(value: T) -> T:
+    """A default that is sent although it is one (msgspec omits only plain defaults)."""
+    default: T = msgspec.field(default_factory=lambda: copy(value))
+    return default
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """One JSON object of the control flow."""
+
+
+# --- members ------------------------------------------------------------------------------------------------
+
+
+class Retention(Body, frozen=True, kw_only=True):
+    """What a resource keeps. Contents go, oldest first, as soon as ANY of bytes, age and contents is exceeded.
+
+    `groups` hold back what they have not confirmed, up to `hard_bytes`, which always wins. None means no limit;
+    `age` is in seconds.
+    """
+
+    bytes: Positive | None = None
+    age: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    contents: Positive | None = None
+    groups: tuple[Name, ...] = ()
+    hard_bytes: Positive | None = None
+
+
+class Window(Body, frozen=True, kw_only=True):
+    """How much may be on its way to a reader and not confirmed: contents, and octets as they are stored."""
+
+    contents: Positive | None = None
+    bytes: Positive | None = None
+
+
+class Description(Body, frozen=True, kw_only=True):
+    """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs)."""
+
+    resource: str
+    incarnation: str
+    earliest: int
+    next: int
+    bytes: int = always(0)
+    contents: int = always(0)
+    oldest_time: int | None = None
+    newest_time: int | None = None
+    durability: str = always("sync")
+    retention: Retention | None = None
+    state: str = always("serving")
+
+
+class CursorInfo(Body, frozen=True, kw_only=True):
+    """A group's place in a resource: `position` is the next content it has not confirmed, `behind` those ahead.
+
+    `held` says that a live lease holds it, `holder` whose, and `epoch` counts the holders it has had.
+    """
+
+    group: str
+    resource: str
+    incarnation: str
+    position: int
+    next: int
+    behind: int = always(0)
+    bytes_behind: int = always(0)
+    held: bool = always(False)
+    holder: str | None = None
+    epoch: int = always(0)
+
+
+class Sealed(Body, frozen=True, kw_only=True):
+    """A stage that takes no more: its public id, the contents for each resource, and their octets on disk."""
+
+    stage: str
+    contents: dict[str, int] = always({})
+    bytes: int = always(0)
+
+
+class StageInfo(Body, frozen=True, kw_only=True):
+    """A stage as Stage.Describe shows it: durable contents that no reader sees; `created` and `expires` in µs."""
+
+    stage: str
+    application: str
+    version: int
+    state: str = always("open")
+    contents: dict[str, int] = always({})
+    bytes: int = always(0)
+    created: int | None = None
+    expires: int | None = None
+
+
+class Published(Body, frozen=True, kw_only=True):
+    """What a commit put into one resource: contents [first, first + contents)."""
+
+    first: int
+    contents: int
+
+
+class ApplicationInfo(Body, frozen=True, kw_only=True):
+    """What an application committed last. `committed` in µs, `replays` how often that commit was asked for again."""
+
+    application: str
+    version: int
+    digest: str | None = None
+    query: str | None = None
+    resources: dict[str, Published] = always({})
+    committed: int | None = None
+    replays: int = always(0)
+
+
+# --- replies ------------------------------------------------------------------------------------------------
+
+
+class Reply(Body, frozen=True, kw_only=True):
+    """Any reply. `status` is text for people; programs go by the three digits, which the class knows as `code`."""
+
+    code: ClassVar[int] = 200
+    status: str = always("OK")
+
+
+class Ok(Reply, frozen=True, kw_only=True):
+    """200 without anything to tell (MTL-37)."""
+
+
+class Ready(Reply, frozen=True, kw_only=True):
+    """201: authenticated, or no need to be (MTL-26, 31).
+
+    `session` is a token that later requests carry, `boot` changes when the broker restarts, `max_content` and
+    `max_pack` are octets, `heartbeat` the broker's Ping interval in seconds. A server that only knows the RFC sends
+    none of them.
+    """
+
+    code: ClassVar[int] = 201
+    status: str = always("Ready")
+    profiles: list[str]
+    session: str | None = None
+    boot: str | None = None
+    max_content: int | None = None
+    max_pack: int | None = None
+    heartbeat: float | None = None
+
+
+class Unauthorized(Reply, frozen=True, kw_only=True):
+    """401: authenticate by one of `mechanisms`, now or again; at any time (MTL-27, 28)."""
+
+    code: ClassVar[int] = 401
+    status: str = always("Unauthorized")
+    mechanisms: list[str]
+
+
+class Challenged(Reply, frozen=True, kw_only=True):
+    """402: the next step of SASL; `challenge` is BASE64 (MTL-32)."""
+
+    code: ClassVar[int] = 402
+    status: str = always("Challenged")
+    mechanism: str
+    challenge: str
+
+
+class DataLease(Reply, frozen=True, kw_only=True):
+    """202: the lease, and everything that was granted with it (MTL-48).
+
+    The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
+    `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
+    `position`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
+    `stage`. An RFC server sends status, port and lease only; what it does not echo it did not grant.
+    """
+
+    code: ClassVar[int] = 202
+    status: str = always("Data Lease")
+    port: int
+    lease: str
+    endpoint: str | None = None
+    packed: bool = always(False)
+    from_: int | None = msgspec.field(name="from", default=None)
+    until: int | None = None
+    window: Window | None = None
+    incarnation: str | None = None
+    incarnations: dict[str, str] | None = None
+    earliest: int | None = None
+    next: int | None = None
+    position: int | None = None
+    last: dict[str, int] | None = None
+    epoch: int | None = None
+    stage: str | None = None
+    max_content: int | None = None
+    max_pack: int | None = None
+    heartbeat: float | None = None
+
+
+class LeaseClosed(Reply, frozen=True, kw_only=True):
+    """200 to Lease.Close; with what was sealed when the lease was a stage's."""
+
+    stage: Sealed | None = None
+
+
+class ResourceCreated(Reply, frozen=True, kw_only=True):
+    """200 to Resource.Create."""
+
+    resource: Description
+
+
+class Resources(Reply, frozen=True, kw_only=True):
+    """200 to Resource.List and Resource.Describe; sorted by name."""
+
+    resources: list[Description]
+
+
+class Located(Reply, frozen=True, kw_only=True):
+    """200 to Resource.Locate.
+
+    By time: the first content at or after it, its chunk's append time (µs); `match` is False and `sequence` is `next`
+    when there is none. By range: `sequence` is the end, exclusive.
+    """
+
+    sequence: int
+    timestamp: int | None = None
+    match: bool = always(True)
+
+
+class CursorOpened(Reply, frozen=True, kw_only=True):
+    """200 to Cursor.Open: where the group stands, and whether it was made just now."""
+
+    position: int
+    created: bool = always(False)
+    incarnation: str | None = None
+
+
+class Cursors(Reply, frozen=True, kw_only=True):
+    """200 to Cursor.Describe."""
+
+    cursors: list[CursorInfo]
+
+
+class Committed(Reply, frozen=True, kw_only=True):
+    """200 to Stage.Commit: what was published, now or (`already`) by an earlier commit of the same version.
+
+    `digest` says in one string how much went where, so that a replay with other contents is noticed.
+    """
+
+    already: bool = always(False)
+    resources: dict[str, Published] = always({})
+    digest: str = always("")
+
+
+class Stages(Reply, frozen=True, kw_only=True):
+    """200 to Stage.Describe."""
+
+    stages: list[StageInfo]
+    applications: list[ApplicationInfo]
+
+
+Durability = Literal["sync", "os"]
+"""What Confirm promises: "sync" is on the disk, "os" is with the operating system."""
