@@ -1,0 +1,256 @@
+"""The kinds of option values: text to value, strictly. Pure.
+
+A parser takes the text that Spark hands over and returns the value, or raises ValueError with the rest of the sentence
+"option x: ...". Nothing is guessed: "False" is a boolean only because it is spelt like one, and a bare number is no
+duration.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
+
+BOOLEANS = {"true": True, "false": False}
+
+DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+LARGEST = (1 << 63) - 1
+"""Spark's bigint; a sequence or a limit above it cannot be told to Spark."""
+
+LONGEST_S = 366 * 86400.0
+"""A wait of more than a year is a mistyped unit."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
+_ENDPOINT = re.compile(r"(?:tcp://[^\s/]+:\d{1,5}|ipc://\S+)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where reading begins or ends in one resource. `value` is a sequence, or a time in µs since 1970 (UTC)."""
+
+    kind: Literal["earliest", "latest", "group", "sequence", "time"]
+    value: int = 0
+
+
+@dataclass(frozen=True)
+class Places:
+    """A place for each resource: the one named for it, else `default`."""
+
+    default: Place | None
+    named: Mapping[str, Place] = field(default_factory=dict)
+
+    def of(self, resource: str, otherwise: Place) -> Place:
+        """The place of `resource`; `otherwise` for one that is neither named nor covered by a default."""
+        return self.named.get(resource, self.default or otherwise)
+
+    def uses(self, kind: str) -> bool:
+        """Whether any resource's place is of this kind."""
+        return any(place.kind == kind for place in (self.default, *self.named.values()) if place)
+
+
+EARLIEST = Place("earliest")
+LATEST = Place("latest")
+GROUP = Place("group")
+
+_WORDS = {"earliest": EARLIEST, "latest": LATEST, "group": GROUP}
+_NUMBERS = {-2: EARLIEST, -1: LATEST}  # Kafka's
+
+
+def text(value: str) -> str:
+    """Any text that is not empty."""
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def name(value: str) -> str:
+    """The name of a resource, group, application or virtual host: what fits an RFC 11 short string."""
+    found = text(value)
+    if len(found.encode()) > MAX_SHORT_STRING:
+        raise ValueError(f"a name has at most {MAX_SHORT_STRING} octets")
+    if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in found):
+        raise ValueError("a name has no control characters")
+    return found
+
+
+def endpoint(value: str) -> str:
+    """A ZeroMQ endpoint that another process can reach."""
+    found = text(value)
+    if not _ENDPOINT.fullmatch(found):
+        raise ValueError(f"{found!r} is no endpoint; one looks like tcp://127.0.0.1:5975")
+    return found
+
+
+def boolean(value: str) -> bool:
+    """True or false, in any case; Spark hands booleans over as text."""
+    found = BOOLEANS.get(value.strip().lower())
+    if found is None:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return found
+
+
+def count(value: str) -> int:
+    """A whole number from 1."""
+    return _whole(value, 1)
+
+
+def version(value: str) -> int:
+    """A whole number from 0."""
+    return _whole(value, 0)
+
+
+def _whole(value: str, least: int) -> int:
+    digits = value.strip()
+    if not (digits.isascii() and digits.isdigit()) or not least <= int(digits) <= LARGEST:
+        raise ValueError(f"{value!r} is no whole number from {least}")
+    return int(digits)
+
+
+def size(value: str) -> int:
+    """Octets, from 1: a number, or one with k, m, g or t (of 1,024), such as 64m."""
+    found = _SIZE.fullmatch(value.strip().lower())
+    octets = int(found[1]) * SIZES[found[2]] if found else 0
+    if not 1 <= octets <= LARGEST:
+        raise ValueError(f"{value!r} is no size; one looks like 1048576, 64m or 1g")
+    return octets
+
+
+def duration(value: str) -> float:
+    """Seconds, more than 0: a number with its unit, such as 500ms, 5s, 15m, 2h or 1d."""
+    found = _DURATION.fullmatch(value.strip().lower())
+    seconds = float(found[1]) * DURATIONS.get(found[2], 0.0) if found else 0.0
+    if not 0.0 < seconds <= LONGEST_S:
+        raise ValueError(f"{value!r} is no duration; one looks like 500ms, 5s or 15m")
+    return seconds
+
+
+def names(value: str) -> tuple[str, ...]:
+    """Names of resources, separated by commas; or a JSON array, for names that hold a comma. Sorted."""
+    if value.strip().startswith("["):
+        found = _json(value)
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise ValueError('a JSON array of names looks like ["orders", "returns"]')
+    else:
+        found = value.split(",")
+    parsed = tuple(sorted(name(one) for one in found))
+    if len(set(parsed)) != len(parsed):
+        raise ValueError("a resource is named twice")
+    if not 1 <= len(parsed) <= MAX_RESOURCES_PER_LEASE:
+        raise ValueError(
+            f"it names {len(parsed)} resources; 1 to {MAX_RESOURCES_PER_LEASE} can be read together"
+        )
+    return parsed
+
+
+def pattern(value: str) -> str:
+    """A regular expression that matches whole names."""
+    found = text(value)
+    try:
+        re.compile(found)
+    except re.error as error:
+        raise ValueError(f"{found!r} is no regular expression: {error}") from error
+    return found
+
+
+def starting(value: str) -> Places:
+    """earliest, latest, group, or JSON of name to one of these or a sequence (Kafka's -2 and -1 are understood)."""
+    return _places(value, _start_of, "earliest, latest, group")
+
+
+def ending(value: str) -> Places:
+    """Latest, or JSON of name to "latest" (or -1) or to the sequence to end before."""
+    return _places(value, _end_of, "latest")
+
+
+def instant(value: str) -> Places:
+    """One time for all resources."""
+    return Places(Place("time", _microseconds(value)))
+
+
+def instants(value: str) -> Places:
+    """JSON of name to time."""
+    return Places(None, {key: Place("time", _microseconds(one)) for key, one in _object(value).items()})
+
+
+def one_of(*words: str) -> Any:
+    """A parser for one of a few words, in any case."""
+
+    def parse(value: str) -> str:
+        found = value.strip().lower()
+        if found not in words:
+            raise ValueError(f"{value!r} is not one of {', '.join(words)}")
+        return found
+
+    parse.__doc__ = ", ".join(words)
+    return parse
+
+
+def _places(value: str, one: Any, words: str) -> Places:
+    if value.strip().startswith("{"):
+        return Places(None, {key: one(item) for key, item in _object(value).items()})
+    try:
+        return Places(one(value.strip().lower()))
+    except ValueError:
+        raise ValueError(f"{value!r} is neither one of {words} nor JSON of resource to place") from None
+
+
+def _start_of(value: object) -> Place:
+    if isinstance(value, str) and value in _WORDS:
+        return _WORDS[value]
+    if type(value) is int and (value in _NUMBERS or 1 <= value <= LARGEST):
+        return _NUMBERS.get(value) or Place("sequence", value)
+    raise ValueError(f"{value!r} is no place to start at; sequences begin at 1")
+
+
+def _end_of(value: object) -> Place:
+    place = _start_of(value)
+    if place.kind in {"earliest", "group"}:
+        raise ValueError(f"{value!r} is no place to end at")
+    return place
+
+
+def _microseconds(value: object) -> int:
+    """Kafka's milliseconds since 1970, or ISO 8601 with its zone."""
+    written = str(value).strip()  # of a boolean, "True": no digits
+    if written.isascii() and written.isdigit() and int(written) <= LARGEST // 1000:
+        return int(written) * 1000
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
+        raise ValueError(
+            f"{value!r} is no time; give milliseconds since 1970 or ISO 8601 with its zone, "
+            "such as 2026-01-31T12:00:00Z"
+        )
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _object(value: str) -> dict[str, Any]:
+    found = _json(value)
+    if not isinstance(found, dict) or not found:
+        raise ValueError("a JSON object of resource to value is needed")
+    return {name(key): item for key, item in found.items()}
+
+
+def _json(value: str) -> Any:
+    try:
+        return json.loads(value, object_pairs_hook=_no_doubles)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+
+
+def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import OptionError
+from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Place, Places
+from pyspark_mtl.options import (
+    BY_KEY,
+    OPTIONS,
+    Limits,
+    ReadSettings,
+    Use,
+    WriteSettings,
+    parse,
+    read_settings,
+    write_settings,
+)
+
+
+def lowered(**options: str) -> dict[str, str]:
+    """As Spark hands them over."""
+    return {name.lower(): value for name, value in options.items()}
+
+
+def stream(**options: str) -> ReadSettings:
+    return read_settings(parse(lowered(**({"resources": "a"} | options))), streaming=True)
+
+
+def batch(**options: str) -> ReadSettings:
+    return read_settings(parse(lowered(**({"resources": "a"} | options))), streaming=False)
+
+
+def sink(*, streaming: bool = True, **options: str) -> WriteSettings:
+    return write_settings(parse(lowered(**options)), streaming=streaming)
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_every_option_is_named_once_in_any_case() -> None:
+    assert len(BY_KEY) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_says_what_it_means_and_where(option: object) -> None:
+    row = next(one for one in OPTIONS if one is option)
+    assert row.meaning
+    assert all(use.words for use in Use.ALL if use & row.use)
+
+
+# --- strictness ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "suggested"),
+    [
+        ("startingoffset", "startingOffsets"),
+        ("resorces", "resources"),
+        ("maxoffsetpertrigger", "maxOffsetsPerTrigger"),
+        ("failondatalos", "failOnDataLoss"),
+        ("endpiont", "endpoint"),
+        ("txnappid2", "txnAppId"),
+    ],
+)
+def test_a_misspelt_option_is_an_error_that_suggests_the_right_one(key: str, suggested: str) -> None:
+    with pytest.raises(OptionError, match=f"unknown option '{key}'; did you mean '{suggested}'"):
+        parse({key: "x"})
+
+
+def test_an_option_like_no_other_is_an_error_that_names_all() -> None:
+    with pytest.raises(OptionError, match=r"unknown option 'zzzz'; there are confirmOn, .*virtualHost"):
+        parse({"zzzz": "x"})
+
+
+@given(st.text(min_size=8, alphabet=st.characters(categories=["L", "N"])))
+def test_the_value_of_an_unknown_option_is_never_shown(secret: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse({"pasword": f"<{secret}>"})
+    assert f"<{secret}>" not in str(caught.value)
+
+
+def test_sparks_own_options_are_none_of_ours() -> None:
+    given = parse({"path": "x", "checkpointlocation": "/tmp/c", "queryname": "q", "__internal": "1"})
+    assert not given.values
+
+
+def test_a_value_that_does_not_fit_names_its_option() -> None:
+    with pytest.raises(OptionError, match="option failOnDataLoss: 'yes' is neither true nor false"):
+        parse({"failondataloss": "yes"})
+
+
+def test_names_in_any_case_are_known() -> None:
+    assert "maxOffsetsPerTrigger" in parse({"MaxOffsetsPerTRIGGER": "5"})
+
+
+# --- reads --------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_of_a_stream() -> None:
+    settings = stream()
+    assert settings.connect.endpoint == "tcp://127.0.0.1:5975"
+    assert (settings.resources, settings.pattern, settings.group) == (("a",), None, None)
+    assert settings.starting == Places(LATEST)
+    assert settings.fail_on_data_loss
+    assert not settings.include_properties
+    assert not settings.confirm_on_start
+    assert settings.limits == Limits()
+    assert not settings.limits.any
+
+
+def test_the_defaults_of_a_batch() -> None:
+    assert (batch().starting, batch().ending) == (Places(EARLIEST), Places(LATEST))
+
+
+def test_a_group_is_where_one_starts_unless_told_otherwise() -> None:
+    assert stream(group="g").starting == Places(GROUP)
+    assert stream(group="g", startingOffsets="earliest").starting == Places(EARLIEST)
+
+
+def test_limits_go_together() -> None:
+    limits = stream(
+        maxOffsetsPerTrigger="1000", maxBytesPerTrigger="1m", minOffsetsPerTrigger="10", maxTriggerDelay="30s"
+    ).limits
+    assert limits == Limits(1000, 1 << 20, 10, 30.0)
+    assert limits.any
+
+
+def test_a_pattern_takes_places_of_some() -> None:
+    given = parse(lowered(resourcePattern="a.*", startingOffsets='{"a1": 5}'))
+    settings = read_settings(given, streaming=True)
+    assert settings.starting.of("a1", EARLIEST) == Place("sequence", 5)
+    assert settings.starting.of("a2", EARLIEST) == EARLIEST
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "words"),
+    [
+        (True, {}, "neither is given"),
+        (True, {"resources": "a", "resourcePattern": "b"}, "both are given"),
+        (True, {"resource": "a"}, "resource has no meaning in a streaming read.*did you mean 'resources'"),
+        (
+            True,
+            {"resources": "a", "endingOffsets": "latest"},
+            "no meaning in a streaming read, only in a batch",
+        ),
+        (False, {"resources": "a", "maxOffsetsPerTrigger": "5"}, "no meaning in a batch read"),
+        (True, {"resources": "a", "txnAppId": "x"}, "only in a streaming write or a batch write"),
+        (True, {"resources": "a", "startingOffsets": "group"}, "needs the option group"),
+        (True, {"resources": "a", "startingOffsets": '{"a": "group"}'}, "needs the option group"),
+        (False, {"resources": "a", "startingOffsets": "latest"}, "reads nothing"),
+        (
+            True,
+            {"resources": "a", "startingOffsets": "earliest", "startingTimestamp": "1"},
+            "startingTimestamp and startingOffsets contradict",
+        ),
+        (True, {"resources": "a,b", "startingOffsets": '{"a": 1}'}, "no place to start is given for .* 'b'"),
+        (
+            True,
+            {"resources": "a", "startingOffsets": '{"a": 1, "b": 2}'},
+            "'b', which resources does not name",
+        ),
+        (False, {"resources": "a,b", "endingOffsets": '{"a": 1}'}, "no place to end is given for .* 'b'"),
+        (True, {"resources": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is above"),
+        (True, {"resources": "a", "maxTriggerDelay": "5s"}, "without minOffsetsPerTrigger"),
+        (True, {"resources": "a", "startingOffsetsByTimestampStrategy": "latest"}, "without a starting time"),
+        (True, {"resources": "a", "requestTimeout": "60s"}, "is longer than retryDeadline"),
+    ],
+)
+def test_a_read_that_cannot_be_meant_is_an_error(
+    streaming: bool, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(OptionError, match=words):
+        read_settings(parse(lowered(**options)), streaming=streaming)
+
+
+# --- writes -------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_of_a_write() -> None:
+    settings = sink()
+    assert settings.exactly_once
+    assert not settings.create
+    assert (settings.resource, settings.application, settings.version) == (None, None, None)
+
+
+def test_a_batch_write_is_repeatable_with_both() -> None:
+    settings = sink(streaming=False, txnAppId="loader", txnVersion="0")
+    assert (settings.application, settings.version) == ("loader", 0)
+
+
+@pytest.mark.parametrize(
+    ("streaming", "options", "words"),
+    [
+        (False, {"txnAppId": "x"}, "only one is given"),
+        (False, {"txnVersion": "1"}, "only one is given"),
+        (True, {"txnVersion": "1"}, "no meaning in a streaming write, only in a batch write"),
+        (True, {"resources": "a"}, "no meaning in a streaming write"),
+        (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "nothing is remembered"),
+        (True, {"deliveryGuarantee": "maybe"}, "not one of exactly-once, at-least-once"),
+    ],
+)
+def test_a_write_that_cannot_be_meant_is_an_error(
+    streaming: bool, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(OptionError, match=words):
+        sink(streaming=streaming, **options)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import OptionError
+from pyspark_mtl.offsets import Range
+from pyspark_mtl.planning import Split, lost, plan, without
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> list[Range]:
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=5))
+    return [
+        Range(name, "i", first := draw(st.integers(1, 1000)), first + draw(st.integers(1, 500)))
+        for name in names
+    ]
+
+
+SPLITS = st.builds(Split, st.none() | st.integers(1, 50), st.none() | st.integers(1, 200))
+
+
+@given(ranges(), SPLITS)
+def test_every_content_is_in_exactly_one_task(whole: list[Range], split: Split) -> None:
+    tasks = plan(whole, split)
+    for one in whole:
+        parts = [task for task in tasks if task.resource == one.resource]
+        assert (parts[0].first, parts[-1].until) == (one.first, one.until)
+        assert all(before.until == after.first for before, after in pairwise(parts))
+    assert {task.resource for task in tasks} == {one.resource for one in whole}
+
+
+@given(ranges(), SPLITS)
+def test_the_bounds_of_a_split_hold(whole: list[Range], split: Split) -> None:
+    tasks = plan(whole, split)
+    assert all(task.count >= 1 for task in tasks)
+    if split.max_records is not None:
+        assert all(task.count <= split.max_records for task in tasks)
+    if split.min_partitions is not None:
+        assert len(tasks) >= min(split.min_partitions, sum(one.count for one in whole))
+
+
+@given(st.integers(1, 100_000), st.integers(1, 64))
+def test_parts_of_one_resource_are_about_equal(count: int, pieces: int) -> None:
+    counts = [task.count for task in plan([Range("a", "i", 7, 7 + count)], Split(min_partitions=pieces))]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_without_a_split_a_resource_is_one_task() -> None:
+    whole = [Range("a", "i", 1, 10_000_000), Range("b", "j", 5, 6)]
+    assert plan(whole, Split()) == whole
+
+
+def test_a_large_resource_is_cut_into_more_tasks() -> None:
+    tasks = plan([Range("large", "i", 1, 901), Range("small", "j", 1, 101)], Split(min_partitions=10))
+    assert [task.resource for task in tasks] == ["large"] * 9 + ["small"]
+
+
+def test_nothing_to_read_is_no_task() -> None:
+    assert plan([], Split(min_partitions=8)) == []
+
+
+def test_too_many_tasks_are_an_error_and_not_a_hang() -> None:
+    with pytest.raises(OptionError, match="a batch of 10000000 partitions is planned"):
+        plan([Range("a", "i", 1, 10_000_001)], Split(max_records=1))
+
+
+# --- what is lost -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_lost_while_everything_is_kept() -> None:
+    assert lost([Range("a", "i", 5, 9)], {"a": ("i", 5)}) == []
+
+
+def test_what_retention_removed_is_told_exactly() -> None:
+    (loss,) = lost([Range("a", "i", 5, 90)], {"a": ("i", 12)})
+    assert (loss.resource, loss.first, loss.end, loss.count) == ("a", 5, 12, 7)
+    assert "contents 5 to 11 (7 in all) are gone" in str(loss)
+
+
+def test_no_more_is_lost_than_was_to_be_read() -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], {"a": ("i", 1200)})
+    assert (loss.first, loss.end) == (5, 9)
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [({}, "'a' does not exist any more"), ({"a": ("new", 1)}, "'a' was deleted and made again")],
+)
+def test_another_incarnation_is_a_loss_of_everything(kept: dict[str, tuple[str, int]], words: str) -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], kept)
+    assert (loss.first, loss.end) == (5, 9)
+    assert words in str(loss)
+
+
+@given(ranges(), st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 1600), max_size=5))
+def test_what_is_lost_and_what_is_left_make_the_whole(whole: list[Range], kept: dict[str, int]) -> None:
+    losses = lost(whole, {name: ("i", earliest) for name, earliest in kept.items()})
+    left = without(whole, losses)
+    assert all(one.first >= kept[one.resource] for one in left)
+    parts = sorted(
+        [(loss.resource, loss.first, loss.end) for loss in losses]
+        + [(one.resource, one.first, one.until) for one in left]
+    )
+    contents = [(name, sequence) for name, first, end in parts for sequence in range(first, end)]
+    assert contents == sorted((one.resource, n) for one in whole for n in range(one.first, one.until))
