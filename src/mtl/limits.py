@@ -11,11 +11,15 @@ MAX_CONTENT = 4 << 20
 """Body of one content. A pack is one unit on the wire and in a chunk, so a body must fit into one."""
 
 MAX_PACK = 4 << 20
-"""Octets of one pack's Arrow message, before the 64 KiB that its metadata may add. One pack is one allocation at
+"""Bodies and properties of one pack, in octets; PACK_OVERHEAD is what Arrow may add. One pack is one allocation at
 both ends and the unit of the reader's window; above some MiB nothing gets faster."""
 
-PACK_OVERHEAD = 64 << 10
-"""What Arrow's metadata, offsets' padding and validity bitmaps may add to a pack beyond the bodies."""
+PACK_OVERHEAD = 96 << 10
+"""What Arrow may add to a pack: at 10,000 contents 80 KB of offsets and 2.5 KB of validity bitmaps, and the metadata.
+It also lets one content of MAX_CONTENT with properties of MAX_TABLE into a pack of its own."""
+
+PACK_METADATA = 4 << 10
+"""The flatbuffer of a pack. That of the fixed schema has some 220 octets."""
 
 MAX_PACK_CONTENTS = 10_000
 """Contents of one pack. Spark's own default for an Arrow batch; the cost per content is flat from about 1,000."""
