@@ -1,0 +1,110 @@
+"""Packs to rows and rows to packs, in whole columns: nothing here looks at a row by itself.
+
+The bodies of a pack are the bodies of the rows, the same memory; what is added to them is what all contents of a pack
+share. The other way round a frame of Spark becomes packs of the same bodies, sliced where a pack would be too large.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtl.errors import ContentTooLarge, SchemaError
+from mtl.limits import MAX_PACK_CONTENTS
+from mtl.wire.packs import SCHEMA
+from pyspark_mtl.properties import MAP, to_maps, to_tables
+
+ROWS = pa.schema([
+    ("resource", pa.string()),
+    ("sequence", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("body", pa.binary()),
+])  # fmt: skip
+"""What Spark compares the first batch of a task with: order, types and nullability."""
+
+ROWS_WITH_PROPERTIES = ROWS.append(pa.field("properties", MAP))
+
+_COUNTING = pa.array(range(MAX_PACK_CONTENTS), pa.int64())
+
+
+def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, include_properties: bool) -> Any:
+    """The rows of a pack: contents `first` and on of `resource`, appended at `timestamp_us` (µs since 1970)."""
+    count = pack.num_rows
+    columns = [
+        pa.repeat(resource, count),
+        pc.add(_COUNTING.slice(0, count), first),
+        pa.repeat(pa.scalar(timestamp_us, ROWS.field("timestamp").type), count),
+        pack.column("body"),
+    ]
+    if not include_properties:
+        return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+    columns.append(to_maps(pack.column("properties")))
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS_WITH_PROPERTIES)
+
+
+def contents(frame: Any, resource: str | None) -> Iterator[tuple[str, Any]]:
+    """A frame's rows as contents (batches of mtl.wire.packs.SCHEMA) by resource, each resource's rows in their order.
+
+    They all go to `resource`, or where the column of that name says. SchemaError for a null body or resource.
+    """
+    body = _column(frame, "body", pa.binary())
+    if body.null_count:
+        raise SchemaError("the body of a row is null; a content without octets has an empty body")
+    times = _column(frame, "timestamp", ROWS.field("timestamp").type)
+    tables = to_tables(frame.num_rows, _column(frame, "properties", MAP), times)
+    batch = pa.RecordBatch.from_arrays([tables, body], schema=SCHEMA)
+    if resource is None:
+        yield from _by_resource(batch, _column(frame, "resource", pa.string()))
+    elif batch.num_rows:
+        yield resource, batch
+
+
+def _column(frame: Any, name: str, kind: Any) -> Any:
+    """A column as `kind`, or None: Spark may hand over large or non-nullable variants of it."""
+    index = frame.schema.get_field_index(name)
+    return None if index < 0 else frame.column(index).cast(kind)
+
+
+def _by_resource(batch: Any, names: Any) -> Iterator[tuple[str, Any]]:
+    """Groups in the order in which resources first appear; the sort is stable, so rows keep theirs."""
+    if names.null_count:
+        raise SchemaError("the resource of a row is null; every row has to say where it goes")
+    encoded = names.dictionary_encode()
+    resources = encoded.dictionary.to_pylist()
+    if len(resources) > 1:
+        batch = batch.take(pc.sort_indices(encoded.indices))
+    at = 0
+    counts = {one["values"]: one["counts"] for one in encoded.indices.value_counts().to_pylist()}
+    for index, resource in enumerate(resources):
+        yield resource, batch.slice(at, counts[index])
+        at += counts[index]
+
+
+def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
+    """Slices of a batch of contents that each fit a pack: at most `max_pack` octets of bodies and properties together.
+
+    ContentTooLarge for a body above `max_content`, before anything is yielded.
+    """
+    body, properties = batch.column("body"), batch.column("properties")
+    largest = pc.max(pc.binary_length(body)).as_py() or 0
+    if largest > max_content:
+        raise ContentTooLarge(largest, max_content)
+    bodies, tables = _offsets(body), _offsets(properties)
+    at, count = 0, batch.num_rows
+    while at < count:
+        room = bodies[at] + tables[at] + max_pack
+        until = bisect_right(range(count + 1), room, lo=at, key=lambda row: bodies[row] + tables[row]) - 1
+        until = max(at + 1, min(until, at + MAX_PACK_CONTENTS))
+        yield batch.slice(at, until - at)
+        at = until
+
+
+def _offsets(column: Any) -> memoryview:
+    """Where each value of a binary column begins in its data, and where the last one ends."""
+    if not len(column):
+        return memoryview(bytes(4)).cast("i")
+    return memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :]
