@@ -171,11 +171,14 @@ _I64 = struct.Struct("<q")
 _CONTINUATION = 0xFFFF_FFFF
 _VERSION_5 = 4
 _RECORD_BATCH = 3
+_COLUMNS = 2
+_BUFFERS = 6  # of each column: validity, offsets, data
 
 
 def _check_message(view: memoryview, count: int) -> None:
     """Malformed unless `view` is exactly one RecordBatch message of `count` rows, metadata V5, not compressed.
 
+    What SCHEMA does not show must not be there either, so the columns and buffers are counted: Arrow ignores more.
     Field numbers are those of Arrow's Message.fbs: Message {0 version, 1 header type, 2 header, 3 bodyLength} and
     RecordBatch {0 length, 1 nodes, 2 buffers, 3 compression}.
     """
@@ -198,6 +201,8 @@ def _check_message(view: memoryview, count: int) -> None:
         raise Malformed("a pack that is compressed")
     if _scalar(_I64, meta, batch, 0) != count:
         raise Malformed(f"a pack that does not hold {count} contents")
+    if (_length(meta, batch, 1), _length(meta, batch, 2)) != (_COLUMNS, _BUFFERS):
+        raise Malformed("a pack with other columns")
 
 
 def _field(meta: bytes, table: int, index: int) -> int:
@@ -214,6 +219,12 @@ def _field(meta: bytes, table: int, index: int) -> int:
 def _scalar(kind: struct.Struct, meta: bytes, table: int, index: int) -> int:
     at = _field(meta, table, index)
     return _read(kind, meta, at) if at else 0
+
+
+def _length(meta: bytes, table: int, index: int) -> int:
+    """How many elements the vector in field `index` has."""
+    at = _field(meta, table, index)
+    return _read(_U32, meta, at + _read(_U32, meta, at)) if at else 0
 
 
 def _read(kind: struct.Struct, meta: bytes, at: int) -> int:

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mtl.errors import FieldError, Malformed
+from mtl.limits import MAX_HEADER, MAX_PACK_CONTENTS
+from mtl.wire.commands import (
+    Command,
+    Confirm,
+    Content,
+    Dismiss,
+    Lease,
+    Ping,
+    Pong,
+    Reject,
+    Response,
+    Summon,
+    decode,
+    delivery_timestamp,
+    encode,
+    packed_count,
+    packed_properties,
+    reserved,
+)
+from mtl.wire.fields import EMPTY, encode_table
+
+GOLDEN = [
+    (Lease(1, "abcd"), "0100000000000000010461626364", ""),
+    (Response(1, 200), "020000000000000001", "323030"),
+    (Summon(2, "resource"), "030000000000000002087265736f75726365", ""),
+    (Dismiss(2, "resource"), "040000000000000002087265736f75726365", ""),
+    (Content(7, "resource", EMPTY, b"hi"), "050000000000000007087265736f7572636500000000", "6869"),
+    (
+        Content(7, "resource", encode_table({"foo": "bar"}), b"hi"),
+        "050000000000000007087265736f757263650000000c03666f6f5300000003626172",
+        "6869",
+    ),
+    (Content(1, "", EMPTY, b""), "0500000000000000010000000000", ""),
+    (
+        Content(9, "é", packed_properties(1000), b"\0"),
+        "05000000000000000902c3a900000013096d746c2d636f756e746c00000000000003e8",
+        "00",
+    ),
+    (Confirm(7, True), "06000000000000000701", ""),
+    (Confirm((1 << 64) - 1, False), "06ffffffffffffffff00", ""),
+    (Reject(7, False, True), "0700000000000000070001", ""),
+    (Ping(), "08", ""),
+    (Pong(), "09", ""),
+]
+"""Every command, and its two frames in hex: the wire format, which never changes."""
+
+U64 = st.integers(0, (1 << 64) - 1)
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60)
+PROPERTIES = st.dictionaries(
+    NAMES.filter(lambda n: len(n.encode()) <= 128), st.integers(0, 9) | st.text(), max_size=3
+)
+COMMANDS: st.SearchStrategy[Command] = (
+    st.builds(Lease, U64, NAMES)
+    | st.builds(Response, U64, st.integers(0, 999))
+    | st.builds(Summon, U64, NAMES)
+    | st.builds(Dismiss, U64, NAMES)
+    | st.builds(Content, U64, NAMES, PROPERTIES.map(encode_table), st.binary())
+    | st.builds(Confirm, U64, st.booleans())
+    | st.builds(Reject, U64, st.booleans(), st.booleans())
+    | st.just(Ping())
+    | st.just(Pong())
+)
+
+
+@pytest.mark.requirement(
+    "MTL-57",
+    "MTL-58",
+    "MTL-59",
+    "MTL-61",
+    "MTL-63",
+    "MTL-67",
+    "MTL-73",
+    "MTL-78",
+    "MTL-80",
+    "MTL-89",
+    "MTL-94",
+)
+@pytest.mark.requirement("MTL-99", "MTL-101", "MTL-106", "MTL-108")
+@pytest.mark.parametrize(("command", "header", "body"), GOLDEN)
+def test_the_golden_vectors_both_ways(command: Command, header: str, body: str) -> None:
+    frames = bytes.fromhex(header), bytes.fromhex(body)
+    assert encode(command) == frames
+    assert decode(*frames) == command
+
+
+@pytest.mark.requirement("MTL-08", "MTL-57")
+@given(COMMANDS)
+def test_a_command_comes_back(command: Command) -> None:
+    header, body = encode(command)
+    back = decode(memoryview(header), memoryview(body))
+    assert back == command
+    assert type(back) is type(command)
+
+
+def test_the_body_of_a_content_is_not_copied() -> None:
+    body = bytearray(b"hello")
+    content = decode(*encode(Content(1, "a", EMPTY, body)))
+    assert isinstance(content, Content)
+    assert content.body is body
+
+
+@pytest.mark.requirement("MTL-61", "MTL-67", "MTL-73", "MTL-89", "MTL-94", "MTL-99", "MTL-101")
+@pytest.mark.parametrize(("command", "header", "body"), [row for row in GOLDEN if not row[2]])
+def test_an_unused_body_is_ignored(command: Command, header: str, body: str) -> None:
+    if not isinstance(command, Content):
+        assert decode(bytes.fromhex(header), b"whatever") == command
+
+
+# --- what is no command -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-111")
+@pytest.mark.parametrize(("command", "header", "body"), GOLDEN)
+def test_a_header_cut_off_or_with_more_is_malformed(command: Command, header: str, body: str) -> None:
+    frames = bytes.fromhex(header), bytes.fromhex(body)
+    for end in range(len(frames[0])):
+        with pytest.raises(Malformed):
+            decode(frames[0][:end], frames[1])
+    with pytest.raises(Malformed):
+        decode(frames[0] + b"\0", frames[1])
+
+
+@pytest.mark.requirement("MTL-111")
+@pytest.mark.parametrize("kind", [0, 10, 128, 255])
+def test_an_unknown_type_is_malformed(kind: int) -> None:
+    with pytest.raises(Malformed, match="type"):
+        decode(bytes((kind,)) + bytes(8), b"")
+
+
+@pytest.mark.requirement("MTL-93", "MTL-98", "MTL-108")
+@pytest.mark.parametrize(
+    "header", ["06000000000000000702", "0700000000000000070200", "07000000000000000701ff"]
+)
+def test_a_boolean_is_0_or_1(header: str) -> None:
+    with pytest.raises(Malformed, match="Boolean"):
+        decode(bytes.fromhex(header), b"")
+
+
+@pytest.mark.requirement("MTL-63")
+@pytest.mark.parametrize(
+    "code", [b"", b"20", b"2000", b"20x", b" 20", b"-20", b"+20", "٢٠٠".encode(), b"2\0\0"]
+)
+def test_a_response_has_three_digits(code: bytes) -> None:
+    with pytest.raises(Malformed, match="three-digit"):
+        decode(bytes.fromhex("020000000000000001"), code)
+
+
+@pytest.mark.requirement("MTL-105")
+@pytest.mark.parametrize("name", [b"\0", b"a\n", b"\x7f", b"\xc2\x80", b"\xff", b"\xc3"])
+@pytest.mark.parametrize(("kind", "rest"), [(1, b""), (3, b""), (4, b""), (5, EMPTY)])
+def test_a_name_is_printable_utf8(name: bytes, kind: int, rest: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode(bytes((kind,)) + bytes(8) + bytes((len(name),)) + name + rest, b"")
+
+
+@pytest.mark.requirement("MTL-109", "MTL-111")
+@pytest.mark.parametrize("table", ["", "000000", "00000001", "0000000000", "000000030161ff"])
+def test_the_properties_are_a_table(table: str) -> None:
+    with pytest.raises(Malformed):
+        decode(bytes.fromhex("0500000000000000010161" + table), b"")
+
+
+def test_a_header_has_a_largest_size() -> None:
+    with pytest.raises(Malformed, match="octets"):
+        decode(b"\x05" + bytes(MAX_HEADER), b"")
+
+
+@given(
+    st.binary(max_size=64) | st.builds(lambda k, r: bytes((k,)) + r, st.integers(0, 10), st.binary()),
+    st.binary(),
+)
+@example(b"", b"")
+def test_any_octets_are_a_command_or_malformed(header: bytes, body: bytes) -> None:
+    try:
+        command = decode(header, body)
+    except Malformed:
+        return
+    again = encode(command)
+    assert again[0] == header  # there is one encoding of every command
+    assert decode(*again) == command
+
+
+@given(COMMANDS, st.data())
+def test_a_damaged_header_is_a_command_or_malformed(command: Command, data: st.DataObject) -> None:
+    header, body = encode(command)
+    raw = bytearray(header)
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(raw, body)
+    except Malformed:
+        return
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Lease(-1, "a"),
+        Lease(1 << 64, "a"),
+        Summon(1, "é" * 128),
+        Summon(1, "a\0"),
+        Content(1, "é" * 128, EMPTY, b""),
+        Content(1, "\n", EMPTY, b""),
+        Content(1, "\ud800", EMPTY, b""),
+        Content(-1, "a", EMPTY, b""),
+        Confirm(1 << 64, True),
+        Response(1, 1000),
+        Response(1, -1),
+    ],
+)
+def test_what_has_no_encoding_is_the_callers_mistake(command: Command) -> None:
+    with pytest.raises(FieldError):
+        encode(command)
+
+
+# --- the broker's own properties ----------------------------------------------------------------------------
+
+
+@given(st.integers(1, MAX_PACK_CONTENTS), st.none() | st.integers(0, (1 << 63) - 1))
+def test_what_a_pack_says_of_itself(count: int, timestamp: int | None) -> None:
+    properties = packed_properties(count, timestamp)
+    table = {"mtl-count": count} | ({} if timestamp is None else {"mtl-timestamp": timestamp})
+    assert properties == encode_table(table)
+    assert packed_count(properties) == count
+    assert delivery_timestamp(properties) == timestamp
+    assert decode(*encode(Content(1, "a", properties, b""))) == Content(1, "a", properties, b"")
+
+
+@pytest.mark.parametrize(
+    ("table", "count", "timestamp"),
+    [
+        ({}, None, None),
+        ({"a": "mtl-count", "b": "mtl-timestamp"}, None, None),
+        ({"mtl-timestamp": 5}, None, 5),
+        ({"mtl-timestamp": 5, "mtl-count": 2}, 2, 5),
+        ({"a": 1, "mtl-count": 2}, 2, None),
+        ({"mtl-timestamp": "soon"}, None, None),
+    ],
+)
+def test_what_other_tables_say(table: dict[str, Any], count: int | None, timestamp: int | None) -> None:
+    properties = encode_table(table)
+    assert packed_count(properties) == count
+    assert delivery_timestamp(properties) == timestamp
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "3", 1.0, None, [1]])
+def test_a_count_that_is_no_positive_number_is_malformed(count: Any) -> None:
+    with pytest.raises(Malformed, match="mtl-count"):
+        packed_count(encode_table({"mtl-count": count}))
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, False),
+        ({"mtl": 1, "a": "mtl-count", "xmtl-a": 1, "MTL-a": 1, "deep": {"mtl-a": 1}}, False),
+        ({"a": 1, "mtl-": 1}, True),
+        ({"mtl-count": 1}, True),
+    ],
+)
+def test_reserved_names(table: dict[str, Any], expected: bool) -> None:
+    assert reserved(encode_table(table)) is expected
