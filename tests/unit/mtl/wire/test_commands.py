@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -194,10 +195,8 @@ def test_a_damaged_header_is_a_command_or_malformed(command: Command, data: st.D
     header, body = encode(command)
     raw = bytearray(header)
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(Malformed):
         decode(raw, body)
-    except Malformed:
-        return
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import IntEnum
@@ -303,10 +304,8 @@ def test_a_damaged_table_is_a_table_or_malformed(table: dict[str, Value], data: 
     raw = bytearray(encode_table(table))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with suppress(Malformed):
         decode_table(raw)
-    except Malformed:
-        return
 
 
 @given(TABLES, st.data())

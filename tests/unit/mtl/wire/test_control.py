@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import ContentTooLarge, DataLoss, Fenced, Malformed, Refused
+from mtl.limits import MAX_CONTROL_FRAME
+from mtl.wire import control as w
+
+TEXT = st.text(st.characters(codec="utf-8"))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+MEMBERS = sorted(
+    {"from", "until", "resources", "resource", "confirm", "protocol", "window", "stages", "version"}
+)
+NAMES = st.sampled_from([request.command for request in w.REQUESTS.values()] + ["No.Such"])
+
+DEEP = [b"[" * 100_000, b'{"protocol":' * 100_000, b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"]
+"""Octets that exhaust the stack of a decoder that does not count."""
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+RFC_REQUESTS = [
+    (
+        "Connection.Open",
+        """{
+    "protocol": {
+        "name": "MTL",
+        "version": 1
+    },
+    "virtual-host": "test-env"
+}""",
+        w.Open(protocol=w.Protocol(name="MTL", version=1), virtual_host="test-env"),
+    ),
+    (
+        "Connection.Authorize",
+        """{
+    "mechanism" : "mechanism name",
+    "response" : "BASE64-encoded blob"
+}""",
+        w.Authorize(mechanism="mechanism name", response="BASE64-encoded blob"),
+    ),
+    ("Connection.Profile", '{\n    "profile" : "profile name"\n}', w.Profile(profile="profile name")),
+    (
+        "Connection.Reader",
+        '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
+        w.Reader(resources=["resource name", "resource name"], confirm="none | full"),
+    ),
+    (
+        "Connection.Writer",
+        '{\n    "resources": [ "resource name", "resource name"],\n    "confirm": "none | full"\n}',
+        w.Writer(resources=["resource name", "resource name"], confirm="none | full"),
+    ),
+]
+"""The RFC's examples to the letter, the dots of its lists apart."""
+
+
+@pytest.mark.requirement("MTL-08", "MTL-15", "MTL-22", "MTL-30", "MTL-35", "MTL-44")
+@pytest.mark.parametrize(("name", "json", "expected"), RFC_REQUESTS)
+def test_the_requests_of_the_rfc_are_read(name: str, json: str, expected: w.Request) -> None:
+    assert w.decode_request([name.encode(), json.encode()]) == expected
+    assert w.decode_request(w.encode_request(expected)) == expected
+
+
+@pytest.mark.requirement("MTL-19")
+@pytest.mark.parametrize("name", [b"connection.profile", b"CONNECTION.PROFILE", b"Connection.Profile"])
+def test_command_names_have_no_case(name: bytes) -> None:
+    assert w.decode_request([name, b'{"profile":"log"}']) == w.Profile(profile="log")
+
+
+@pytest.mark.requirement("MTL-09")
+@given(st.dictionaries(TEXT.filter(lambda name: name not in {"profile", "session"}), JSON, max_size=4))
+def test_unknown_members_are_ignored(members: dict[str, Any]) -> None:
+    body = msgspec.json.encode({**members, "profile": "log"})
+    assert w.decode_request([b"Connection.Profile", memoryview(body)]) == w.Profile(profile="log")
+
+
+@pytest.mark.requirement("MTL-50")
+@pytest.mark.parametrize("frames", [[], [b"Connection.Open"], [b"", b"Connection.Open", b"{}"]])
+def test_another_number_of_frames_is_malformed(frames: list[bytes]) -> None:
+    with pytest.raises(Malformed, match="frames"):
+        w.decode_request(frames)
+    with pytest.raises(Malformed, match="frames"):
+        w.decode_reply(frames, w.Open)
+
+
+NO_JSON = [
+    b"",
+    b"{",
+    b"{}{}",
+    b"hello",
+    b'{"profile":1, x}',
+    b"{'profile':'log'}",
+    b'{"profile":"\xff"}',
+    b'{"other":"\xff","profile":"log"}',
+    b'{"profile":"\\ud800"}',
+    b'{"profile":NaN}',
+    b"\xef\xbb\xbf{}",
+    *DEEP,
+]
+
+
+@pytest.mark.requirement("MTL-51")
+@pytest.mark.parametrize("name", [b"Connection.Profile", b"Resource.Describe", b"No.Such"])
+@pytest.mark.parametrize("body", NO_JSON, ids=range(len(NO_JSON)))
+def test_what_is_no_json_is_malformed_whatever_the_command(name: bytes, body: bytes) -> None:
+    with pytest.raises(Malformed):
+        w.decode_request([name, body])
+
+
+def test_a_name_that_is_no_text_is_malformed() -> None:
+    with pytest.raises(Malformed, match="UTF-8"):
+        w.decode_request([b"\xff", b"{}"])
+
+
+@pytest.mark.requirement("MTL-52")
+def test_an_unknown_command_is_refused() -> None:
+    with pytest.raises(Refused, match=r"No\.Such") as caught:
+        w.decode_request([b"No.Such", b'{"number":1e999}'])
+    assert (caught.value.status, caught.value.reason) == (501, w.UNKNOWN_COMMAND)
+
+
+@pytest.mark.requirement("MTL-52")
+@pytest.mark.parametrize(
+    ("name", "body", "message"),
+    [
+        (b"Connection.Open", b"[]", "Expected `object`"),
+        (b"Connection.Open", b"null", "Expected `object`"),
+        (b"Connection.Open", b"{}", "protocol"),
+        (b"connection.open", b'{"protocol":{"version":"1"}}', r"\$\.protocol\.version"),
+        (b"Connection.Reader", b'{"resources":["a\\u0007"]}', "control characters"),
+        (b"Connection.Reader", b'{"resources":[],"from":"first"}', r"\$\.from"),
+        (b"Resource.Locate", b'{"resource":"a"}', "one of timestamp and start"),
+    ],
+)
+def test_wrong_members_are_refused_with_a_reason(name: bytes, body: bytes, message: str) -> None:
+    with pytest.raises(Refused, match=message) as caught:
+        w.decode_request([name, body])
+    assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
+
+
+def test_a_request_has_a_largest_size_at_both_ends() -> None:
+    with pytest.raises(Malformed, match="octets"):
+        w.decode_request([b"Connection.Profile", b'{"profile":"' + b"x" * MAX_CONTROL_FRAME + b'"}'])
+    with pytest.raises(ContentTooLarge):
+        w.encode_request(w.Profile(profile="x" * MAX_CONTROL_FRAME))
+
+
+@given(NAMES, st.dictionaries(st.sampled_from(MEMBERS), JSON) | JSON)
+def test_any_json_is_a_request_or_refused(name: str, body: object) -> None:
+    with suppress(Refused):
+        w.decode_request([name.encode(), msgspec.json.encode(body)])
+
+
+@given(NAMES.map(str.encode) | st.binary(max_size=20), st.binary())
+def test_any_octets_are_a_request_refused_or_malformed(name: bytes, body: bytes) -> None:
+    with suppress(Malformed, Refused):
+        w.decode_request([name, body])
+
+
+@given(st.sampled_from(RFC_REQUESTS), st.data())
+def test_a_damaged_request_is_one_refused_or_malformed(
+    row: tuple[str, str, Any], data: st.DataObject
+) -> None:
+    name, json, _ = row
+    body = bytearray(json.encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(Malformed, Refused):
+        w.decode_request([name.encode(), bytes(body)])
+
+
+# --- replies ------------------------------------------------------------------------------------------------
+
+RFC_REPLIES: list[tuple[bytes, str, type[w.Request], w.Reply]] = [
+    (
+        b"201",
+        '{\n    "status": "Ready",\n    "profiles": [ "profile name", "profile name"]\n}',
+        w.Open,
+        w.Ready(profiles=["profile name", "profile name"]),
+    ),
+    (
+        b"401",
+        '{\n    "status": "Unauthorized",\n    "mechanisms": [ "mechanism name"]\n}',
+        w.Reader,
+        w.Unauthorized(mechanisms=["mechanism name"]),
+    ),
+    (
+        b"402",
+        '{\n "status": "Challenged",\n "mechanism": "mechanism name",\n "challenge" : "BASE64-encoded blob"\n}',
+        w.Authorize,
+        w.Challenged(mechanism="mechanism name", challenge="BASE64-encoded blob"),
+    ),
+    (b"200", '{\n    "status": "OK"\n}', w.Profile, w.Ok()),
+    (
+        b"202",
+        '{\n    "status": "Data Lease",\n    "port": 5976,\n    "lease" : "data lease"\n}',
+        w.Writer,
+        w.DataLease(port=5976, lease="data lease"),
+    ),
+]
+"""The RFC's examples, with the comma that its 202 lacks."""
+
+
+@pytest.mark.requirement("MTL-16", "MTL-18", "MTL-26", "MTL-27", "MTL-32", "MTL-37", "MTL-48")
+@pytest.mark.parametrize(("code", "json", "request_", "expected"), RFC_REPLIES)
+def test_the_replies_of_the_rfc_are_read(
+    code: bytes, json: str, request_: type[w.Request], expected: w.Reply
+) -> None:
+    assert w.decode_reply([code, json.encode()], request_) == expected
+    assert w.decode_reply(w.encode_reply(int(code), expected), request_) == expected
+    assert expected.code == int(code)
+
+
+def test_every_success_of_every_request_knows_its_status() -> None:
+    for request in w.REQUESTS.values():
+        assert request.replies
+        for status, reply in request.replies.items():
+            assert reply.code == status
+
+
+@pytest.mark.requirement("MTL-49")
+def test_a_bare_refusal_of_an_rfc_server() -> None:
+    with pytest.raises(Refused) as caught:
+        w.decode_reply([b"501", b'{"status": "Not implemented"}'], w.Reader)
+    refused = caught.value
+    assert (refused.status, refused.reason, refused.message) == (501, w.UNSUPPORTED, "Not implemented")
+    with pytest.raises(Refused) as caught:
+        w.decode_reply([b"418", b"{}"], w.Reader)
+    assert (caught.value.status, caught.value.reason) == (418, "refused")
+
+
+@pytest.mark.requirement("MTL-52")
+def test_a_refusal_comes_back_with_its_members() -> None:
+    refused = Refused(404, w.UNKNOWN_RESOURCE, "no such resource: a", missing=["a"], last_version=3)
+    frames = w.encode_refusal(refused)
+    assert frames == [
+        b"404",
+        (
+            b'{"missing":["a"],"last-version":3,"status":"Not Found","reason":"unknown-resource",'
+            b'"message":"no such resource: a"}'
+        ),
+    ]
+    with pytest.raises(Refused) as caught:
+        w.decode_reply(frames, w.ResourceDescribe)
+    back = caught.value
+    assert type(back) is Refused
+    assert (back.status, back.reason, back.message, back.members) == (
+        404,
+        w.UNKNOWN_RESOURCE,
+        "no such resource: a",
+        {"missing": ["a"], "last_version": 3},
+    )
+
+
+def test_fenced_and_data_loss_come_back_as_what_they_are() -> None:
+    with pytest.raises(Fenced, match="another driver") as fenced:
+        w.decode_reply(w.encode_refusal(Fenced("another driver holds it", epoch=4)), w.Reader)
+    assert fenced.value.members == {"epoch": 4}
+    loss = DataLoss("a", 3, 9)
+    with pytest.raises(DataLoss) as caught:
+        w.decode_reply(w.encode_refusal(loss), w.Reader)
+    back = caught.value
+    assert (back.resource, back.first, back.end, back.count, back.message) == ("a", 3, 9, 6, loss.message)
+
+
+@pytest.mark.parametrize(
+    "members", [{}, {"resource": "a", "first": 1}, {"resource": "a", "first": True, "end": 3}]
+)
+def test_data_loss_without_its_range_is_a_plain_refusal(members: dict[str, Any]) -> None:
+    body = msgspec.json.encode({"status": "Conflict", "reason": w.DATA_LOSS, "message": "gone", **members})
+    with pytest.raises(Refused) as caught:
+        w.decode_reply([b"409", body], w.Reader)
+    assert type(caught.value) is Refused
+    assert caught.value.members == members
+
+
+@pytest.mark.requirement("MTL-16")
+@pytest.mark.parametrize(
+    "code", [b"", b"20", b"2000", b"2x0", b"199", b"600", b"-20", b" 200", "٢٠٠".encode(), b"\xff"]
+)
+def test_a_status_is_three_digits_from_200_to_599(code: bytes) -> None:
+    with pytest.raises(Malformed):
+        w.decode_reply([code, b'{"status":"OK"}'], w.Profile)
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (b"200", b"{"),
+        (b"200", b"[]"),
+        (b"200", b'{"status":1}'),
+        (b"201", b'{"profiles":[]}'),
+        (b"302", b"{}"),
+        (b"401", b"{}"),
+        (b"404", b"[]"),
+        (b"404", b"no"),
+        (b"404", b'{"reason":1}'),
+        (b"404", b'{"message":[]}'),
+        *[(b"200", deep) for deep in DEEP],
+        *[(b"404", deep) for deep in DEEP],
+    ],
+    ids=range(16),
+)
+def test_what_does_not_answer_the_request_is_malformed(code: bytes, body: bytes) -> None:
+    with pytest.raises(Malformed):
+        w.decode_reply([code, body], w.Profile)
+
+
+def test_a_reply_that_is_too_large_asks_for_less() -> None:
+    resources = [w.Description(resource="x" * 250, incarnation="i", earliest=1, next=1)] * 4_000
+    frames = w.encode_reply(200, w.Resources(resources=resources))
+    with pytest.raises(Refused, match="fewer") as caught:
+        w.decode_reply(frames, w.ResourceList)
+    assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
+    with pytest.raises(Malformed, match="octets"):
+        w.decode_reply([b"200", b" " * MAX_CONTROL_FRAME + b"{}"], w.Profile)
+
+
+@pytest.mark.parametrize("status", [0, 100, 199, 600, 1000])
+def test_other_statuses_are_a_mistake_of_ours(status: int) -> None:
+    with pytest.raises(ValueError, match="status"):
+        w.encode_reply(status, w.Ok())
+
+
+@given(
+    st.sampled_from([b"200", b"201", b"401", b"402", b"404", b"409"]) | st.binary(max_size=4),
+    st.binary() | JSON,
+)
+def test_any_octets_are_a_reply_refused_or_malformed(code: bytes, body: object) -> None:
+    frames = [code, body if isinstance(body, bytes) else msgspec.json.encode(body)]
+    for request in (w.Open, w.Authorize, w.Reader, w.ResourceList, w.StageDescribe):
+        with suppress(Malformed, Refused):
+            assert isinstance(w.decode_reply(frames, request), w.Reply)
+
+
+@given(
+    st.dictionaries(TEXT | st.sampled_from(["self", "status", "reason", "message", "args"]), JSON, max_size=5)
+)
+def test_any_object_is_a_refusal_or_malformed(body: dict[str, Any]) -> None:
+    with pytest.raises((Refused, Malformed)):
+        w.decode_reply([b"409", msgspec.json.encode(body)], w.Reader)

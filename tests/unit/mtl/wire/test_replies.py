@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from mtl.wire import replies as r
+
+GOLDEN: list[tuple[r.Body, str]] = [
+    (r.Ok(), '{"status":"OK"}'),
+    (r.Ready(profiles=["log", "test"]), '{"status":"Ready","profiles":["log","test"]}'),
+    (
+        r.Ready(profiles=[], session="s", boot="b", max_content=1, max_pack=2, heartbeat=5.0),
+        '{"status":"Ready","profiles":[],"session":"s","boot":"b","max-content":1,"max-pack":2,"heartbeat":5.0}',
+    ),
+    (r.Unauthorized(mechanisms=["PLAIN"]), '{"status":"Unauthorized","mechanisms":["PLAIN"]}'),
+    (
+        r.Challenged(mechanism="M", challenge="Yg=="),
+        '{"status":"Challenged","mechanism":"M","challenge":"Yg=="}',
+    ),
+    (r.DataLease(port=1, lease="l"), '{"status":"Data Lease","port":1,"lease":"l","packed":false}'),
+    (
+        r.DataLease(
+            port=5976,
+            lease="l",
+            packed=True,
+            from_=1,
+            until=9,
+            window=r.Window(contents=1, bytes=2),
+            incarnation="i",
+            earliest=1,
+            next=7,
+            position=3,
+            epoch=2,
+        ),
+        (
+            '{"status":"Data Lease","port":5976,"lease":"l","packed":true,"from":1,"until":9,"window":{"contents":1,'
+            '"bytes":2},"incarnation":"i","earliest":1,"next":7,"position":3,"epoch":2}'
+        ),
+    ),
+    (
+        r.DataLease(
+            port=0, endpoint="ipc:///x", lease="l", last={"a": 4}, incarnations={"a": "i"}, stage="s", epoch=1
+        ),
+        (
+            '{"status":"Data Lease","port":0,"lease":"l","endpoint":"ipc:///x","packed":false,"incarnations":{"a":"i"},'
+            '"last":{"a":4},"epoch":1,"stage":"s"}'
+        ),
+    ),
+    (r.LeaseClosed(), '{"status":"OK"}'),
+    (
+        r.LeaseClosed(stage=r.Sealed(stage="s", contents={"a": 2}, bytes=10)),
+        '{"status":"OK","stage":{"stage":"s","contents":{"a":2},"bytes":10}}',
+    ),
+    (
+        r.ResourceCreated(resource=r.Description(resource="a", incarnation="i", earliest=1, next=1)),
+        (
+            '{"status":"OK","resource":{"resource":"a","incarnation":"i","earliest":1,"next":1,"bytes":0,"contents":0,'
+            '"durability":"sync","state":"serving"}}'
+        ),
+    ),
+    (
+        r.Resources(
+            resources=[
+                r.Description(
+                    resource="a",
+                    incarnation="i",
+                    earliest=2,
+                    next=5,
+                    bytes=640,
+                    contents=3,
+                    oldest_time=1,
+                    newest_time=2,
+                    retention=r.Retention(hard_bytes=5, groups=("g",), age=0.5),
+                )
+            ]
+        ),
+        (
+            '{"status":"OK","resources":[{"resource":"a","incarnation":"i","earliest":2,"next":5,"bytes":640,"contents":3,'
+            '"oldest-time":1,"newest-time":2,"durability":"sync","retention":{"age":0.5,"groups":["g"],"hard-bytes":5},'
+            '"state":"serving"}]}'
+        ),
+    ),
+    (r.Located(sequence=4), '{"status":"OK","sequence":4,"match":true}'),
+    (
+        r.Located(sequence=4, timestamp=7, match=False),
+        '{"status":"OK","sequence":4,"timestamp":7,"match":false}',
+    ),
+    (r.CursorOpened(position=1, created=True), '{"status":"OK","position":1,"created":true}'),
+    (
+        r.Cursors(
+            cursors=[r.CursorInfo(group="g", resource="a", incarnation="i", position=1, next=2, behind=1)]
+        ),
+        (
+            '{"status":"OK","cursors":[{"group":"g","resource":"a","incarnation":"i","position":1,"next":2,"behind":1,'
+            '"bytes-behind":0,"held":false,"epoch":0}]}'
+        ),
+    ),
+    (
+        r.Committed(already=True, resources={"a": r.Published(first=1, contents=2)}, digest="d"),
+        '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":"d"}',
+    ),
+    (
+        r.Stages(
+            stages=[r.StageInfo(stage="s", application="q", version=3)],
+            applications=[r.ApplicationInfo(application="q", version=2)],
+        ),
+        (
+            '{"status":"OK","stages":[{"stage":"s","application":"q","version":3,"state":"open","contents":{},"bytes":0}],'
+            '"applications":[{"application":"q","version":2,"resources":{},"replays":0}]}'
+        ),
+    ),
+]
+"""Every reply, and its JSON. What the RFC's clients rely on is in it although it is a default."""
+
+
+@pytest.mark.requirement("MTL-16", "MTL-26", "MTL-27", "MTL-32", "MTL-37", "MTL-48")
+@pytest.mark.parametrize(("body", "json"), GOLDEN)
+def test_replies_and_their_json(body: r.Body, json: str) -> None:
+    assert msgspec.json.encode(body).decode() == json
+    assert msgspec.json.decode(json, type=type(body)) == body
+
+
+@pytest.mark.requirement("MTL-48")
+def test_what_an_rfc_server_does_not_echo_it_did_not_grant() -> None:
+    lease = msgspec.json.decode('{"status":"Data Lease","port":5555,"lease":"data lease"}', type=r.DataLease)
+    assert (lease.packed, lease.window, lease.from_, lease.incarnation) == (False, None, None, None)
+
+
+@pytest.mark.requirement("MTL-09")
+def test_unknown_members_are_ignored() -> None:
+    assert msgspec.json.decode('{"status":"Fine","later":[{"x":1}]}', type=r.Ok) == r.Ok(status="Fine")
+
+
+def test_defaults_are_not_shared() -> None:
+    one, other = r.Committed(), r.Committed()
+    one.resources["a"] = r.Published(first=1, contents=1)
+    assert other.resources == {}
+
+
+@pytest.mark.parametrize(
+    "retention", [{"bytes": 0}, {"age": 0}, {"contents": -1}, {"groups": [""]}, {"bytes": 1 << 63}]
+)
+def test_a_limit_that_keeps_nothing_is_no_limit(retention: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(retention, r.Retention)
