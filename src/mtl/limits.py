@@ -117,3 +117,210 @@ MAX_PARTITIONS = 100_000
 
 TEST_HOOK_HOLD_S = 60
 """Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
+
+# --- the client ---------------------------------------------------------------------------------------------
+
+READER_WINDOW_CONTENTS = 80_000
+"""Default window of a packed reader: eight full packs, so that the broker always has one to send."""
+
+READER_WINDOW = 32 << 20
+"""The same in octets. This is what a slow application costs in memory, per reader."""
+
+PLAIN_WINDOW_CONTENTS = 20_000
+"""Default window of a plain reader in contents; its octets are those of a packed one."""
+
+WRITER_WINDOW_CONTENTS = 200_000
+"""Default of a writer's unconfirmed contents; small contents reach it before the octets."""
+
+WRITER_WINDOW = 16 << 20
+"""Default of a writer's unconfirmed octets: what one broker crash makes it send again."""
+
+MAX_UNSENT = 512
+"""Contents that a writer's application may be ahead of the thread that sends: above it the two take turns, else they
+fight for Python's interpreter lock at every send."""
+
+PUMP = 256
+"""Contents sent, and contents received, in one go before other flows and timers have their turn."""
+
+CREDIT_DELAY_S = 0.02
+"""How long a reader that waits for contents keeps back the Confirm of what it consumed, to confirm more at once."""
+
+RESEND_DELAY_S = 0.005
+RESEND_DELAY_TOP_S = 1.0
+"""Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to the second one."""
+
+RECONNECT_DELAY_S = 0.05
+RECONNECT_DELAY_TOP_S = 1.0
+"""Pause between attempts to reach a broker; doubles up to the second one. A restart takes about a second."""
+
+LINGER_S = 0.005
+"""How long a packed writer's `send` waits for company before its contents leave as one pack."""
+
+PACK_TARGET = 256 << 10
+"""Octets at which a packed writer's buffer leaves without waiting; above some 100 KiB packs get no cheaper."""
+
+PACK_TARGET_CONTENTS = 2_000
+"""The same in contents."""
+
+REQUEST_TIMEOUT_S = 5.0
+"""Default for one attempt of a request, a connect or a bind."""
+
+RETRY_DEADLINE_S = 30.0
+"""Default for a whole request or recovery with all its attempts: then the broker is called unreachable."""
+
+MAX_SOCKETS = 16_384
+"""ZeroMQ sockets of one process. libzmq's default of 1,023 is some 250 readers; a Spark driver has one per
+resource."""
+
+# --- the broker: control ------------------------------------------------------------------------------------
+
+DEFAULT_VIRTUAL_HOST = "/"
+"""Where a client is that names no virtual host."""
+
+MAX_SESSIONS = 20_000
+"""Control sessions kept; some 500 octets each. The one that was silent for longest leaves when another comes."""
+
+SESSION_IDLE_S = 3600.0
+"""A silent control session is forgotten; the client opens a new one when it is told `not-open`."""
+
+MAX_LEASES = 20_000
+"""Live leases; some 2 KB each."""
+
+MAX_LEASES_PER_SESSION = 2_000
+"""Live leases of one session, so that one client cannot use up everybody's."""
+
+MAX_RESOURCES = 100_000
+"""Resources of a broker; each costs some 2 KB of memory and two files."""
+
+MAX_WAITERS = 10_000
+"""Describes that wait for news at once; each is a client that would poll otherwise."""
+
+MAX_WAIT_S = 30.0
+"""Longest wait of a Describe; shorter than any client's patience."""
+
+MAX_WRITER_NAMES = 1_000_000
+"""Writer names remembered; the library makes one up per writer, and each costs some 300 octets until it expires."""
+
+WRITER_NAME_IDLE_S = 24 * 3600.0
+"""A writer name that nobody used for this long is forgotten, and with it its publishing numbers."""
+
+# --- the broker: leases and heartbeats ----------------------------------------------------------------------
+
+HEARTBEAT_S = 5.0
+"""Interval of Pings on a silent flow (decisions.md G21); a peer is given up after three without any answer."""
+
+HEARTBEAT_CHECK_S = 1.0
+"""How often heartbeats are looked at; the error of the interval above."""
+
+LEASE_UNBOUND_S = 60.0
+"""How long a lease waits for a data flow, its first or its next one: a broker's or client's restart fits."""
+
+EXPIRY_CHECK_S = 5.0
+"""How often leases, sessions and stages are looked at."""
+
+# --- the broker: contents in --------------------------------------------------------------------------------
+
+INBOUND_OCTETS = 256 << 20
+"""Contents taken in and not yet synced, over all resources. Above it contents are pushed back (Reject, recycle) and
+never left unread, because Pings and Confirms share the socket."""
+
+GROUP_OCTETS = 32 << 20
+"""One group commit of one log: large enough that the sync no longer shows, small enough for a Confirm every tenth of
+a second on a slow disk."""
+
+# --- the broker: contents out -------------------------------------------------------------------------------
+
+WINDOW_CONTENTS = 1_000
+"""A reader's window when it asks for none (profiles.md "Defaults")."""
+
+WINDOW_OCTETS = 8 << 20
+"""The same in stored octets."""
+
+MAX_WINDOW_CONTENTS = 10_000_000
+"""Largest window granted; the broker's cost of a window is its unsettled Contents, some 100 octets each."""
+
+MAX_WINDOW_OCTETS = 1 << 30
+"""The same in stored octets; they stay in the log, not in memory."""
+
+TURN_OCTETS = 8 << 20
+"""What one reader is sent before the next has its turn: a few packs, so that nobody waits long."""
+
+TURN_CONTENTS = 256
+"""Plain contents in one run, for the same reason: unpacking them is Python's work, some microseconds each."""
+
+BLOCKED_RETRY_S = 0.02
+"""A reader whose queue was full is tried again after this, or on its next frame."""
+
+FANOUT_RING = 1_000
+"""Contents that wait for a slow reader of the `test` profile; the oldest are dropped and counted."""
+
+FANOUT_RETRY_S = 0.05
+"""How often waiting rings of the `test` profile are tried."""
+
+# --- the broker: groups, stages, retention ------------------------------------------------------------------
+
+CURSOR_FLUSH_S = 0.1
+"""A moved cursor is durable after this at the latest (profiles.md "Cursors")."""
+
+MAX_STAGES = 100_000
+"""Stages at once: 200 tasks every few seconds that nobody commits expire long before."""
+
+SEALED_STAGE_S = 24 * 3600.0
+"""A sealed stage waits this long for its Stage.Commit: a driver may be restarted a day later."""
+
+OPEN_STAGE_S = 3600.0
+"""An open stage without a lease goes after this: its task is dead, and a retry has its own stage."""
+
+PUBLISH_RETRY_S = 0.5
+"""A commit past its commit point is tried again after this when the disk refuses: it is committed and must be."""
+
+RETENTION_CHECK_S = 5.0
+"""How often retention looks at each resource."""
+
+# --- sockets ------------------------------------------------------------------------------------------------
+
+CONTROL_HWM = 1_000
+"""Control messages queued per peer; a REQ has one."""
+
+PACKED_HWM = 32
+"""Packed Contents queued per peer: HWM counts messages, and 32 packs of 4 MiB are 128 MiB already."""
+
+PLAIN_HWM = 1_000
+"""Plain contents queued per peer, on a socket of their own because HWM is per socket."""
+
+LINGER_MS = 500
+"""How long a closing socket goes on sending: long enough for a last reply on loopback."""
+
+HANDSHAKE_MS = 10_000
+"""A peer that does not finish its ZMTP handshake is cut off."""
+
+ZMTP_HEARTBEAT_MS = 5_000
+"""libzmq's own heartbeat, since a Pong is only a SHOULD."""
+
+ZMTP_TIMEOUT_MS = 15_000
+"""A peer whose TCP connection is silent this long is gone."""
+
+DRAIN_MESSAGES = 1_000
+"""Messages read from one socket before the others have their turn."""
+
+SEND_BACKLOG = 10_000
+"""Commands that wait for one peer's full queue; a peer that lets more pile up reads nothing and is let go."""
+
+ZERO_COPY = 64 << 10
+"""Frames from this size on are sent without copying (measured: below it the copy is cheaper)."""
+
+# --- the broker: threads ------------------------------------------------------------------------------------
+
+COMMIT_THREADS = 4
+"""Logs that are written and synced at once; more would only queue at the device."""
+
+SWITCH_INTERVAL_S = 0.0002
+"""sys.setswitchinterval of the broker: with the default and a busy loop group commits fell to 70 a second, here they reach
+about 1,000."""
+
+STOP_S = 30.0
+"""How long a stopping broker waits for its disk before it gives up."""
+
+ADOPT_OCTETS = 8 << 20
+"""A stage's log from this size on is adopted by rename; smaller ones are copied, since a segment per small stage would
+be thousands of files an hour."""

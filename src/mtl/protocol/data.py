@@ -1,7 +1,7 @@
 """One data flow as either end sees it: which commands are in order, and which Response answers what. Sans IO.
 
-A session holds no leases, windows or contents; it walks the tables of `states`. `sending` and `received` take one command
-each and say what it means, or that it has no place here.
+A session holds no leases, windows or contents; it walks the tables of `states`. `sending` and `received` take one
+command each and say what it means, or that it has no place here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Asked = c.Lease | c.Summon | c.Dismiss
 
 
 class OutOfTurn(LocalError):
-    """A command that the tables have no row for. `code` is the Response it deserves, None where silence is the answer."""
+    """A command that the tables have no row for. `code` is the Response it deserves, None where that is silence."""
 
     def __init__(self, command: c.Command, state: object, code: int | None) -> None:
         super().__init__(f"{type(command).__name__} has no place in state {state}")
@@ -41,8 +41,8 @@ class Answered:
 class DataSession:
     """The state of one data flow at `role`'s end (RFC 11 "Data Flow").
 
-    Raises `OutOfTurn` for a step that the tables do not know: a mistake of our own caller when it comes from `sending`; when it
-    comes from `received`, its `code` is what the peer is to be answered.
+    Raises `OutOfTurn` for a step that the tables do not know: a mistake of our own caller when it comes from `sending`;
+    when it comes from `received`, its `code` is what the peer is to be answered.
     """
 
     __slots__ = ("_asked", "_resources", "role", "state")
@@ -79,7 +79,9 @@ class DataSession:
         kind = type(command)
         after = states.FLOW[self.state].get((sender, kind))
         if after is None:
-            raise OutOfTurn(command, self.state, FORBIDDEN if isinstance(command, c.Summon | c.Dismiss) else None)
+            raise OutOfTurn(
+                command, self.state, FORBIDDEN if isinstance(command, c.Summon | c.Dismiss) else None
+            )
         if kind is c.Content:
             self._content(sender, command)  # type: ignore[arg-type]
         elif isinstance(command, c.Response):
@@ -111,7 +113,9 @@ class DataSession:
     def _response(self, response: c.Response) -> Answered | None:
         asked = self._asked.pop(response.sequence, None)
         if asked is None:
-            return None  # answers nothing that was asked here: a refusal of an out-of-turn command, or a stray
+            return (
+                None  # answers nothing that was asked here: a refusal of an out-of-turn command, or a stray
+            )
         if isinstance(asked, c.Lease):
             self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
         else:

@@ -1,7 +1,7 @@
 """Contents that were sent and not yet settled: what Confirm and Reject cover (RFC 11 "Content Confirmation").
 
 Both senders keep one of these: a writing client per flow, the broker per reading lease. A packed Content takes the
-sequences first..last and settles as a whole with its last number; a single number inside it means nothing (profiles.md).
+sequences first..last and settles as a whole with its last number; a single number inside it means nothing.
 """
 
 from __future__ import annotations

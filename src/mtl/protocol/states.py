@@ -100,7 +100,11 @@ CONTROL: Final[dict[Control, dict[Request, dict[int, Control]]]] = {
 OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
     Control.NEW: (400, "not-open", "send Connection.Open first (MTL-21)"),
     Control.UNAUTHORIZED: (401, "not-authorized", "authenticate with Connection.Authorize first"),
-    Control.CHALLENGED: (401, "not-authorized", "answer the challenge with Connection.Authorize first (MTL-33)"),
+    Control.CHALLENGED: (
+        401,
+        "not-authorized",
+        "answer the challenge with Connection.Authorize first (MTL-33)",
+    ),
     Control.READY: (400, "no-profile", "select a profile with Connection.Profile first (MTL-45)"),
     Control.PROFILED: (501, "unknown-command", "the selected profile has no such command"),
 }

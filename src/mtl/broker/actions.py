@@ -1,0 +1,153 @@
+"""What the core asks of the world around it. The core only makes these; the loop (or a simulator) carries them out.
+
+Sends are carried out in the order in which they were made. An action with an `id` is answered by one
+`Broker.completed(id, result)`, in any order between logs; one log has at most one action at a time under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtl.broker.records import AnyRecord
+from mtl.log import ChunkRef, LogOptions, LogReader, RunEntry
+from mtl.net.ports import Port
+from mtl.wire.commands import Buffer, Content
+
+LogKey = str
+"""Directory of a log below the data directory: `resources/<id>` or `stages/<stage>/<n>`."""
+
+
+Peer = tuple[Port, bytes]
+"""Where a data flow ends: the socket and the ROUTER identity on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time, as the loop read it: seconds that only grow, and microseconds since 1970 that may step back."""
+
+    mono: float
+    wall_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a control request: the envelope as it came, then status and body."""
+
+    envelope: tuple[bytes, ...]
+    frames: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send one data command."""
+
+    peer: Peer
+    header: bytes
+    body: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one.
+
+    When the peer's queue is full in between, the loop says so with `Broker.blocked(lease, sequence)`.
+    """
+
+    peer: Peer
+    lease: str
+    log: LogReader
+    resource: str
+    ref: ChunkRef
+    first: int
+    last: int
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Send one content of the `test` profile; the loop gives it back when the peer's queue is full (`unsent`)."""
+
+    peer: Peer
+    lease: str
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One chunk to be appended: a pack as it came, or plain contents (properties, body) that are yet to be packed."""
+
+    count: int
+    pack: Buffer | None
+    plain: Sequence[tuple[bytes, Buffer]]
+    runs: tuple[RunEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLog:
+    """Make an empty log; answered with its `LogReader`."""
+
+    id: int
+    log: LogKey
+    options: LogOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append one group and sync it as the log's durability asks; answered with the log's change."""
+
+    id: int
+    log: LogKey
+    drafts: Sequence[Draft]
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Put the contents of staged logs, in this order, at sequence `base` of `log`; answered with the log's change.
+
+    Repeatable: what an earlier attempt left at or above `base` is removed first.
+    """
+
+    id: int
+    log: LogKey
+    base: int
+    stages: Sequence[LogKey]
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Remove the segments below `earliest`; answered with the log's change."""
+
+    id: int
+    log: LogKey
+    earliest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Seal the active segment because of its age; answered with the log's change."""
+
+    id: int
+    log: LogKey
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropLogs:
+    """Close and remove these logs; unanswered, repeated at the next start if it did not get through."""
+
+    logs: Sequence[LogKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write these records and forget those, in one durable transaction; answered with None."""
+
+    id: int
+    put: Sequence[AnyRecord]
+    forget: Sequence[AnyRecord] = ()
+
+
+Action = Reply | Send | Deliver | Relay | CreateLog | Append | Publish | Trim | Roll | DropLogs | Save

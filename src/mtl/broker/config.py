@@ -1,0 +1,81 @@
+"""The broker's configuration: conf/broker.toml, with every member's default and meaning."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import msgspec
+
+from mtl import limits
+from mtl.errors import OptionError
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
+"""5975 is the port that the earliest implementation of RFC 11 bound."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """What `mtl broker` can be told.
+
+    `packed_port` and `plain_port` are the data ports (0: any free one). `insecure` allows listening beyond loopback
+    without credentials. Times are in seconds, sizes in octets.
+    """
+
+    endpoint: str = DEFAULT_ENDPOINT
+    data: str = "mtl-data"
+    packed_port: int = 0
+    plain_port: int = 0
+    virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
+    anonymous: bool = True
+    insecure: bool = False
+    heartbeat: float = limits.HEARTBEAT_S
+    lease_unbound: float = limits.LEASE_UNBOUND_S
+    segment_bytes: int = limits.SEGMENT_BYTES
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if not self.endpoint.startswith(("tcp://", "ipc://")):
+            raise OptionError(f"endpoint {self.endpoint!r} is neither tcp://HOST:PORT nor ipc://PATH")
+        if not self.virtual_hosts:
+            raise OptionError("virtual-hosts is empty; a client needs one to open")
+        for name in ("heartbeat", "lease_unbound", "segment_bytes"):
+            if getattr(self, name) <= 0:
+                raise OptionError(f"{name.replace('_', '-')} has to be above 0")
+
+    def check_exposure(self) -> None:
+        """Raises `OptionError` when anybody on the network could come in without credentials."""
+        if self.anonymous and not self.insecure and not is_local(self.endpoint):
+            raise OptionError(
+                f"{self.endpoint} is reachable from other machines and clients need no credentials; listen on "
+                "127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
+            )
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only this machine reaches the endpoint."""
+    if endpoint.startswith("ipc://"):
+        return True
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, an interface or "*": it may be anything
+
+
+def load(path: Path | None, **overrides: object) -> BrokerConfig:
+    """The file's configuration with what the command line says over it. Raises `OptionError` naming what is wrong."""
+    members: dict[str, object] = {}
+    if path is not None:
+        try:
+            members = msgspec.toml.decode(path.read_bytes(), type=dict[str, object])
+        except OSError as e:
+            raise OptionError(f"cannot read {path}: {e.strerror}") from e
+        except msgspec.DecodeError as e:
+            raise OptionError(f"{path} is no TOML: {e}") from e
+    members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
+    try:
+        return msgspec.convert(members, BrokerConfig)
+    except msgspec.ValidationError as e:
+        raise OptionError(f"{path or 'configuration'}: {e}") from e

@@ -1,0 +1,351 @@
+"""The broker's decisions, as one plain object: frames, disk results and the time in; frames and disk requests out.
+
+There is no socket, thread, file or clock below this line. The loop in `server` (or a simulator) calls one of the
+inputs, then carries out `take()`, and so on; the same inputs give the same outputs.
+
+    control(frames)        a message on the control socket        completed(n, result)    an action was carried out
+    data(peer, h, b)       a message on a data socket             blocked(...), unsent(...), unreachable(peer)
+    tick()                 time has passed                        close()                 stop cleanly
+
+What belongs to whom:
+
+    sessions   who is talking, under which profile        resources  named logs and their incarnations
+    requests   one method per control command             intake     contents on their way into one log
+    granting   what a Reader or Writer request gets       stages, committing   invisible contents, made visible
+    leases     tokens, binding, expiry                    cursors    groups, holders, fencing
+    flows      what a data command means to a lease       housekeeping  retention
+    writers / readers / fanout   contents in / contents out / the `test` profile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.committing import Committing
+from mtl.broker.cursors import Cursors
+from mtl.broker.fanout import Fanout, FanoutLease
+from mtl.broker.flows import Flows
+from mtl.broker.granting import Granting, Ports
+from mtl.broker.housekeeping import Housekeeping
+from mtl.broker.intake import Arrival, Intake
+from mtl.broker.leases import Leases
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.readers import ReaderLease, Readers
+from mtl.broker.records import (
+    AnyRecord,
+    ApplicationRecord,
+    CursorRecord,
+    PublishRecord,
+    ResourceRecord,
+    StageRecord,
+    WriterRecord,
+)
+from mtl.broker.requests import Requests
+from mtl.broker.resources import Resource, Resources, log_key
+from mtl.broker.sessions import Sessions
+from mtl.broker.stages import Stage, Stages
+from mtl.broker.writers import Packs, WriterLease, Writers
+from mtl.errors import Damaged, Malformed, Refused, StorageError
+from mtl.log import LogOptions, LogReader
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+T = TypeVar("T")
+
+OpenedLog = tuple[LogReader, dict[int, int]]
+"""A log as it was opened: its reading half and its table of publishing numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the core has to know of the configuration. `boot` names this run of the broker."""
+
+    boot: str
+    ports: Ports
+    virtual_hosts: frozenset[str] = frozenset({limits.DEFAULT_VIRTUAL_HOST})
+    anonymous: bool = True
+    heartbeat_s: float = limits.HEARTBEAT_S
+    lease_unbound_s: float = limits.LEASE_UNBOUND_S
+    segment_bytes: int = limits.SEGMENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was on disk: every record, and every log that a resource or stage record names (or why it did not open)."""
+
+    records: Sequence[AnyRecord] = ()
+    logs: Mapping[a.LogKey, OpenedLog | StorageError] = field(default_factory=dict)
+
+
+class Broker:
+    """All of the above, put together. `ready` once every commit that a crash interrupted is in place again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        restored: Restored,
+        random: Callable[[int], bytes],
+        check_pack: Packs,
+        now: a.Now,
+    ) -> None:
+        self._outbox = out = Outbox()
+        out.now = now
+        self._dirty: dict[str, Intake] = {}
+        options = LogOptions(segment_bytes=settings.segment_bytes)
+        records = restored.records
+        self.leases = Leases(out, random, settings.lease_unbound_s)
+        self.writers = Writers(out, check_pack, self._mark_dirty)
+        self.readers = Readers(out)
+        self.fanout = Fanout(out, self._relay)
+        self.resources = Resources(
+            out, random, settings.segment_bytes, self._open_intake, self._resources_changed
+        )
+        self.cursors = Cursors(out, _of(records, CursorRecord), self.leases.end)
+        self.stages = Stages(out, random, self._open_intake, options)
+        self.committing = Committing(out, self.resources, self.stages, self._grew)
+        self.granting = Granting(
+            out,
+            self.leases,
+            self.resources,
+            self.readers,
+            self.fanout,
+            self.cursors,
+            self.stages,
+            settings.ports,
+            settings.heartbeat_s,
+            _of(records, WriterRecord),
+        )
+        self.sessions = Sessions(
+            out,
+            random,
+            settings.virtual_hosts,
+            settings.anonymous,
+            settings.boot,
+            settings.heartbeat_s,
+            self._session_ended,
+        )
+        self.requests = Requests(
+            out,
+            self.sessions,
+            self.leases,
+            self.resources,
+            self.cursors,
+            self.stages,
+            self.committing,
+            self.granting,
+        )
+        self.flows = Flows(out, self.leases, self.writers, self.readers, self.fanout, settings.heartbeat_s)
+        self.housekeeping = Housekeeping(out, self.resources, self.cursors, self.committing)
+        self.counts = {"malformed": 0}
+        self._redoing = 0
+        self._closing = False
+        self._restore(restored)
+        self._schedule()
+
+    # --- inputs ---------------------------------------------------------------------------------------------
+
+    def control(self, frames: Sequence[bytes], now: a.Now) -> None:
+        """One message on the control socket: identity, envelope up to the first empty frame, command, body (G3)."""
+        self._outbox.now = now
+        try:
+            end = frames.index(b"", 1) + 1
+        except ValueError:
+            self.counts["malformed"] += 1
+            return
+        envelope = tuple(frames[:end])
+        try:
+            request = w.decode_request(frames[end:])
+        except Malformed:
+            self.counts["malformed"] += 1  # dropped in silence (MTL-50, MTL-51)
+            return
+        except Refused as e:
+            self._outbox.reply(envelope, e)
+            return
+        session = self.sessions.find(frames[0], request.session)
+        self.requests.handle(session, request, lambda reply: self._outbox.reply(envelope, reply))
+
+    def data(self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now) -> None:
+        """One message of two frames on a data socket. Others are dropped by the loop, and counted there (MTL-110)."""
+        self._outbox.now = now
+        self.flows.received(peer, header, body)
+
+    def completed(self, number: int, result: Result, now: a.Now) -> None:
+        """An action was carried out, or failed with a `StorageError`."""
+        self._outbox.now = now
+        self._outbox.completed(number, result)
+
+    def blocked(self, lease: str, sequence: int, now: a.Now) -> None:
+        """A `Deliver` got no further than before `sequence`: the peer's queue is full."""
+        self._outbox.now = now
+        found = self.leases.find(lease)
+        if isinstance(found, ReaderLease):
+            self.readers.blocked(found, sequence)
+
+    def unsent(self, lease: str, content: c.Content, now: a.Now) -> None:
+        """A `Relay` did not leave: the peer's queue is full."""
+        self._outbox.now = now
+        found = self.leases.find(lease)
+        if isinstance(found, FanoutLease):
+            self.fanout.blocked(found, content)
+
+    def unreachable(self, peer: a.Peer, now: a.Now) -> None:
+        """The socket knows no such peer any more (EHOSTUNREACH)."""
+        self._outbox.now = now
+        self.flows.unreachable(peer)
+
+    def damaged(self, lease: str, error: Damaged, now: a.Now) -> None:
+        """A chunk for this reader does not verify."""
+        self._outbox.now = now
+        found = self.leases.find(lease)
+        if isinstance(found, ReaderLease):
+            self.readers.damaged(found, error)
+
+    def tick(self, now: a.Now) -> None:
+        """Time has passed. Timers run only here, after the sockets were drained, so that a suspended machine does not
+        expire everybody (profiles.md "Leases").
+        """
+        self._outbox.now = now
+        self._outbox.run_due()
+        self.readers.retry()
+
+    def advance(self) -> None:
+        """Start the groups and the deliveries that the inputs since the last call made possible."""
+        dirty, self._dirty = self._dirty, {}
+        for intake in dirty.values():
+            intake.start()
+        self.readers.pump()
+
+    def take(self) -> list[a.Action]:
+        """What is to be carried out, in order."""
+        return self._outbox.take()
+
+    # --- for the loop ---------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether every interrupted commit is in place, and clients may be served."""
+        return not self._redoing
+
+    @property
+    def busy(self) -> bool:
+        """Whether `advance` would do something without a further input."""
+        return bool(self._dirty) or self.readers.busy
+
+    @property
+    def next_due(self) -> float | None:
+        """When `tick` has something to do, in monotonic seconds."""
+        due = [t for t in (self._outbox.next_due, self.readers.next_retry) if t is not None]
+        return min(due, default=None)
+
+    def close(self, now: a.Now) -> None:
+        """Begin to stop: take nothing in any more, write the cursors."""
+        self._outbox.now = now
+        self._closing = True
+        self.cursors.flush()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is with the disk and nothing waits to be."""
+        return self._outbox.idle and not self._dirty and not self._outbox.actions and not self.cursors.dirty
+
+    def statistics(self) -> dict[str, int]:
+        """Counters, for `mtl` and for tests."""
+        return {
+            "malformed-requests": self.counts["malformed"],
+            **self.flows.counts,
+            **self.writers.counts,
+            **{f"readers-{k}": v for k, v in self.readers.counts.items()},
+            **{f"test-{k}": v for k, v in self.fanout.counts.items()},
+            "sessions": len(self.sessions),
+            "leases": len(self.leases),
+            "flows": len(self.flows),
+        }
+
+    # --- restoring ------------------------------------------------------------------------------------------
+
+    def _restore(self, restored: Restored) -> None:
+        records = restored.records
+        for resource in _of(records, ResourceRecord):
+            self.resources.restore(resource, restored.logs[log_key(resource)])
+        for stage in _of(records, StageRecord):
+            names = {n: Stage(stage).log_key(n) for n in stage.incarnations}
+            logs = {n: restored.logs[k] for n, k in names.items() if k in restored.logs}
+            self.stages.restore(stage, {n: x for n, x in logs.items() if not isinstance(x, StorageError)})
+        for application in _of(records, ApplicationRecord):
+            self.committing.remember(application)
+        for publish in _of(records, PublishRecord):
+            self._redoing += 1
+            self.committing.redo(publish, self._redone)
+
+    def _redone(self) -> None:
+        self._redoing -= 1
+
+    # --- wiring ---------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Everything that recurs, by its own period."""
+        for period, work in (
+            (limits.CURSOR_FLUSH_S, self.cursors.flush),
+            (limits.HEARTBEAT_CHECK_S, self.flows.check),
+            (limits.EXPIRY_CHECK_S, self._expire),
+            (limits.RETENTION_CHECK_S, self.housekeeping.run),
+            (limits.FANOUT_RETRY_S, self._retry_fanout),
+        ):
+            self._repeat(period, work)
+
+    def _repeat(self, period: float, work: Callable[[], None]) -> None:
+        def again() -> None:
+            work()
+            self._outbox.later(period, again)
+
+        self._outbox.later(period, again)
+
+    def _expire(self) -> None:
+        for lease in self.leases:
+            if isinstance(lease, WriterLease) and lease.stage:
+                self.stages.touch(lease.stage)
+        self.leases.expire()
+        self.sessions.expire()
+        self.stages.expire()
+        self.granting.refresh_names()
+
+    def _retry_fanout(self) -> None:
+        self.fanout.retry()
+
+    def _session_ended(self, token: str) -> None:
+        self.cursors.forget_session(token)
+        self.granting.forget_session(token)
+
+    def _mark_dirty(self, intake: Intake) -> None:
+        if not self._closing:
+            self._dirty[intake.key] = intake
+
+    def _open_intake(self, key: a.LogKey, reader: LogReader | None, last: dict[int, int]) -> Intake:
+        return Intake(self._outbox, key, reader, last, self._durable, self.writers.failed)
+
+    def _durable(self, intake: Intake, group: list[Arrival]) -> None:
+        self.writers.durable(group)
+        resource = self.resources.of_log(intake.key)
+        if resource is not None:
+            self._grew(resource)
+
+    def _grew(self, resource: Resource) -> None:
+        """The visible end of a resource moved: its readers and whoever waits for it."""
+        for lease in resource.readers.values():
+            self.readers.wake(lease)
+        self.requests.changed(resource.record.vhost, resource)
+
+    def _resources_changed(self, vhost: str) -> None:
+        self.requests.changed(vhost)
+
+    def _relay(self, lease: FanoutLease, content: c.Content) -> None:
+        if lease.flow is not None:
+            self._outbox.actions.append(a.Relay(lease.flow.peer, lease.terms.token, content))
+
+
+def _of(records: Sequence[AnyRecord], kind: type[T]) -> list[T]:
+    return [r for r in records if isinstance(r, kind)]

@@ -1,0 +1,117 @@
+"""The `test` profile at work: content is fanned out from all writers to all readers, from a bounded ring in memory.
+
+RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed; a reader that falls behind its ring loses
+the oldest contents, and they are counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker.outbox import Outbox
+from mtl.wire import commands as c
+
+if TYPE_CHECKING:
+    from mtl.broker.flows import DataFlow
+    from mtl.broker.leases import LeaseTerms
+    from mtl.broker.writers import WriterLease
+
+
+class FanoutLease:
+    """One Connection.Reader of the `test` profile: a ring of what it has not been sent yet, and a delivery number."""
+
+    def __init__(self, terms: LeaseTerms) -> None:
+        self.terms = terms
+        self.flow: DataFlow | None = None
+        self.summoned: dict[str, None] = {}
+        self.ring: deque[c.Content] = deque()
+        self.delivered = 0
+
+    def rebound(self, flow: DataFlow) -> None:
+        """A new data flow: Summons are cleared and what was waiting is for nobody any more."""
+        self.flow = flow
+        self.summoned.clear()
+        self.ring.clear()
+
+    def dismiss(self, resource: str) -> None:
+        """No further content of `resource` after this (MTL-82)."""
+        self.summoned.pop(resource, None)
+        self.ring = deque(x for x in self.ring if x.resource != resource)
+
+
+class Fanout:
+    """Every reader of the `test` profile, per virtual host."""
+
+    def __init__(self, outbox: Outbox, send: Callable[[FanoutLease, c.Content], None]) -> None:
+        self._outbox = outbox
+        self._send = send
+        self._readers: dict[str, dict[str, FanoutLease]] = {}
+        self.counts = {"dropped": 0, "refused": 0}
+
+    def joined(self, lease: FanoutLease) -> None:
+        """A reader was granted its lease."""
+        self._readers.setdefault(lease.terms.vhost, {})[lease.terms.token] = lease
+
+    def left(self, lease: FanoutLease) -> None:
+        """A reader's lease ended."""
+        self._readers.get(lease.terms.vhost, {}).pop(lease.terms.token, None)
+
+    def content(self, writer: WriterLease, content: c.Content) -> None:
+        """Duplicate one content to every reader that summoned its resource (MTL-116)."""
+        name = content.resource or writer.only or ""
+        if name not in writer.terms.profile.fixed_resources or not writer.terms.covers(name):
+            self.counts["refused"] += 1
+            if writer.flow is not None:
+                writer.flow.send(c.Reject(content.sequence, False, False))
+            return
+        if len(content.body) > limits.MAX_CONTENT:
+            self.counts["refused"] += 1
+            if writer.flow is not None:
+                writer.flow.send(c.Reject(content.sequence, False, False))
+            return
+        for reader in list(self._readers.get(writer.terms.vhost, {}).values()):
+            if reader.flow is not None and name in reader.summoned:
+                self._offer(reader, name, content)
+
+    def _offer(self, reader: FanoutLease, name: str, content: c.Content) -> None:
+        reader.delivered += 1
+        copy = c.Content(reader.delivered, name, content.properties, content.body)
+        if reader.ring:
+            if len(reader.ring) >= limits.FANOUT_RING:
+                reader.ring.popleft()
+                self.counts["dropped"] += 1
+            reader.ring.append(copy)
+        else:
+            self._send(reader, copy)
+
+    def blocked(self, reader: FanoutLease, content: c.Content) -> None:
+        """The peer's queue was full: keep it for later, within the ring."""
+        if len(reader.ring) < limits.FANOUT_RING:
+            reader.ring.append(content)
+        else:
+            self.counts["dropped"] += 1
+
+    def heard(self, reader: FanoutLease) -> None:
+        """A frame came from this peer: its queue may have room again."""
+        self.flush(reader)
+
+    def flush(self, reader: FanoutLease) -> None:
+        """Send what waits in the ring; what does not fit comes back through `blocked`."""
+        waiting, reader.ring = reader.ring, deque()
+        for content in waiting:
+            self._send(reader, content)
+
+    def retry(self) -> None:
+        """Try every ring that holds something."""
+        for readers in self._readers.values():
+            for reader in readers.values():
+                if reader.ring and reader.flow is not None:
+                    self.flush(reader)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some ring holds something."""
+        return any(x.ring for readers in self._readers.values() for x in readers.values())

@@ -1,0 +1,247 @@
+"""Data flows: what a command on the data ports means to the leases that are bound there.
+
+One `DataFlow` per ROUTER identity that presented a valid lease; commands from anybody else are dropped and counted,
+because identities prove nothing (profiles.md "Leases").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mtl.broker import actions as a
+from mtl.broker.fanout import Fanout, FanoutLease
+from mtl.broker.leases import Leases
+from mtl.broker.outbox import Outbox
+from mtl.broker.readers import ReaderLease, Readers
+from mtl.broker.writers import WriterLease, Writers
+from mtl.errors import Malformed
+from mtl.protocol import states
+from mtl.protocol.data import DataSession, OutOfTurn
+from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.wire import commands as c
+
+if TYPE_CHECKING:
+    from mtl.broker.leases import AnyLease
+
+
+class DataFlow:
+    """One connection: its session, its heartbeat and the leases bound to it, at most one of each kind (G7)."""
+
+    __slots__ = ("_outbox", "heartbeat", "peer", "reader", "session", "writer")
+
+    def __init__(self, outbox: Outbox, peer: a.Peer, heartbeat: Heartbeat) -> None:
+        self._outbox = outbox
+        self.peer = peer
+        self.heartbeat = heartbeat
+        self.session = DataSession(states.BROKER)
+        self.reader: ReaderLease | FanoutLease | None = None
+        self.writer: WriterLease | None = None
+
+    def send(self, command: c.Command) -> None:
+        """Send a command that is not a reader's content."""
+        self.session.sending(command)
+        self.heartbeat.sent(self._outbox.now.mono)
+        self._outbox.command(self.peer, command)
+
+    def lost(self, lease: AnyLease) -> None:
+        """A lease left this flow."""
+        if self.reader is lease:
+            self.reader = None
+        if self.writer is lease:
+            self.writer = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether no lease is bound here any more."""
+        return self.reader is None and self.writer is None
+
+
+class Flows:
+    """Every data flow by its peer, and the actions of the protocol's events."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        leases: Leases,
+        writers: Writers,
+        readers: Readers,
+        fanout: Fanout,
+        heartbeat_s: float,
+    ) -> None:
+        self._outbox = outbox
+        self._leases = leases
+        self._writers = writers
+        self._readers = readers
+        self._fanout = fanout
+        self._heartbeat_s = heartbeat_s
+        self._flows: dict[a.Peer, DataFlow] = {}
+        self.counts = {"malformed": 0, "unbound": 0, "out-of-turn": 0, "dead": 0}
+        self._events: dict[type, Callable[[DataFlow, c.Command], None]] = {
+            c.Content: self._content,  # type: ignore[dict-item]
+            c.Confirm: self._confirm,  # type: ignore[dict-item]
+            c.Reject: self._reject,  # type: ignore[dict-item]
+            c.Summon: self._summon,  # type: ignore[dict-item]
+            c.Dismiss: self._dismiss,  # type: ignore[dict-item]
+            c.Ping: self._ping,
+        }
+
+    # --- from the sockets -----------------------------------------------------------------------------------
+
+    def received(self, peer: a.Peer, header: bytes, body: c.Buffer) -> None:
+        """One data command arrived. Ill-formed ones are dropped and counted (MTL-110, MTL-111)."""
+        try:
+            command = c.decode(header, body)
+        except Malformed:
+            self.counts["malformed"] += 1
+            return
+        flow = self._flows.get(peer)
+        if isinstance(command, c.Lease):
+            self._lease(peer, flow, command)
+            return
+        if flow is None:
+            self._stranger(peer, command)
+            return
+        flow.heartbeat.heard(self._outbox.now.mono)
+        try:
+            flow.session.received(command)
+        except OutOfTurn as e:
+            self._out_of_turn(flow, command, e.code)
+            return
+        event = self._events.get(type(command))
+        if event is not None:
+            event(flow, command)
+        if flow.reader is not None:
+            self._heard(flow.reader)
+
+    def unreachable(self, peer: a.Peer) -> None:
+        """The socket knows no such peer any more: its leases wait for a rebind."""
+        flow = self._flows.get(peer)
+        if flow is not None:
+            self.drop(flow)
+
+    def drop(self, flow: DataFlow) -> None:
+        """Forget a flow; its leases stay, unbound, until they are presented again or expire."""
+        for lease in (flow.reader, flow.writer):
+            if lease is not None:
+                self._leases.unbind(lease)
+        self._flows.pop(flow.peer, None)
+
+    def check(self) -> None:
+        """Heartbeats: Ping the silent, give up the dead (MTL-99 to 104)."""
+        now = self._outbox.now.mono
+        for flow in list(self._flows.values()):
+            if flow.empty:
+                self._flows.pop(flow.peer, None)
+                continue
+            verdict = flow.heartbeat.check(now)
+            if verdict is Verdict.PING:
+                flow.send(c.Ping())
+            elif verdict is Verdict.DEAD:
+                self.counts["dead"] += 1
+                self.drop(flow)
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    # --- the commands ---------------------------------------------------------------------------------------
+
+    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease) -> None:
+        lease = self._leases.find(command.lease)
+        if flow is None:
+            if lease is None:
+                self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
+                return
+            flow = DataFlow(self._outbox, peer, Heartbeat(self._outbox.now.mono, self._heartbeat_s))
+            self._flows[peer] = flow
+        flow.heartbeat.heard(self._outbox.now.mono)
+        try:
+            flow.session.received(command)
+        except OutOfTurn:
+            self.counts["out-of-turn"] += 1
+            return  # the same command sequence twice without an answer: cannot happen, we answer at once
+        code = states.OK if lease is not None and self._bind(flow, lease) else states.FORBIDDEN
+        flow.send(c.Response(command.sequence, code))
+
+    def _bind(self, flow: DataFlow, lease: AnyLease) -> bool:
+        """Bind a lease to the flow that presented it: the last presenter wins (decisions.md G6)."""
+        if lease.flow is flow:
+            return True  # a repeated Lease on the same flow changes nothing
+        current = flow.writer if isinstance(lease, WriterLease) else flow.reader
+        if current is not None:
+            return False  # a second of the same kind (decisions.md G7)
+        former = lease.flow
+        self._leases.unbind(lease)
+        if former is not None and former.empty:
+            self._flows.pop(former.peer, None)
+        if isinstance(lease, WriterLease):
+            flow.writer = lease
+        else:
+            flow.reader = lease
+        lease.rebound(flow)
+        return True
+
+    def _stranger(self, peer: a.Peer, command: c.Command) -> None:
+        """Nobody with a lease: a Summon or Dismiss is told so (G14), everything else is dropped, a Ping too (G21)."""
+        self.counts["unbound"] += 1
+        if isinstance(command, c.Summon | c.Dismiss):
+            self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
+
+    def _out_of_turn(self, flow: DataFlow, command: c.Command, code: int | None) -> None:
+        self.counts["out-of-turn"] += 1
+        if code is not None and isinstance(command, c.Summon | c.Dismiss):
+            flow.send(c.Response(command.sequence, code))
+
+    def _content(self, flow: DataFlow, command: c.Content) -> None:
+        if flow.writer is None:
+            self.counts["unbound"] += 1
+            return
+        if flow.writer.terms.profile.durable:
+            self._writers.content(flow.writer, command)
+        else:
+            self._fanout.content(flow.writer, command)
+
+    def _confirm(self, flow: DataFlow, command: c.Confirm) -> None:
+        if isinstance(flow.reader, ReaderLease) and flow.reader.full:
+            flow.reader.settle(command.sequence, command.multiple)
+
+    def _reject(self, flow: DataFlow, command: c.Reject) -> None:
+        if isinstance(flow.reader, ReaderLease) and flow.reader.full and not command.recycle:
+            self._readers.counts["rejected"] += 1
+            flow.reader.settle(command.sequence, command.multiple)
+
+    def _summon(self, flow: DataFlow, command: c.Summon) -> None:
+        lease = flow.reader
+        ok = (
+            lease is not None
+            and lease.terms.covers(command.resource)
+            and self._exists(lease, command.resource)
+        )
+        flow.send(c.Response(command.sequence, states.OK if ok else states.CANNOT))
+        if ok and lease is not None:
+            if isinstance(lease, ReaderLease):
+                lease.summoned = True
+            else:
+                lease.summoned[command.resource] = None
+
+    def _dismiss(self, flow: DataFlow, command: c.Dismiss) -> None:
+        lease = flow.reader
+        if isinstance(lease, ReaderLease):
+            lease.summoned = False
+        elif lease is not None:
+            lease.dismiss(command.resource)
+        flow.send(c.Response(command.sequence, states.OK))
+
+    def _ping(self, flow: DataFlow, _command: c.Command) -> None:
+        flow.send(c.Pong())
+
+    def _exists(self, lease: ReaderLease | FanoutLease, resource: str) -> bool:
+        fixed = lease.terms.profile.fixed_resources
+        return not fixed or resource in fixed
+
+    def _heard(self, lease: ReaderLease | FanoutLease) -> None:
+        if isinstance(lease, ReaderLease):
+            self._readers.heard(lease)
+            self._readers.wake(lease)
+        else:
+            self._fanout.heard(lease)

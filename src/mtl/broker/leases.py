@@ -1,0 +1,99 @@
+"""Leases: the unguessable tokens that bind a control request to a data flow, and how long they live.
+
+decisions.md G6, G7; profiles.md "Leases". A lease lives while it is bound to a flow that was heard from within
+`bound_s`, and `unbound_s` after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker.outbox import Outbox
+from mtl.broker.writers import WriterLease
+from mtl.errors import Refused
+from mtl.profiles import Profile
+
+if TYPE_CHECKING:
+    from mtl.broker.fanout import FanoutLease
+    from mtl.broker.readers import ReaderLease
+
+    AnyLease = ReaderLease | FanoutLease | WriterLease
+
+
+@dataclass(slots=True)
+class LeaseTerms:
+    """What was granted to whom. `resources` empty means any and all (MTL-46); `heard` is when its flow last spoke."""
+
+    token: str
+    session: str
+    principal: str
+    vhost: str
+    profile: Profile
+    resources: tuple[str, ...]
+    confirm: str
+    heard: float
+
+    def covers(self, resource: str) -> bool:
+        """Whether the lease's request named `resource` (MTL-69, MTL-74)."""
+        return not self.resources or resource in self.resources
+
+
+class Leases:
+    """Every live lease by its token."""
+
+    def __init__(self, outbox: Outbox, random: Callable[[int], bytes], unbound_s: float) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._unbound_s = unbound_s
+        self._by_token: dict[str, AnyLease] = {}
+        self._ending: dict[str, Callable[[], None]] = {}
+
+    def token(self) -> str:
+        """A new bearer token: 128 bits nobody can guess (decisions.md G6)."""
+        return self._random(16).hex()
+
+    def admit(self, session: str) -> None:
+        """Raises `Refused` 503 when there is no room for another lease, of this session or at all."""
+        own = sum(1 for x in self._by_token.values() if x.terms.session == session)
+        if len(self._by_token) >= limits.MAX_LEASES or own >= limits.MAX_LEASES_PER_SESSION:
+            raise Refused(
+                503, "overloaded", "too many leases are open; close some with Lease.Close, or let them expire"
+            )
+
+    def grant(self, lease: AnyLease, ended: Callable[[], None]) -> None:
+        """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired."""
+        self._by_token[lease.terms.token] = lease
+        self._ending[lease.terms.token] = ended
+
+    def find(self, token: str) -> AnyLease | None:
+        """The live lease with this token."""
+        return self._by_token.get(token)
+
+    def end(self, lease: AnyLease) -> None:
+        """End a lease: unbind its flow and tell whoever granted it. Ending twice is harmless."""
+        if self._by_token.pop(lease.terms.token, None) is None:
+            return
+        self.unbind(lease)
+        self._ending.pop(lease.terms.token)()
+
+    def unbind(self, lease: AnyLease) -> None:
+        """Take a lease from its flow; what still comes from there is dropped."""
+        flow, lease.flow = lease.flow, None
+        if flow is not None:
+            flow.lost(lease)
+            lease.terms.heard = self._outbox.now.mono
+
+    def expire(self) -> None:
+        """End what has been unbound for too long."""
+        horizon = self._outbox.now.mono - self._unbound_s
+        for lease in [x for x in self._by_token.values() if x.flow is None and x.terms.heard < horizon]:
+            self.end(lease)
+
+    def __iter__(self) -> Iterator[AnyLease]:
+        return iter(list(self._by_token.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_token)

@@ -1,0 +1,95 @@
+"""What the core has decided and nobody has carried out yet; and who waits for the answers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mtl.broker import actions as a
+from mtl.broker.records import AnyRecord
+from mtl.errors import Refused, StorageError
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+Result = Any
+"""What a completed action yields: a log's change, a `LogReader`, None, or the `StorageError` that it failed with."""
+
+Then = Callable[[Result], None]
+
+
+class Outbox:
+    """Actions in the order they were decided, and the continuations of those that will be answered.
+
+    `now` is the time of the input being handled; the core's one way to know it.
+    """
+
+    def __init__(self) -> None:
+        self.actions: list[a.Action] = []
+        self.now = a.Now(0.0, 0)
+        self._waiting: dict[int, Then] = {}
+        self._last_id = 0
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def later(self, delay_s: float, then: Callable[[], None]) -> None:
+        """Call `then` once `delay_s` seconds from now, of monotonic time."""
+        self._last_id += 1
+        heapq.heappush(self._timers, (self.now.mono + delay_s, self._last_id, then))
+
+    def run_due(self) -> None:
+        """Call whatever is due; what that asks for anew is for the next time."""
+        due = []
+        while self._timers and self._timers[0][0] <= self.now.mono:
+            due.append(heapq.heappop(self._timers))
+        for _, _, then in due:
+            then()
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next timer is due, in monotonic seconds."""
+        return self._timers[0][0] if self._timers else None
+
+    # --- sends ----------------------------------------------------------------------------------------------
+
+    def command(self, peer: a.Peer, command: c.Command) -> None:
+        """Send a data command that is not a reader's content."""
+        self.actions.append(a.Send(peer, *c.encode(command)))
+
+    def reply(self, envelope: tuple[bytes, ...], reply: w.Reply | Refused) -> None:
+        """Answer a control request."""
+        frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
+        self.actions.append(a.Reply(envelope, tuple(frames)))
+
+    # --- requests to the disk -------------------------------------------------------------------------------
+
+    def submit(self, make: Callable[[int], a.Action], then: Then) -> None:
+        """Ask for an action that is answered; `then` gets its result, or the `StorageError` it failed with."""
+        self._last_id += 1
+        self._waiting[self._last_id] = then
+        self.actions.append(make(self._last_id))
+
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
+        """One durable transaction of records."""
+        self.submit(lambda number: a.Save(number, tuple(put), tuple(forget)), then)
+
+    def completed(self, number: int, result: Result) -> None:
+        """The answer to an action; an unknown number is a programming error."""
+        self._waiting.pop(number)(result)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._waiting
+
+    def take(self) -> list[a.Action]:
+        """Everything decided since the last call."""
+        taken = self.actions
+        self.actions = []
+        return taken
+
+
+def refusal(result: Result) -> Refused | None:
+    """The answer to a request whose action failed on the disk; None when it did not."""
+    return Refused(503, w.STORAGE, str(result)) if isinstance(result, StorageError) else None

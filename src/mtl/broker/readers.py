@@ -1,0 +1,239 @@
+"""Reading leases of the durable profiles: windows, what is sent next, what a Confirm settles.
+
+profiles.md "Readers". Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs
+the broker no memory beyond the record of that window.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox
+from mtl.errors import Damaged
+from mtl.log import ChunkRef
+from mtl.protocol.settlement import Sent, Unsettled
+
+log = logging.getLogger("mtl.broker")
+
+if TYPE_CHECKING:
+    from mtl.broker.cursors import Holding
+    from mtl.broker.flows import DataFlow
+    from mtl.broker.leases import LeaseTerms
+    from mtl.broker.resources import Resource
+
+
+class ReaderLease:
+    """One Connection.Reader of the `log` profile: exactly one resource, from `next` up to (not including) `until`.
+
+    `confirmed` is the lowest content that this lease has not confirmed as a holder; a member has no holding to move.
+    """
+
+    def __init__(
+        self,
+        terms: LeaseTerms,
+        resource: Resource,
+        start: int,
+        until: int | None,
+        window: tuple[int, int],
+        packed: bool,
+        holding: Holding | None,
+    ) -> None:
+        self.terms = terms
+        self.resource = resource
+        self.next = start
+        self.until = until
+        self.window_contents, self.window_octets = window
+        self.packed = packed
+        self.holding = holding
+        self.confirmed = start
+        self.flow: DataFlow | None = None
+        self.summoned = False
+        self.blocked_until = 0.0
+        self.full = terms.confirm == "full"
+        self.unsettled: Unsettled[None] = Unsettled()
+
+    @property
+    def lowest(self) -> int:
+        """Where delivery resumes after a rebind: the lowest unsettled content, or the next unsent one."""
+        for sent in self.unsettled:
+            return min(sent.first, self.next)
+        return self.next
+
+    @property
+    def pinned(self) -> int | None:
+        """Contents from here on are not retention's to take (up to the hard limit), or None."""
+        if self.holding is not None:
+            return self.holding.position
+        return self.lowest if self.until is not None else None
+
+    def rebound(self, flow: DataFlow) -> None:
+        """A new data flow: no Summons, an empty window, delivery from the lowest unsettled content."""
+        self.next = self.lowest
+        self.unsettled = Unsettled()
+        self.flow = flow
+        self.summoned = False
+        self.blocked_until = 0.0
+
+    def rewind(self, sequence: int) -> None:
+        """The contents from `sequence` on did not leave: they will be sent later."""
+        kept: Unsettled[None] = Unsettled()
+        for sent in self.unsettled:
+            if sent.last < sequence:
+                kept.add(sent)
+        self.unsettled = kept
+        self.next = min(self.next, sequence)
+
+    def settle(self, sequence: int, multiple: bool) -> None:
+        """A Confirm: window credit, and for a holder the group's cursor (profiles.md "Cursors")."""
+        self.unsettled.settle(sequence, multiple)
+        if self.holding is None:
+            return
+        if multiple:
+            if 0 < sequence < self.resource.end:
+                self.confirmed = max(self.confirmed, sequence + 1)
+        elif self.summoned:
+            self.confirmed = max(self.confirmed, self.lowest)
+        self.holding.moved()
+
+
+class Readers:
+    """Sends to readers what they have room for."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._ready: dict[str, ReaderLease] = {}
+        self._blocked: dict[str, ReaderLease] = {}
+        self.counts = {"rejected": 0, "blocked": 0, "damaged": 0}
+
+    def wake(self, lease: ReaderLease) -> None:
+        """Something changed for this reader: it may have room, or there may be more to send."""
+        if lease.summoned and lease.terms.token not in self._blocked:
+            self._ready[lease.terms.token] = lease
+
+    def ended(self, lease: ReaderLease) -> None:
+        """The lease is gone."""
+        self._ready.pop(lease.terms.token, None)
+        self._blocked.pop(lease.terms.token, None)
+
+    def blocked(self, lease: ReaderLease, sequence: int) -> None:
+        """The peer's queue was full at `sequence`: try again on its next frame or after a while."""
+        self.counts["blocked"] += 1
+        lease.rewind(sequence)
+        lease.blocked_until = self._outbox.now.mono + limits.BLOCKED_RETRY_S
+        self._ready.pop(lease.terms.token, None)
+        self._blocked[lease.terms.token] = lease
+
+    def heard(self, lease: ReaderLease) -> None:
+        """A frame came from a blocked peer: its queue may have room again."""
+        if self._blocked.pop(lease.terms.token, None) is not None:
+            self.wake(lease)
+
+    def retry(self) -> None:
+        """Wake the blocked readers whose pause is over."""
+        now = self._outbox.now.mono
+        for lease in [x for x in self._blocked.values() if x.blocked_until <= now]:
+            del self._blocked[lease.terms.token]
+            self.wake(lease)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a further `pump` would send something."""
+        return bool(self._ready)
+
+    @property
+    def next_retry(self) -> float | None:
+        """When the first blocked reader is due, or None."""
+        return min((x.blocked_until for x in self._blocked.values()), default=None)
+
+    def pump(self) -> None:
+        """Give every ready reader one turn of bounded length, in the order in which they became ready."""
+        for token, lease in list(self._ready.items()):
+            if not self._turn(lease):
+                self._ready.pop(token, None)
+
+    def _turn(self, lease: ReaderLease) -> bool:
+        """Send up to one turn's octets; whether there is more to send right away."""
+        octets = 0
+        while lease.flow is not None and lease.summoned:
+            if octets >= limits.TURN_OCTETS:
+                return True
+            sent = self._send_next(lease)
+            if not sent:
+                return False
+            octets += sent
+        return False
+
+    def _send_next(self, lease: ReaderLease) -> int:
+        """Send one Content (a chunk) or one run of plain contents; its octets, 0 when there is nothing or no room."""
+        reader = lease.resource.log
+        end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
+        if reader is None or lease.flow is None:
+            return 0
+        lease.next = max(lease.next, reader.earliest)  # what retention took shows as a jump in the sequences
+        if lease.next >= end:
+            return 0
+        ref = reader.find(lease.next)
+        if ref is None:
+            return 0
+        first, last = (ref.base, ref.base + ref.count - 1) if lease.packed else self._run(lease, ref, end)
+        size = ref.size * (last - first + 1) // ref.count or 1
+        if not self._room(lease, last - first + 1, size):
+            return 0
+        lease.next = last + 1
+        if lease.full:
+            self._remember(lease, first, last, size)
+        self._outbox.actions.append(
+            a.Deliver(
+                lease.flow.peer,
+                lease.terms.token,
+                reader,
+                lease.resource.name,
+                ref,
+                first,
+                last,
+                lease.packed,
+            )
+        )
+        return size
+
+    def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
+        """How much of a chunk a plain reader is sent at once: what its window has room for, at least one content."""
+        last = min(ref.base + ref.count, end) - 1
+        if lease.full and lease.window_contents:
+            room = min(
+                lease.window_contents - lease.unsettled.contents,
+                (lease.window_octets - lease.unsettled.octets) * ref.count // max(1, ref.size),
+            )
+            last = min(last, lease.next + max(1, room) - 1)
+        return lease.next, min(last, lease.next + limits.TURN_CONTENTS - 1)
+
+    def _room(self, lease: ReaderLease, contents: int, size: int) -> bool:
+        """Whether the window takes this. One Content always goes when nothing is outstanding, else a pack larger than
+        the window would never leave.
+        """
+        if not lease.full or not lease.unsettled:
+            return True
+        return (
+            lease.unsettled.contents + contents <= lease.window_contents
+            and lease.unsettled.octets + size <= lease.window_octets
+        )
+
+    def _remember(self, lease: ReaderLease, first: int, last: int, size: int) -> None:
+        if lease.packed:
+            lease.unsettled.add(Sent(first, last, size, None))
+            return
+        share = size // (last - first + 1) or 1
+        for sequence in range(first, last + 1):
+            lease.unsettled.add(Sent(sequence, sequence, share, None))
+
+    def damaged(self, lease: ReaderLease, error: Damaged) -> None:
+        """A chunk did not verify: this reader gets nothing wrong and nothing skipped; it stands still until it
+        leaves.
+        """
+        self.counts["damaged"] += 1
+        log.error("resource %r, contents from %d: %s", lease.resource.name, lease.next, error)
+        self.ended(lease)
+        lease.summoned = False

@@ -1,0 +1,271 @@
+"""Resources: named append-only logs in virtual hosts, each life of a name with an incarnation of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.intake import Intake
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.records import ResourceRecord
+from mtl.errors import Refused, StorageError
+from mtl.log import LogOptions, LogReader
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.readers import ReaderLease
+
+ResourceKey = tuple[str, str]
+"""(virtual host, name)."""
+
+
+class Resource:
+    """One resource at work: its record, the way in (`intake`), and who reads."""
+
+    def __init__(self, record: ResourceRecord, intake: Intake) -> None:
+        self.record = record
+        self.intake = intake
+        self.readers: dict[str, ReaderLease] = {}
+
+    @property
+    def name(self) -> str:
+        """Its name within the virtual host."""
+        return self.record.name
+
+    @property
+    def log(self) -> LogReader | None:
+        """What can be read; None while it is stopped."""
+        return self.intake.reader
+
+    @property
+    def end(self) -> int:
+        """The end (exclusive) of what is synced, and so visible (profiles.md "Readers")."""
+        return self.intake.reader.next if self.intake.reader is not None else self.record.earliest
+
+    @property
+    def earliest(self) -> int:
+        """The first content that retention has left."""
+        return self.intake.reader.earliest if self.intake.reader is not None else self.record.earliest
+
+    def serving(self) -> LogReader:
+        """Its log; raises `Refused` 503 with the reason while it is stopped."""
+        if self.intake.reader is None or self.intake.stopped is not None:
+            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
+        return self.intake.reader
+
+    def check(self, incarnation: str | None) -> None:
+        """Raises `Refused` 409 when the caller means another life of this name."""
+        if incarnation is not None and incarnation != self.record.incarnation:
+            raise Refused(
+                409,
+                w.INCARNATION,
+                f"resource {self.name!r} was deleted and made again: it is "
+                f"{self.record.incarnation} now, not {incarnation}",
+                resource=self.name,
+                incarnation=self.record.incarnation,
+                earliest=self.earliest,
+                next=self.end,
+            )
+
+    def describe(self) -> w.Description:
+        """What Resource.Describe tells."""
+        log = self.log
+        return w.Description(
+            resource=self.name,
+            incarnation=self.record.incarnation,
+            earliest=self.earliest,
+            next=self.end,
+            bytes=log.bytes if log else 0,
+            contents=self.end - self.earliest,
+            oldest_time=log.oldest_time() if log else None,
+            newest_time=log.last_time if log and self.end > self.earliest else None,
+            durability=self.record.durability,
+            retention=self.record.retention,
+            state="stopped" if log is None or self.intake.stopped is not None else "serving",
+        )
+
+
+Opener = Callable[[a.LogKey, "LogReader | None", dict[int, int]], Intake]
+
+
+class Resources:
+    """Every resource by virtual host and name."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        segment_bytes: int,
+        opener: Opener,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._segment_bytes = segment_bytes
+        self._opener = opener
+        self._changed = changed
+        self._by_key: dict[ResourceKey, Resource] = {}
+        self._by_log: dict[a.LogKey, Resource] = {}
+        self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
+
+    # --- finding --------------------------------------------------------------------------------------------
+
+    def find(self, vhost: str, name: str) -> Resource | None:
+        """The resource of this name."""
+        return self._by_key.get((vhost, name))
+
+    def need(self, vhost: str, name: str) -> Resource:
+        """The resource of this name; raises `Refused` 404."""
+        found = self.find(vhost, name)
+        if found is None:
+            raise unknown(name)
+        return found
+
+    def of_log(self, key: a.LogKey) -> Resource | None:
+        """The resource whose log this is."""
+        return self._by_log.get(key)
+
+    def of_vhost(self, vhost: str) -> list[Resource]:
+        """All of a virtual host, by name."""
+        return sorted((r for (v, _), r in self._by_key.items() if v == vhost), key=lambda r: r.name)
+
+    def matching(self, vhost: str, pattern: str | None) -> list[Resource]:
+        """Those whose whole name matches the regular expression; all without one."""
+        if pattern is None:
+            return self.of_vhost(vhost)
+        try:
+            regex = re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as e:
+            raise Refused(400, w.BAD_ARGUMENTS, f"{pattern!r} is no regular expression: {e}") from e
+        return [r for r in self.of_vhost(vhost) if regex.fullmatch(r.name)]
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(list(self._by_key.values()))
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def restore(
+        self, record: ResourceRecord, opened: tuple[LogReader, dict[int, int]] | StorageError
+    ) -> Resource:
+        """A resource that was there when the broker started; a log that did not open makes it a stopped one."""
+        key = log_key(record)
+        if isinstance(opened, StorageError):
+            intake = self._opener(key, None, {})
+            intake.stopped = opened
+        else:
+            intake = self._opener(key, *opened)
+        return self._keep(record, intake)
+
+    def create(
+        self, vhost: str, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]
+    ) -> None:
+        """Make a resource: its log first, then, as the last durable step, its record."""
+        key = (vhost, request.resource)
+        present = self._by_key.get(key)
+        if present is not None:
+            if request.exist_ok:
+                then(present)
+                return
+            raise Refused(
+                409, w.EXISTS, f"resource {request.resource!r} is there already", resource=request.resource
+            )
+        if len(self._by_key) >= limits.MAX_RESOURCES:
+            raise Refused(
+                503, w.OVERLOADED, f"there are {limits.MAX_RESOURCES} resources, which is the limit"
+            )
+        if key in self._creating:
+            self._creating[key].append(then)
+            return
+        self._creating[key] = [then]
+        incarnation = self._random(16).hex()
+        record = ResourceRecord(
+            vhost, request.resource, incarnation, incarnation, request.durability, request.retention
+        )
+
+        def created(reader: Result) -> None:
+            no = refusal(reader)
+            if no is not None:
+                self._created(key, no)
+                return
+            self._outbox.save((record,), (), lambda saved: self._saved(key, record, reader, saved))
+
+        self._outbox.submit(
+            lambda number: a.CreateLog(number, log_key(record), log_options(record, self._segment_bytes)),
+            created,
+        )
+
+    def _saved(self, key: ResourceKey, record: ResourceRecord, reader: LogReader, result: Result) -> None:
+        no = refusal(result)
+        if no is not None:
+            self._created(key, no)
+            return
+        resource = self._keep(record, self._opener(log_key(record), reader, {}))
+        self._created(key, resource)
+        self._changed(key[0])
+
+    def _created(self, key: ResourceKey, outcome: Resource | Refused) -> None:
+        for then in self._creating.pop(key):
+            then(outcome)
+
+    def _keep(self, record: ResourceRecord, intake: Intake) -> Resource:
+        resource = Resource(record, intake)
+        self._by_key[(record.vhost, record.name)] = resource
+        self._by_log[intake.key] = resource
+        return resource
+
+    def remove(self, resource: Resource, then: Callable[[Refused | None], None]) -> None:
+        """Forget a resource, durably, and then its log. Its leases and cursors are the caller's to end before."""
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            if no is None:
+                self._by_key.pop((resource.record.vhost, resource.name), None)
+                self._by_log.pop(resource.intake.key, None)
+                self._outbox.actions.append(a.DropLogs((resource.intake.key,)))
+                self._changed(resource.record.vhost)
+            resource.intake.release()
+            then(no)
+
+        resource.intake.hold(lambda: self._outbox.save((), (resource.record,), saved))
+
+    def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
+        """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""
+        record = msgspec.structs.replace(resource.record, earliest=earliest)
+
+        def saved(result: Result) -> None:
+            durable = not isinstance(result, StorageError)
+            if durable:
+                resource.record = record
+            then(durable)
+
+        self._outbox.save((record,), (), saved)
+
+
+def log_key(record: ResourceRecord) -> a.LogKey:
+    """Where the log of a resource lives: by an id of its own, so that a new life never meets an old one's files."""
+    return f"resources/{record.log}"
+
+
+def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
+    """How the log of a resource is kept."""
+    age = record.retention.age if record.retention else None
+    # An active segment has to roll before it can age out; a quarter of the age keeps the error at that.
+    return LogOptions(
+        segment_bytes=segment_bytes, segment_age_s=age / 4 if age else None, durability=record.durability
+    )
+
+
+def unknown(*names: str) -> Refused:
+    """The 404 for resources that do not exist."""
+    listed = ", ".join(repr(n) for n in names)
+    return Refused(
+        404,
+        w.UNKNOWN_RESOURCE,
+        f"no such resource: {listed}; make it with Resource.Create",
+        missing=list(names),
+    )

@@ -1,0 +1,212 @@
+"""The loop: sockets, threads and the clock around the core. `serve` is `mtl broker`.
+
+One thread polls the sockets, feeds the core and sends; a small pool writes and syncs logs (one log at a time per
+thread, several logs at once); one more thread keeps the records and removes files, so that neither is ever ahead of a
+group commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.config import BrokerConfig
+from mtl.broker.core import Broker, Settings
+from mtl.broker.granting import Ports
+from mtl.broker.sending import Sender
+from mtl.broker.storage import DiskAction, Storage
+from mtl.broker.store import SqliteStore
+from mtl.errors import StorageError
+from mtl.log.files import RealDisk
+from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.ports import Port
+from mtl.net.router import seed_identities
+from mtl.net.wakeup import Wakeup
+from mtl.wire.packs import decode_pack
+
+log = logging.getLogger("mtl.broker")
+
+
+def clock() -> a.Now:
+    """The time, for the core."""
+    return a.Now(time.monotonic(), time.time_ns() // 1000)
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is; the page cache of another one is gone."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return str(int(time.time() - time.monotonic()))
+
+
+class Server:
+    """A running broker. `run` returns when `stop` was called and everything confirmed is on disk."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._stopping = False
+        self._wakeup = Wakeup()
+        self._done: deque[tuple[int, object]] = deque()
+        self._boot = boot_id()
+        disk = RealDisk()
+        Path(config.data).mkdir(parents=True, exist_ok=True)
+        self._lock = disk.lock(config.data)
+        store = SqliteStore(f"{config.data}/broker.db")
+        self._storage = Storage(disk, str(config.data), store, config.segment_bytes)
+        restored = self._storage.restore(self._boot, os.urandom(4).hex(), clock().wall_us)
+        for key, opened in restored.logs.items():
+            if isinstance(opened, StorageError):
+                log.error("%s is stopped: %s", key, opened)
+        seed_identities()
+        self._sockets = BrokerSockets(
+            config.endpoint, config.packed_port, config.plain_port, self._wakeup.fileno()
+        )
+        self._broker = Broker(
+            Settings(
+                boot=os.urandom(8).hex(),
+                ports=Ports(
+                    self._sockets.packed.port,
+                    self._sockets.plain.port,
+                    _endpoint_without_port(self._sockets.packed.endpoint),
+                    _endpoint_without_port(self._sockets.plain.endpoint),
+                ),
+                virtual_hosts=frozenset(config.virtual_hosts),
+                anonymous=config.anonymous,
+                heartbeat_s=config.heartbeat,
+                lease_unbound_s=config.lease_unbound,
+                segment_bytes=config.segment_bytes,
+            ),
+            restored,
+            os.urandom,
+            lambda body, count: void(decode_pack(body, count)),
+            clock(),
+        )
+        self._sender = Sender(self._sockets, self._broker, clock)
+        self._commits = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
+        self._records = ThreadPoolExecutor(1, "mtl-records")
+        while not self._broker.ready:
+            self._turn(serving=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients reach it."""
+        return self._sockets.control.endpoint
+
+    def stop(self) -> None:
+        """Stop cleanly, soon; safe from a signal handler and from any thread."""
+        self._stopping = True
+        self._wakeup.wake()
+
+    def run(self) -> None:
+        """Serve until stopped."""
+        sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
+        gc.freeze()
+        while not self._stopping:
+            self._turn(serving=True)
+        self._finish()
+
+    def _turn(self, *, serving: bool) -> None:
+        """One round: wait, take in, decide, carry out."""
+        readable = self._sockets.poll(self._patience_ms())
+        self._wakeup.clear()
+        if serving:
+            self._take_in(readable)
+        while self._done:
+            number, result = self._done.popleft()
+            if isinstance(result, BaseException) and not isinstance(result, StorageError):
+                raise result
+            self._broker.completed(number, result, clock())
+        self._broker.tick(clock())
+        self._broker.advance()
+        self._carry_out(self._broker.take())
+
+    def _patience_ms(self) -> int:
+        if self._done or self._broker.busy or self._stopping:
+            return 0
+        due = self._broker.next_due
+        if due is None:
+            return 1000
+        return max(0, min(1000, int((due - time.monotonic()) * 1000) + 1))
+
+    def _take_in(self, readable: set[Port]) -> None:
+        broker = self._broker
+        now = clock()
+        if Port.CONTROL in readable:
+            for frames in self._sockets.requests():
+                broker.control(frames, now)
+        for port in (Port.PACKED, Port.PLAIN):
+            if port in readable:
+                for identity, header, body in self._sockets.commands(port):
+                    broker.data((port, identity), header, body, now)
+                    self._sender.heard((port, identity))
+
+    def _carry_out(self, actions: Sequence[a.Action]) -> None:
+        for action in actions:
+            if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+                self._sender.send(action)
+            elif isinstance(action, a.Save):
+                self._start(self._records, action)
+            elif isinstance(action, a.DropLogs):
+                self._records.submit(self._storage.drop, action)
+            else:
+                self._start(self._commits, action)
+        self._sender.flush()
+
+    def _start(self, pool: ThreadPoolExecutor, action: DiskAction) -> None:
+        def work() -> None:
+            result: object
+            try:
+                result = self._storage.perform(action)
+            except BaseException as e:  # a bug: the loop must die of it, loudly, instead of waiting for ever
+                result = e
+            self._done.append((action.id, result))
+            self._wakeup.wake()
+
+        pool.submit(work)
+
+    def _finish(self) -> None:
+        """Take nothing in any more, let the disk finish, close."""
+        self._broker.close(clock())
+        deadline = time.monotonic() + limits.STOP_S
+        while not self._broker.idle and time.monotonic() < deadline:
+            self._turn(serving=False)
+        self._commits.shutdown()
+        self._records.shutdown()
+        self._sockets.close()
+        self._storage.close(self._boot)
+        self._wakeup.close()
+        self._lock.release()
+
+
+def void(_: object) -> None:
+    """Nothing but the exception matters."""
+
+
+def _endpoint_without_port(endpoint: str) -> str | None:
+    return None if endpoint.startswith("tcp://") else endpoint
+
+
+def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
+    """Run a broker until SIGTERM or SIGINT; says one line when it is ready. Returns the exit code 0.
+
+    Raises `OptionError` for a configuration that cannot be, `StorageError` for a data directory that is in use, of a
+    newer version, full or damaged, and `BindFailed`.
+    """
+    config.check_exposure()
+    server = Server(config)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stop())
+    say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
+    server.run()
+    return 0

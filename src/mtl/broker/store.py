@@ -1,0 +1,97 @@
+"""The low-rate records in SQLite: one row each, one transaction per save, synced before it counts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import msgspec
+
+from mtl.broker.records import KINDS, AnyRecord
+from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed, StorageFull
+
+VERSION = 1
+"""Format of the database and of everything beside it in the data directory."""
+
+
+class RecordStore(Protocol):
+    """Where records are kept; the simulator brings one that can crash."""
+
+    def load(self) -> list[AnyRecord]:
+        """Everything that was saved."""
+
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
+        """All of it or nothing, durably; raises `StorageError`."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class SqliteStore:
+    """Records in one SQLite file, WAL and synchronous=FULL: a save that returned survives a power cut."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version > VERSION:
+                self._db.close()
+                raise NewerVersion(
+                    f"{path} has format {version}, this broker knows up to {VERSION}; use the newer "
+                    "version that wrote it"
+                )
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS record "
+                "(kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+            )
+            self._db.execute(f"PRAGMA user_version={VERSION}")
+        except sqlite3.Error as e:
+            raise self._named(e) from e
+
+    def load(self) -> list[AnyRecord]:
+        """Everything that was saved; raises `Damaged` for rows that no longer decode."""
+        try:
+            rows = self._db.execute("SELECT kind, value FROM record ORDER BY kind, key").fetchall()
+            return [cast(AnyRecord, msgspec.json.decode(value, type=KINDS[kind])) for kind, value in rows]
+        except sqlite3.Error as e:
+            raise self._named(e) from e
+        except (msgspec.DecodeError, KeyError) as e:
+            raise Damaged(
+                f"{self._path}: a record does not decode ({e}); restore the file from a copy"
+            ) from e
+
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
+        """One transaction."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany(
+                "INSERT OR REPLACE INTO record VALUES (?, ?, ?)",
+                [(r.kind, r.key, msgspec.json.encode(r)) for r in put],
+            )
+            self._db.executemany(
+                "DELETE FROM record WHERE kind = ? AND key = ?", [(r.kind, r.key) for r in forget]
+            )
+            self._db.execute("COMMIT")
+        except sqlite3.Error as e:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise self._named(e) from e
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._db.close()
+
+    def _named(self, e: sqlite3.Error) -> StorageError:
+        if isinstance(e, sqlite3.OperationalError) and e.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            return StorageFull(
+                f"{self._path}: no space left for the broker's records; free some and try again"
+            )
+        if not isinstance(e, sqlite3.OperationalError):
+            return Damaged(
+                f"{self._path}: {e}; restore the file from a copy, the contents beside it are not touched"
+            )
+        return StorageFailed(f"{self._path}: {e}")

@@ -1,0 +1,1 @@
+"""Frames between sockets and sessions. The only package that imports zmq."""

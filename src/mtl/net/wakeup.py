@@ -1,0 +1,43 @@
+"""A file descriptor that one thread waits on and any thread makes readable."""
+
+from __future__ import annotations
+
+import os
+
+
+class Wakeup:
+    """An eventfd where there is one, else a pipe. `wake` may be called by any thread and by a signal handler, `clear`
+    by the one that waits.
+    """
+
+    def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self._fd = self._write = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        else:
+            self._fd, self._write = os.pipe()
+            os.set_blocking(self._fd, False)
+            os.set_blocking(self._write, False)
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._fd
+
+    def wake(self) -> None:
+        """Make the descriptor readable."""
+        try:
+            os.write(self._write, b"\0\0\0\0\0\0\0\1")
+        except BlockingIOError:
+            pass  # it is full of wake-ups already
+
+    def clear(self) -> None:
+        """Take back every `wake` so far."""
+        try:
+            os.read(self._fd, 4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        os.close(self._fd)
+        if self._write != self._fd:
+            os.close(self._write)
