@@ -59,6 +59,11 @@ class Committing:
             resource.name in c.names and c.vhost == resource.record.vhost for c in self._commits.values()
         )
 
+    def replays(self, commit: Commit) -> int:
+        """How often its application repeated a commit so far; the count goes on from version to version."""
+        last = self._applications.get((commit.vhost, commit.application))
+        return last.replays if last is not None else 0
+
     def passed(self, record: ApplicationRecord) -> None:
         """A commit is past its commit point: from here on its version counts as committed."""
         self.remember(record)
@@ -237,7 +242,10 @@ class Commit:
         entries = [self._entry(r) for r in self.targets]
         now = self._outbox.now.wall_us
         digest = {e.resource: (e.base, e.contents) for e in entries}
-        application = ApplicationRecord(self.vhost, self.application, self.version, self._query, digest, now)
+        replays = self._owner.replays(self)
+        application = ApplicationRecord(
+            self.vhost, self.application, self.version, self._query, digest, now, replays
+        )
         stages = [s.record.stage for s in self.stages]
         publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)
         self._outbox.save(

@@ -123,7 +123,9 @@ class Published(Body, frozen=True, kw_only=True):
 
 
 class ApplicationInfo(Body, frozen=True, kw_only=True):
-    """What an application committed last. `committed` in µs, `replays` how often that commit was asked for again."""
+    """What an application committed last, `committed` in µs; `replays` is how often it repeated a commit, that or an
+    earlier one.
+    """
 
     application: str
     version: int
