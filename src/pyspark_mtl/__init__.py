@@ -1,3 +1,27 @@
-"""Apache Spark connector: MTL resources as streaming and batch DataFrames, exactly once at both ends."""
+"""Apache Spark connector: MTL resources as streaming and batch DataFrames, exactly once at both ends.
+
+    spark.readStream.format("mtl").option("resources", "orders").load()
+
+Spark finds the format by itself where the package is installed; `spark.dataSource.register(MtlDataSource)` does it by
+hand. Importing this needs neither Spark nor zmq nor a broker: what needs Spark is loaded by name, and says so when
+PySpark is missing or too old (mtl.errors.SparkMissing).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_mtl.datasource import DefaultSource, MtlDataSource
 
 __version__ = "0.1.0"
+
+__all__ = ["DefaultSource", "MtlDataSource", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name in {"DefaultSource", "MtlDataSource"}:
+        from pyspark_mtl import datasource  # noqa: PLC0415 loads pyspark
+
+        return getattr(datasource, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from enum import Flag, auto
 from typing import Any
 
 from mtl.errors import OptionError
-from mtl.limits import MAX_TRIGGER_DELAY_S
+from mtl.limits import MAX_TRIGGER_DELAY_S, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from pyspark_mtl import kinds
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Places
 
@@ -63,14 +63,14 @@ OPTIONS: tuple[Option, ...] = (
         "requestTimeout",
         Use.ALL,
         kinds.duration,
-        5.0,
+        REQUEST_TIMEOUT_S,
         "how long one attempt of a request waits for its answer",
     ),
     Option(
         "retryDeadline",
         Use.ALL,
         kinds.duration,
-        30.0,
+        RETRY_DEADLINE_S,
         "how long a request, a read or a commit is tried again, reconnecting, before it is an error",
     ),
     # --- what is read ---------------------------------------------------------------------------------------

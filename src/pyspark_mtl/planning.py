@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mtl.errors import DataLoss, OptionError
 from mtl.limits import MAX_PARTITIONS
@@ -59,28 +60,51 @@ def _cut(whole: Range, pieces: int) -> Iterator[Range]:
         yield replace(whole, first=first, until=until)
 
 
-def lost(ranges: Sequence[Range], earliest: Mapping[str, tuple[str, int]]) -> list[DataLoss]:
-    """What of `ranges` is gone, exactly. `earliest`: (incarnation, first sequence kept) of the resources that exist.
+class Extent(NamedTuple):
+    """What there is of a resource now: contents [earliest, next) of an incarnation."""
+
+    incarnation: str
+    earliest: int
+    next: int
+
+
+def lost(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[DataLoss]:
+    """What of `ranges` is gone, exactly, by the extents of the resources that exist.
 
     The DataLoss values are returned, not raised: what happens then is failOnDataLoss's to say.
     """
-    found = []
-    for one in ranges:
-        incarnation, kept = earliest.get(one.resource, ("", 0))
-        if incarnation != one.incarnation:
-            trouble = "was deleted and made again" if incarnation else "does not exist any more"
-            message = (
-                f"resource {one.resource!r} {trouble}: contents {one.first} to {one.until - 1} "
-                f"({one.count} in all) of its incarnation {one.incarnation} are gone"
-            )
-            found.append(DataLoss(one.resource, one.first, one.until, message))
-        elif kept > one.first:
-            found.append(DataLoss(one.resource, one.first, min(kept, one.until)))
-    return found
+    return [loss for one in ranges for loss in _lost(one, extents.get(one.resource))]
+
+
+def _lost(one: Range, extent: Extent | None) -> Iterator[DataLoss]:
+    if extent is None or extent.incarnation != one.incarnation:
+        trouble = "does not exist any more" if extent is None else "was deleted and made again"
+        message = (
+            f"resource {one.resource!r} {trouble}: contents {one.first} to {one.until - 1} "
+            f"({one.count} in all) of its incarnation {one.incarnation} are gone"
+        )
+        yield DataLoss(one.resource, one.first, one.until, message)
+        return
+    if extent.earliest > one.first:
+        yield DataLoss(one.resource, one.first, min(extent.earliest, one.until))
+    if extent.next < one.until:
+        first = max(one.first, extent.next)
+        message = (
+            f"resource {one.resource!r} ends at {extent.next}: contents {first} to {one.until - 1} "
+            f"({one.until - first} in all) are gone; is the broker's data an older copy?"
+        )
+        yield DataLoss(one.resource, first, one.until, message)
 
 
 def without(ranges: Sequence[Range], losses: Sequence[DataLoss]) -> list[Range]:
-    """`ranges` without what is lost: losses are at the beginning of a range, or all of it."""
-    gone = {loss.resource: loss.end for loss in losses}
-    kept = (replace(one, first=max(one.first, min(one.until, gone.get(one.resource, 0)))) for one in ranges)
-    return [one for one in kept if one.count]
+    """`ranges` without what is lost, which is at an end of a range, or all of it."""
+    kept = list(ranges)
+    for loss in losses:
+        kept = [_cut_off(one, loss) if one.resource == loss.resource else one for one in kept]
+    return [one for one in kept if one.count > 0]
+
+
+def _cut_off(one: Range, loss: DataLoss) -> Range:
+    if loss.first <= one.first:
+        return replace(one, first=loss.end)
+    return replace(one, until=loss.first)

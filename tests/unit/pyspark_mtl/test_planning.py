@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mtl.errors import OptionError
 from pyspark_mtl.offsets import Range
-from pyspark_mtl.planning import Split, lost, plan, without
+from pyspark_mtl.planning import Extent, Split, lost, plan, without
 
 
 @st.composite
@@ -72,35 +72,51 @@ def test_too_many_tasks_are_an_error_and_not_a_hang() -> None:
 
 
 def test_nothing_is_lost_while_everything_is_kept() -> None:
-    assert lost([Range("a", "i", 5, 9)], {"a": ("i", 5)}) == []
+    assert lost([Range("a", "i", 5, 9)], {"a": Extent("i", 5, 9)}) == []
 
 
 def test_what_retention_removed_is_told_exactly() -> None:
-    (loss,) = lost([Range("a", "i", 5, 90)], {"a": ("i", 12)})
+    (loss,) = lost([Range("a", "i", 5, 90)], {"a": Extent("i", 12, 400)})
     assert (loss.resource, loss.first, loss.end, loss.count) == ("a", 5, 12, 7)
     assert "contents 5 to 11 (7 in all) are gone" in str(loss)
 
 
 def test_no_more_is_lost_than_was_to_be_read() -> None:
-    (loss,) = lost([Range("a", "i", 5, 9)], {"a": ("i", 1200)})
+    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1200, 1300)})
     assert (loss.first, loss.end) == (5, 9)
 
 
+def test_what_lies_behind_the_end_is_lost() -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1, 7)})
+    assert (loss.first, loss.end) == (7, 9)
+    assert "ends at 7: contents 7 to 8 (2 in all) are gone" in str(loss)
+
+
 @pytest.mark.parametrize(
-    ("kept", "words"),
-    [({}, "'a' does not exist any more"), ({"a": ("new", 1)}, "'a' was deleted and made again")],
+    ("extents", "words"),
+    [({}, "'a' does not exist any more"), ({"a": Extent("new", 1, 99)}, "'a' was deleted and made again")],
 )
-def test_another_incarnation_is_a_loss_of_everything(kept: dict[str, tuple[str, int]], words: str) -> None:
-    (loss,) = lost([Range("a", "i", 5, 9)], kept)
+def test_another_incarnation_is_a_loss_of_everything(extents: dict[str, Extent], words: str) -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], extents)
     assert (loss.first, loss.end) == (5, 9)
     assert words in str(loss)
 
 
-@given(ranges(), st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 1600), max_size=5))
-def test_what_is_lost_and_what_is_left_make_the_whole(whole: list[Range], kept: dict[str, int]) -> None:
-    losses = lost(whole, {name: ("i", earliest) for name, earliest in kept.items()})
+@st.composite
+def extents_of(draw: st.DrawFn) -> dict[str, Extent]:
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=6))
+    return {
+        name: Extent("i", earliest := draw(st.integers(1, 1600)), earliest + draw(st.integers(0, 1600)))
+        for name in names
+    }
+
+
+@given(ranges(), extents_of())
+def test_what_is_lost_and_what_is_left_make_the_whole(whole: list[Range], extents: dict[str, Extent]) -> None:
+    losses = lost(whole, extents)
     left = without(whole, losses)
-    assert all(one.first >= kept[one.resource] for one in left)
+    for one in left:
+        assert extents[one.resource].earliest <= one.first < one.until <= extents[one.resource].next
     parts = sorted(
         [(loss.resource, loss.first, loss.end) for loss in losses]
         + [(one.resource, one.first, one.until) for one in left]

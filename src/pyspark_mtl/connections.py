@@ -1,0 +1,35 @@
+"""Connections to brokers, kept by worker processes and shared by their tasks.
+
+Spark reuses a Python worker for many tasks, and a connection costs some round trips. They are keyed by process, since
+workers are forked, and by everything that makes one connection differ from another. zmq is first imported here.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pyspark_mtl.options import Connect
+
+if TYPE_CHECKING:
+    from mtl.client import Connection
+
+_connections: dict[tuple[int, Connect], Connection] = {}
+_lock = Lock()
+
+
+def connection(to: Connect) -> Connection:
+    """The process's connection to a broker, made when it is first asked for. Unreachable when nobody answers."""
+    key = (os.getpid(), to)
+    with _lock:
+        if key not in _connections:
+            from mtl.client import connect  # noqa: PLC0415 it loads zmq, which planning does not need
+
+            _connections[key] = connect(
+                to.endpoint,
+                virtual_host=to.virtual_host,
+                request_timeout=to.request_timeout,
+                retry_deadline=to.retry_deadline,
+            )
+        return _connections[key]

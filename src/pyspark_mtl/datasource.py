@@ -1,0 +1,117 @@
+"""`format("mtl")`: what Spark asks for by name, and hands options to.
+
+Light on purpose: Spark imports it to find out its name, and makes one for every plan. Readers and writers, and with
+them pyarrow and the client, are imported when they are asked for. pyspark is checked here, so that a missing or old
+one is said in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from mtl.errors import MtlError, OptionError, SparkMissing
+from pyspark_mtl import columns
+from pyspark_mtl.columns import Column
+from pyspark_mtl.options import Given, ReadSettings, WriteSettings, parse, read_settings, write_settings
+
+OLDEST = (4, 2)
+"""Of PySpark: readers with limits (SPARK-55304) and checked Arrow types (SPARK-55583)."""
+
+INSTALL = "pip install 'pyspark-mtl[spark]', or use the PySpark that your platform brings"
+
+try:
+    import pyspark
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise SparkMissing(
+        f"format mtl needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer, which cannot be imported: {error}; {INSTALL}"
+    ) from error
+
+
+def check_version(version: str) -> None:
+    """SparkMissing when this version of PySpark is too old."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST:
+        raise SparkMissing(
+            f"format mtl needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer; this is {version}. {INSTALL}"
+        )
+
+
+check_version(pyspark.__version__)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_mtl.sink import BatchWriter, StreamWriter
+    from pyspark_mtl.source import BatchReader, StreamReader
+
+
+class MtlDataSource(DataSource):
+    """MTL resources as DataFrames: read and written, in batches and streams. Options: pyspark_mtl.options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Check the options one by one; what they mean together depends on what is done with them. No side effects."""
+        super().__init__(options)
+        self._given: Given = parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "mtl"
+
+    def schema(self) -> str:
+        """The columns of a source."""
+        return columns.ddl(columns.of_source(include_properties=self._given["includeProperties"]))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """A batch read."""
+        from pyspark_mtl.source import BatchReader  # noqa: PLC0415 see above
+
+        return BatchReader(self._read_settings(schema, streaming=False))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
+        """A streaming read. Spark 4.3.0 shows an error of this method as UnboundLocalError, so the reader tells it."""
+        from pyspark_mtl.source import StreamReader  # noqa: PLC0415
+
+        settings: ReadSettings | MtlError
+        try:
+            settings = self._read_settings(schema, streaming=True)
+        except MtlError as error:
+            settings = error
+        return StreamReader(settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A batch write."""
+        from pyspark_mtl.sink import BatchWriter  # noqa: PLC0415
+
+        if overwrite:
+            raise OptionError("format mtl appends: resources are logs. Use .mode('append')")
+        return BatchWriter(self._write_settings(schema, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """A streaming write."""
+        from pyspark_mtl.sink import StreamWriter  # noqa: PLC0415
+
+        if overwrite:
+            raise OptionError("format mtl appends: resources are logs. Use .outputMode('append')")
+        return StreamWriter(self._write_settings(schema, streaming=True))
+
+    def _read_settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
+        settings = read_settings(self._given, streaming=streaming)
+        columns.check_source(_columns(schema), include_properties=settings.include_properties)
+        return settings
+
+    def _write_settings(self, schema: StructType, *, streaming: bool) -> WriteSettings:
+        settings = write_settings(self._given, streaming=streaming)
+        columns.check_sink(_columns(schema), resource=settings.resource)
+        return settings
+
+
+def _columns(schema: StructType) -> list[Column]:
+    return [Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+
+
+DefaultSource = MtlDataSource
+"""By this name Spark finds a data source in a package that begins with `pyspark_`."""

@@ -1,0 +1,196 @@
+"""What the reader process on Spark's driver does with the broker: look, locate, hold and confirm.
+
+Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
+resource it holds a reader lease that is never summoned, the holder's; Confirm on it is how Spark's commits reach the
+broker, and what is not confirmed is not retention's to take (profiles.md "Cursors and the driver's commit").
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtl.errors import OptionError, Refused
+from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description
+from pyspark_mtl.connections import connection
+from pyspark_mtl.kinds import Place
+from pyspark_mtl.options import ReadSettings
+
+if TYPE_CHECKING:
+    from mtl.client import Connection, Reader
+
+_GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
+"""Why a resource that was read earlier cannot be held: nothing is left to confirm there."""
+
+
+class Driver:
+    """The broker, as one query's driver sees it. Connects with the first call."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._holders: dict[str, _Holder] = {}
+        self._confirmed: dict[str, tuple[str, int]] = {}
+
+    @property
+    def _broker(self) -> Connection:
+        return connection(self._settings.connect)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
+        """The query's resources that exist. With `after` it waits, up to `wait` seconds, until one's `next` is above
+        the one named, or one is there that is not named.
+        """
+        names, pattern = self._settings.resources, self._settings.pattern
+        if names is None:
+            return self._broker.describe(pattern=pattern, after=after, wait=wait)
+        return self.look_at(names, after, wait)
+
+    def look_at(
+        self, names: Sequence[str], after: Mapping[str, int] | None = None, wait: float = 0.0
+    ) -> dict[str, Description]:
+        """Those of `names` that exist; waits as `look` does."""
+        try:
+            return self._broker.describe(names=names, after=after, wait=wait)
+        except Refused as refused:
+            if refused.reason != UNKNOWN_RESOURCE:
+                raise
+        # A pattern finds what is there and waits for what is not.
+        return self._broker.describe(pattern="|".join(map(re.escape, names)), after=after, wait=wait)
+
+    # --- locating -------------------------------------------------------------------------------------------
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        """The sequence that `place` means in a resource as it was found.
+
+        A group that has no cursor there begins at the earliest content; with `create_cursor` it has one then. A time
+        after all contents is an OptionError, unless that is to mean the end.
+        """
+        if place.kind == "earliest":
+            return found.earliest
+        if place.kind == "latest":
+            return found.next
+        if place.kind == "sequence":
+            return place.value
+        if place.kind == "group":
+            return self._of_group(found, create=create_cursor)
+        sequence, matched = self._broker.locate_time(found.resource, place.value)
+        if not matched and not self._settings.late_start_is_latest:
+            raise OptionError(
+                f"{found.resource!r} has no content at or after the starting time; "
+                "startingOffsetsByTimestampStrategy=latest would start at its end"
+            )
+        return sequence if matched else found.next
+
+    def locate_end(self, found: Description, place: Place) -> int:
+        """The sequence to end before; a time after all contents means the end."""
+        if place.kind == "time":
+            sequence, matched = self._broker.locate_time(found.resource, place.value)
+            return min(sequence, found.next) if matched else found.next
+        return found.next if place.kind == "latest" else place.value
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        """The end of what lies within so many stored octets of `first`: at least one chunk."""
+        return self._broker.locate_end(resource, first, bytes=octets)
+
+    def _of_group(self, found: Description, *, create: bool) -> int:
+        group = self._settings.group
+        assert group is not None, "options check that startingOffsets=group comes with a group"
+        if create:
+            opened = self._broker.cursor_open(group, found.resource, incarnation=found.incarnation)
+            return opened.position
+        for cursor in self._broker.cursors(group=group, resource=found.resource):
+            if cursor.incarnation == found.incarnation:
+                return cursor.position
+        return found.earliest
+
+    # --- holding and confirming -----------------------------------------------------------------------------
+
+    def hold(self, resource: str, incarnation: str, position: int) -> int | None:
+        """Hold a resource from `position` on, unless it is held; the epoch that members name, if there is a group."""
+        holder = self._holders.get(resource)
+        if holder is None or holder.incarnation != incarnation:
+            if holder is not None:
+                holder.reader.close()
+            holder = self._holders[resource] = _Holder(
+                self._lease(resource, incarnation, position), incarnation
+            )
+        return holder.reader.epoch if self._settings.group is not None else None
+
+    def confirm(self, positions: Mapping[str, tuple[str, int]]) -> None:
+        """Everything before these (incarnation, next sequence) is done with. Fenced when another driver took over.
+
+        On return the broker has taken it in: the Pong to the Ping behind each Confirm says so. What is confirmed
+        already costs nothing, and a resource that a nameless group does not hold has nothing to remember it.
+        """
+        moved = {}
+        for resource, (incarnation, position) in positions.items():
+            done = self._confirmed.get(resource) == (incarnation, position)
+            if not done and position > 1 and self._is_held(resource, incarnation, position):
+                self._holders[resource].reader.confirm(position - 1)
+                moved[resource] = (incarnation, position)
+        for resource in moved:
+            self._holders[resource].reader.ping_holder()
+        self._confirmed.update(moved)
+
+    def _is_held(self, resource: str, incarnation: str, position: int) -> bool:
+        """Whether there is a holder to confirm on. A durable group gets one: after a restart, the first commit is for
+        a batch of the run before.
+        """
+        holder = self._holders.get(resource)
+        if holder is not None and holder.incarnation == incarnation:
+            return True
+        if self._settings.group is None:
+            return False
+        try:
+            self.hold(resource, incarnation, position)
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            return False
+        return True
+
+    def _lease(self, resource: str, incarnation: str, position: int) -> Reader:
+        return self._broker.reader(
+            resource, start=position, group=self._settings.group, holder=driver_id(), incarnation=incarnation
+        )
+
+    def close(self) -> None:
+        """Let go of the holdings. Nothing depends on it: Spark ends this process without asking."""
+        for holder in self._holders.values():
+            holder.reader.close()
+        self._holders.clear()
+
+
+@dataclass(frozen=True)
+class _Holder:
+    reader: Reader
+    incarnation: str
+
+
+def driver_id() -> str:
+    """Names Spark's driver, the parent of this process: its host, process and start.
+
+    Reader processes of one driver (a self-join, two loads, two queries) share a group's cursor by it, and only another
+    driver fences them; the start tells a process from an older one of the same number.
+    """
+    parent = os.getppid()
+    return f"{socket.gethostname()}/{parent}/{_started(parent)}"
+
+
+def _started(process: int) -> str:
+    stat = Path(f"/proc/{process}/stat")
+    if stat.exists():
+        return (
+            stat.read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        )  # field 22, after the name in brackets
+    listed = subprocess.run(
+        ["/bin/ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True, check=True
+    )
+    return "-".join(listed.stdout.split())

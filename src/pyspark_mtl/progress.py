@@ -1,0 +1,205 @@
+"""How a streaming query's offset moves: what is new, what was lost, how much of it the next batch takes.
+
+The rules of connector.md "Offsets" and "Limits". It asks the broker through a small interface and is told the time, so
+that it runs in a test without either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from mtl.errors import DataLoss, Refused
+from mtl.limits import LATEST_OFFSET_WAIT_MS
+from mtl.wire.control import UNKNOWN_RESOURCE, Description
+from pyspark_mtl.admission import Allowance, Waiting, allow, capped, is_held_back
+from pyspark_mtl.kinds import EARLIEST, GROUP, Place
+from pyspark_mtl.offsets import INITIAL, Offset, Position
+from pyspark_mtl.options import Limits, ReadSettings
+
+log = logging.getLogger(__name__)
+
+WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
+
+
+class Broker(Protocol):
+    """What of the broker is asked here (pyspark_mtl.driver.Driver)."""
+
+    def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
+        """The query's resources that exist."""
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        """The sequence that `place` means."""
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        """The end of what lies within so many stored octets of `first`."""
+
+
+class Progress:
+    """One query run's view of what there is to read. `now` is monotonic, in seconds."""
+
+    def __init__(self, settings: ReadSettings, broker: Broker, now: float) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._last_batch = now
+        self._looked = False
+        self._held_back = False
+        self._caps: dict[tuple[str, str], int] | None = None
+        self._seen: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+        self.latest: dict[str, Description] = {}
+        """The resources as they were found last."""
+
+    def fix_the_end(self) -> None:
+        """Trigger.AvailableNow: read up to what is there now, per incarnation, and nothing that comes later."""
+        found = self._broker.look()
+        self._caps = {(name, one.incarnation): one.next for name, one in found.items()}
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the end is fixed: minimum and delay are ignored then."""
+        return self._caps is not None
+
+    def advance(self, start: Offset, now: float, *, unlimited: bool) -> Offset:
+        """The end of the next batch after `start`, or `start` itself when there is nothing to do.
+
+        Waits a little for contents when there are none. DataLoss for what is gone, unless failOnDataLoss is false;
+        Refused 404 for a resource that never was there.
+        """
+        found = self._found(start, now)
+        positions = {name: self._position(start, name, one) for name, one in found.items()}
+        self._looked = True
+        waiting = [self._waiting(positions[name].next, one) for name, one in found.items()]
+        limits = Limits() if unlimited else self._settings.limits
+        total = sum(one.count for one in waiting)
+        held_back = not self.is_fixed and is_held_back(
+            total, limits.min_contents, limits.max_delay, now - self._last_batch
+        )
+        allowed = [] if held_back else allow(waiting, limits.max_contents, limits.max_bytes)
+        if allowed:
+            self._last_batch = now
+        self._held_back = held_back and total > 0
+        admitted = {one.resource for one in allowed}
+        self._seen = {name: one.next for name, one in found.items() if name not in admitted}
+        for one in allowed:
+            before = positions[one.resource]
+            positions[one.resource] = Position(before.incarnation, self._end(one), before.began)
+        return start.with_positions(positions)
+
+    # --- what there is --------------------------------------------------------------------------------------
+
+    def _found(self, start: Offset, now: float) -> dict[str, Description]:
+        """The resources that this batch may read."""
+        known = {name: max(one.next, self._seen.get(name, 0)) for name, one in start.resources.items()}
+        found = self.latest = self._broker.look(known, self._patience(now))
+        at_the_beginning = {name for name, _ in self._caps or ()}
+        for name in self._settings.resources or ():
+            if name not in found and name not in at_the_beginning:
+                self._missing(name, start.resources.get(name))
+        if self._caps is None:
+            return found
+        # What vanishes or comes while an AvailableNow run goes on counts as finished.
+        return {name: one for name, one in found.items() if (name, one.incarnation) in self._caps}
+
+    def _patience(self, now: float) -> float:
+        """How long to wait for contents: not past the moment at which what waits already is let through."""
+        if self.is_fixed:
+            return 0.0
+        left = self._last_batch + self._settings.limits.max_delay - now
+        return max(0.0, min(WAIT_S, left)) if self._held_back else WAIT_S
+
+    def _missing(self, name: str, before: Position | None) -> None:
+        if before is None:
+            raise absent(name)
+        self._lost(
+            DataLoss(
+                name,
+                before.next,
+                before.next,
+                f"resource {name!r} was deleted: whatever came in it from {before.next} on is gone",
+            ),
+            before.incarnation,
+        )
+
+    def _position(self, start: Offset, name: str, found: Description) -> Position:
+        """Where reading goes on in a resource; where it begins in one that is new."""
+        before = start.resources.get(name)
+        if before is None:
+            began = self._begin(found, self._place(start, name))
+            return Position(found.incarnation, began, began)
+        if before.incarnation != found.incarnation:
+            self._lost(
+                DataLoss(
+                    name,
+                    before.next,
+                    before.next,
+                    f"resource {name!r} was deleted and made again: whatever came in it from {before.next} on, "
+                    f"in its incarnation {before.incarnation}, is gone",
+                ),
+                before.incarnation,
+            )
+            return Position(found.incarnation, found.earliest, found.earliest)
+        if before.next > found.next:
+            self._lost(_behind(name, before.next, found), before.incarnation)
+        elif before.next < found.earliest and self._settings.fail_on_data_loss:
+            raise DataLoss(name, before.next, found.earliest)
+        return before
+
+    def _place(self, start: Offset, name: str) -> Place:
+        """A new query begins where its options say; what is found later, where no content of it is missed."""
+        starting = self._settings.starting
+        if start == INITIAL and not self._looked:
+            return starting.of(name, EARLIEST)
+        return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
+
+    def _begin(self, found: Description, place: Place) -> int:
+        began = self._broker.locate(found, place, create_cursor=True)
+        if began > found.next:
+            self._lost(_behind(found.resource, began, found), found.incarnation)
+        elif began < found.earliest:
+            self._lost(DataLoss(found.resource, began, found.earliest), found.incarnation)
+        return min(max(began, found.earliest), found.next)
+
+    def _lost(self, loss: DataLoss, incarnation: str) -> None:
+        """Ends the query, or is said once."""
+        if self._settings.fail_on_data_loss:
+            raise loss
+        if (loss.resource, incarnation) not in self._told:
+            self._told.add((loss.resource, incarnation))
+            log.warning("skipped, since failOnDataLoss is false: %s", loss)
+
+    # --- how much of it -------------------------------------------------------------------------------------
+
+    def _waiting(self, first: int, found: Description) -> Waiting:
+        kept = max(first, found.earliest)
+        count = max(0, found.next - kept)
+        octets = found.bytes * count // max(1, found.next - found.earliest)
+        waiting = Waiting(found.resource, kept, kept + count, octets, found.bytes)
+        return waiting if self._caps is None else capped(waiting, found.incarnation, self._caps)
+
+    def _end(self, allowed: Allowance) -> int:
+        if allowed.max_bytes is None:
+            return allowed.end
+        within = self._broker.within(allowed.resource, allowed.first, allowed.max_bytes)
+        return max(allowed.first + 1, min(allowed.end, within))
+
+
+def absent(name: str) -> Refused:
+    """The error for a resource that is named in the options and does not exist."""
+    return Refused(
+        404,
+        UNKNOWN_RESOURCE,
+        f"the resource {name!r} to read does not exist; create it first",
+        missing=[name],
+    )
+
+
+def _behind(name: str, wanted: int, found: Description) -> DataLoss:
+    return DataLoss(
+        name,
+        found.next,
+        wanted,
+        f"resource {name!r} ends at {found.next} and should be read from {wanted}: "
+        f"contents {found.next} to {wanted - 1} are gone, or the broker's data is an older copy",
+    )

@@ -1,0 +1,77 @@
+"""What a task reads: a part of one resource, and how an executor turns it into rows.
+
+A task depends on nothing but its own values, all of them public: it holds no lease, token or connection. On the
+executor it has a reader lease of its own, a member of the driver's holding where there is one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mtl.errors import DataLoss
+from pyspark_mtl.connections import connection
+from pyspark_mtl.frames import rows
+from pyspark_mtl.offsets import Range
+from pyspark_mtl.options import Connect
+
+if TYPE_CHECKING:
+    from mtl.client import Pack
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Contents to read, and the driver's hold on them (`epoch` of `group`, None without a durable group)."""
+
+    contents: Range
+    group: str | None = None
+    epoch: int | None = None
+
+
+def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data_loss: bool) -> Iterator[Any]:
+    """The rows of a task, as record batches. DataLoss when contents are gone, unless that is to be skipped.
+
+    Every content of the range is yielded once: what the reader delivers is counted against the range.
+    """
+    first, until = task.contents.first, task.contents.until
+    while first < until:
+        try:
+            for pack in _packs(connect, task, first):
+                yield rows(
+                    pack.batch,
+                    pack.resource,
+                    pack.first,
+                    pack.timestamp_us,
+                    include_properties=include_properties,
+                )
+                first = pack.first + pack.count
+        except DataLoss as loss:
+            if fail_on_data_loss or loss.end <= first:
+                raise
+            log.warning("skipped, since failOnDataLoss is false: %s", loss)
+            first = min(loss.end, until)
+
+
+def _packs(connect: Connect, task: Task, first: int) -> Iterator[Pack]:
+    """What a lease delivers from `first` on, each pack where the one before it ended. DataLoss says what is missing."""
+    wanted = task.contents
+    with connection(connect).reader(
+        wanted.resource,
+        start=first,
+        until=wanted.until,
+        group=task.group,
+        epoch=task.epoch,
+        packed=True,
+        incarnation=wanted.incarnation,
+    ) as reader:
+        for pack in reader.batches():
+            if pack.first != first:
+                raise DataLoss(wanted.resource, first, pack.first)
+            first = pack.first + pack.count
+            yield pack
+    if first < wanted.until:
+        raise DataLoss(wanted.resource, first, wanted.until)

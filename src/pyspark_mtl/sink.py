@@ -1,0 +1,170 @@
+"""The sink: Spark's stream writer and batch writer into MTL resources, exactly once.
+
+Tasks fill stages, which nobody sees. Spark's commit names them in one Stage.Commit, under (application, version): the
+broker publishes their contents atomically and remembers the version, so that a commit which Spark repeats after a
+failure does nothing a second time. A batch without rows has no stages and commits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from mtl.errors import MtlError, OptionError
+from pyspark_mtl import hooks
+from pyspark_mtl.connections import connection
+from pyspark_mtl.options import WriteSettings
+from pyspark_mtl.writing import Written, write
+
+if TYPE_CHECKING:
+    from mtl.client import CommitResult
+
+log = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task reports to the driver; public values only. `query` is None in a batch write."""
+
+    written: Written = field(default_factory=Written)
+    query: str | None = None
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches. Made anew for every batch, and again for its commit: it holds nothing but settings."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        self._settings = settings
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """A task: stage its rows. Without rows it does not speak to the broker."""
+        frames = _with_rows(iterator)
+        if frames is None:
+            return Message()
+        query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
+        written = write(self._settings, frames, self._settings.application or query, batch)
+        return Message(written, query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        """Publish the batch, once. Spark may call this again for a batch that was published; the broker knows."""
+        done = _messages(messages)
+        stages = _stages(done)
+        if not stages:
+            return
+        (query,) = {message.query for message in done if message.query is not None}
+        application = self._settings.application or query
+        result = connection(self._settings.connect).stage_commit(application, batchId, stages, query=query)
+        if result.already:
+            _tell_replay(application, query, batchId, result, done)
+        hooks.after_commit(query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Throw away what was staged; published stages are left alone."""
+        _abort(self._settings, messages)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame, all or nothing. Without txnAppId the write is an application of its own."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        self._settings = settings
+        self._application = settings.application or f"write-{uuid.uuid4().hex}"
+        self._version = settings.version or 0
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """A task: stage its rows. Without rows it does not speak to the broker."""
+        frames = _with_rows(iterator)
+        if frames is None:
+            return Message()
+        return Message(write(self._settings, frames, self._application, self._version))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish everything, once per (txnAppId, txnVersion)."""
+        done = _messages(messages)
+        stages = _stages(done)
+        if not stages:
+            return
+        broker = connection(self._settings.connect)
+        result = broker.stage_commit(self._application, self._version, stages)
+        if result.already:
+            _tell_replay(self._application, None, self._version, result, done)
+        if self._settings.application is None:
+            broker.stage_forget(self._application)  # nobody will ever repeat it
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Throw away what was staged."""
+        _abort(self._settings, messages)
+
+
+def _with_rows(frames: Iterator[Any]) -> Iterator[Any] | None:
+    """The frames from the first one with rows on; None when there is none."""
+    for frame in frames:
+        if frame.num_rows:
+            return _chain(frame, frames)
+    return None
+
+
+def _chain(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    value = context.getLocalProperty(name) if context is not None else None
+    if value is None:
+        raise OptionError(
+            f"Spark does not say {name!r} to this task; write with foreachBatch and txnAppId instead"
+        )
+    return value
+
+
+def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[Message]:
+    """What tasks reported, in partition order; failed ones reported nothing."""
+    return [message for message in messages if isinstance(message, Message)]
+
+
+def _stages(messages: Iterable[Message]) -> list[str]:
+    """The stages to publish, in partition order: that is the order of the contents."""
+    return [stage for message in messages for stage in message.written.stages]
+
+
+def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Best effort: Spark is failing the batch for a reason of its own, and stages that stay behind expire."""
+    stages = _stages(_messages(messages))
+    if not stages:
+        return
+    try:
+        connection(settings.connect).stage_abort(stages)
+    except MtlError as error:
+        log.warning("%d stages of a failed batch stay until they expire: %s", len(stages), error)
+
+
+def _tell_replay(
+    application: str, query: str | None, version: int, result: CommitResult, messages: Sequence[Message]
+) -> None:
+    """One line, for tests and people: the broker had published this batch before and did nothing now."""
+    log.info("batch already published: application=%s query=%s batch=%d", application, query, version)
+    now: dict[str, int] = {}
+    for message in messages:
+        for resource, count in message.written.contents:
+            now[resource] = now.get(resource, 0) + count
+    then = {resource: published.contents for resource, published in result.resources.items()}
+    if now != then:
+        log.warning(
+            "batch %d of %s was published with %s contents and was repeated with %s: its source is not repeatable. "
+            "What was published first stays",
+            version,
+            application,
+            then,
+            now,
+        )

@@ -1,0 +1,222 @@
+"""The source: Spark's stream reader and batch reader over MTL resources.
+
+Which process calls what is Spark's affair, and odd: constructors have no side effects, an error that is found while a
+reader is made is kept and raised by the first method that may, and readers are pickled to executors with nothing in
+them but their settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mtl.errors import DataLoss, MtlError, OptionError
+from mtl.wire.control import Description
+from pyspark_mtl import offsets, reading
+from pyspark_mtl.driver import Driver
+from pyspark_mtl.kinds import EARLIEST, LARGEST, LATEST
+from pyspark_mtl.offsets import INITIAL, Range
+from pyspark_mtl.options import ReadSettings
+from pyspark_mtl.planning import Extent, Split, lost, plan, without
+from pyspark_mtl.progress import Progress, absent
+from pyspark_mtl.reading import Task
+
+log = logging.getLogger(__name__)
+
+
+class TaskPartition(InputPartition):
+    """A task, as Spark sends it to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads resources in micro-batches. `settings` may be the error that says why there are none."""
+
+    def __init__(self, settings: ReadSettings | MtlError) -> None:
+        self._given = settings
+        self._driver: Driver | None = None
+        self._progress: Progress | None = None
+
+    # --- called on the driver -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names, here and below
+        """A constant: where reading begins is pinned by the first offset that names a resource."""
+        self._query()
+        return INITIAL.json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """With limits, a marker: Trigger.Once says ReadAllAvailable instead, and means it."""
+        if isinstance(self._given, ReadSettings) and self._given.limits.any:
+            return ReadMaxRows(self._given.limits.max_contents or LARGEST)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run to what is there now."""
+        _, progress = self._query()
+        progress.fix_the_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch. Under AvailableNow `start` is in the commit log, so it is confirmed here: Spark
+        commits no last batch.
+        """
+        driver, progress = self._query()
+        begin = offsets.parse(start)
+        if progress.is_fixed or self._settings.confirm_on_start:
+            self._confirm(driver, begin)
+        end = progress.advance(begin, time.monotonic(), unlimited=isinstance(limit, ReadAllAvailable))
+        if progress.is_fixed and end == begin:
+            driver.close()  # the run is over; Spark ends the process without a word
+        return end.json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What latestOffset found, for the query's progress."""
+        if self._progress is None or not self._progress.latest:
+            return None
+        found = self._progress.latest
+        return {
+            "resources": {
+                name: {"i": found[name].incarnation, "n": found[name].next} for name in sorted(found)
+            },
+            "version": offsets.VERSION,
+        }
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch. DataLoss when some of it is gone; with failOnDataLoss=false that is logged, here."""
+        driver, _ = self._query()
+        ranges = offsets.between(offsets.parse(start), offsets.parse(end))
+        if not ranges:
+            return []
+        found = driver.look_at([one.resource for one in ranges])
+        kept = _what_is_kept(ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        epochs = {one.resource: driver.hold(one.resource, one.incarnation, one.first) for one in kept}
+        return [
+            TaskPartition(Task(part, self._settings.group, epochs[part.resource]))
+            for part in plan(kept, Split(self._settings.min_partitions, self._settings.max_records))
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything before `end`."""
+        driver, _ = self._query()
+        self._confirm(driver, offsets.parse(end))
+
+    def stop(self) -> None:
+        """Let go of what is held; called where Spark lets the process end by itself, or on SIGTERM (see below)."""
+        if self._driver is not None:
+            self._driver.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor: the rows of a partition, as record batches."""
+        return _rows(self._settings, partition)
+
+    @staticmethod
+    def _confirm(driver: Driver, offset: offsets.Offset) -> None:
+        driver.confirm({name: (one.incarnation, one.next) for name, one in offset.resources.items()})
+
+    @property
+    def _settings(self) -> ReadSettings:
+        if isinstance(self._given, MtlError):
+            raise self._given
+        return self._given
+
+    def _query(self) -> tuple[Driver, Progress]:
+        if self._driver is None or self._progress is None:
+            self._driver = Driver(self._settings)
+            self._progress = Progress(self._settings, self._driver, time.monotonic())
+            _stop_on_sigterm()
+        return self._driver, self._progress
+
+
+class BatchReader(DataSourceReader):
+    """Reads resources once, up to the ends that were there when the read was planned."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of the read, planned from one look at all resources."""
+        driver = Driver(self._settings)
+        found = driver.look()
+        for name in self._settings.resources or ():
+            if name not in found:
+                raise absent(name)
+        ranges = [one for name in sorted(found) if (one := self._range(driver, found[name])).count]
+        kept = _what_is_kept(ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        split = Split(self._settings.min_partitions, self._settings.max_records)
+        return [TaskPartition(Task(part)) for part in plan(kept, split)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor: the rows of a partition, as record batches."""
+        return _rows(self._settings, partition)
+
+    def _range(self, driver: Driver, found: Description) -> Range:
+        starting = self._settings.starting.of(found.resource, EARLIEST)
+        ending = self._settings.ending.of(found.resource, LATEST)
+        first, until = driver.locate(found, starting), driver.locate_end(found, ending)
+        if until < first:
+            if "time" in {starting.kind, ending.kind}:
+                until = first  # no content lies between the two times
+            else:
+                raise OptionError(f"the read of {found.resource!r} ends ({until}) before it starts ({first})")
+        return Range(found.resource, found.incarnation, first, until)
+
+
+def _rows(settings: ReadSettings, partition: InputPartition) -> Iterator[Any]:
+    if not isinstance(partition, TaskPartition):
+        return iter(())  # how Spark hands over an empty plan of a batch read
+    return reading.read(
+        settings.connect,
+        partition.task,
+        include_properties=settings.include_properties,
+        fail_on_data_loss=settings.fail_on_data_loss,
+    )
+
+
+def _what_is_kept(
+    ranges: Sequence[Range], found: dict[str, Description], *, fail_on_data_loss: bool
+) -> list[Range]:
+    """What of `ranges` can still be read; the rest is raised, or logged on the driver once."""
+    extents = {name: Extent(one.incarnation, one.earliest, one.next) for name, one in found.items()}
+    losses = lost(ranges, extents)
+    if losses and fail_on_data_loss:
+        raise _together(losses)
+    for loss in losses:
+        log.warning("skipped, since failOnDataLoss is false: %s", loss)
+    return without(ranges, losses)
+
+
+def _together(losses: Sequence[DataLoss]) -> DataLoss:
+    """The first of them, saying all."""
+    first = losses[0]
+    text = "; ".join(loss.message for loss in losses)
+    return DataLoss(
+        first.resource, first.first, first.end, f"{text}. With failOnDataLoss=false it is skipped and logged"
+    )
+
+
+def _stop_on_sigterm() -> None:
+    """Spark ends this process by SIGTERM, twice, without calling `stop`. Leaving by SystemExit calls it, so the next
+    run of the query does not wait for the holdings of this one to expire. Nothing else depends on it.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)

@@ -1,0 +1,110 @@
+"""What a task writes: rows into stages (or straight into resources), a writer lease for each resource.
+
+A writer is opened with the first row for its resource, so a task without rows never speaks to the broker. A stage is
+invisible until the driver names it in Stage.Commit; that of a failed or a second attempt is never named, and expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from mtl.errors import OptionError, Refused
+from mtl.limits import MAX_OPEN_RESOURCES_PER_TASK
+from mtl.wire.control import UNKNOWN_RESOURCE, StageSpec
+from pyspark_mtl.connections import connection
+from pyspark_mtl.frames import contents, split
+from pyspark_mtl.options import WriteSettings
+
+if TYPE_CHECKING:
+    from mtl.client import Writer
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a task has written: the public ids of its sealed stages, in order, and the contents for each resource."""
+
+    stages: tuple[str, ...] = ()
+    contents: tuple[tuple[str, int], ...] = ()
+
+
+class TaskWriter:
+    """The writers of one task. `version` numbers the batch of `application` that its stages are for.
+
+    As a context manager it drops its writers when the task fails; `finish` is what makes its contents count.
+    """
+
+    def __init__(self, settings: WriteSettings, application: str, version: int) -> None:
+        self._settings = settings
+        self._application = application
+        self._version = version
+        self._writers: dict[str, Writer] = {}
+        self._counts: dict[str, int] = {}
+
+    def write(self, frame: Any) -> None:
+        """Send a frame's rows; blocks while the writers' windows are full."""
+        for resource, batch in contents(frame, self._settings.resource):
+            writer = self._writer(resource)
+            for part in split(batch, writer.max_content, writer.max_pack):
+                writer.send_pack(part)
+            self._counts[resource] = self._counts.get(resource, 0) + batch.num_rows
+
+    def finish(self) -> Written:
+        """Wait until everything is durable, and seal the stages."""
+        if self._settings.exactly_once:
+            stages = tuple(writer.seal().stage for writer in self._writers.values())
+        else:
+            stages = ()
+            for writer in self._writers.values():
+                writer.close()
+        return Written(stages, tuple(self._counts.items()))
+
+    def _writer(self, resource: str) -> Writer:
+        if resource not in self._writers:
+            if len(self._writers) >= MAX_OPEN_RESOURCES_PER_TASK:
+                raise OptionError(
+                    f"one task writes to more than {MAX_OPEN_RESOURCES_PER_TASK} resources; "
+                    "repartition the DataFrame by its column 'resource', so that each task has fewer"
+                )
+            self._writers[resource] = self._open(resource)
+        return self._writers[resource]
+
+    def _open(self, resource: str) -> Writer:
+        try:
+            return self._lease(resource)
+        except Refused as refused:
+            if refused.reason != UNKNOWN_RESOURCE:
+                raise
+            if not self._settings.create:
+                raise OptionError(
+                    f"the resource {resource!r} to write to does not exist; create it, or give createResource=true"
+                ) from refused
+        connection(self._settings.connect).create_resource(resource, exist_ok=True)
+        return self._lease(resource)
+
+    def _lease(self, resource: str) -> Writer:
+        stage = None
+        if self._settings.exactly_once:
+            stage = StageSpec(application=self._application, version=self._version)
+        return connection(self._settings.connect).writer(resource, packed=True, stage=stage)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the writers of a task that failed, without waiting for anything."""
+        if kind is not None:
+            for writer in self._writers.values():
+                writer.abandon()
+
+
+def write(settings: WriteSettings, frames: Iterable[Any], application: str, version: int) -> Written:
+    """All rows of a task. They are durable on return, and invisible until the driver's commit (when exactly-once)."""
+    with TaskWriter(settings, application, version) as task:
+        for frame in frames:
+            task.write(frame)
+        return task.finish()

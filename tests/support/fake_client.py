@@ -1,0 +1,229 @@
+"""A broker and its client in memory, as far as the connector uses them: the shapes of mtl.client without sockets.
+
+It appends, delivers, stages and commits as the real one does, and records what it was asked. Faults are put in by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from mtl.errors import DataLoss, Fenced, Refused
+from mtl.wire.control import Description, Published
+from mtl.wire.packs import SCHEMA
+from pyspark_mtl import connections
+from pyspark_mtl.options import Connect, parse, read_settings
+
+
+@dataclass(frozen=True)
+class FakePack:
+    resource: str
+    first: int
+    count: int
+    batch: Any
+    timestamp_us: int | None
+
+
+@dataclass
+class FakeLog:
+    bodies: list[bytes] = field(default_factory=list)
+    earliest: int = 1
+    incarnation: str = "i1"
+
+    @property
+    def next(self) -> int:
+        return len(self.bodies) + 1
+
+
+@dataclass
+class FakeReader:
+    client: FakeClient
+    resource: str
+    start: int
+    until: int | None
+    asked: dict[str, Any]
+    epoch: int | None = None
+    confirmed: list[int] = field(default_factory=list)
+    pings: int = 0
+    closed: bool = False
+
+    def batches(self) -> Iterator[FakePack]:
+        log, at = self.client.logs[self.resource], self.start
+        assert self.until is not None
+        while at < min(self.until, log.next):
+            if at in self.client.gaps:
+                at = self.client.gaps[at]
+                continue
+            end = min(at + self.client.chunk, self.until, *(gap for gap in self.client.gaps if gap > at))
+            bodies = pa.array(log.bodies[at - 1 : end - 1], pa.binary())
+            batch = pa.RecordBatch.from_arrays([pa.nulls(len(bodies), pa.binary()), bodies], schema=SCHEMA)
+            yield FakePack(self.resource, at, len(bodies), batch, 1_000_000 + at)
+            at = end
+
+    def confirm(self, sequence: int) -> None:
+        self.confirmed.append(sequence)
+
+    def ping_holder(self) -> None:
+        if self.client.fenced:
+            raise Fenced("a newer holder took over")
+        self.pings += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass
+class FakeWriter:
+    client: FakeClient
+    resource: str
+    stage: str | None
+    max_content: int = 100
+    max_pack: int = 1000
+    bodies: list[bytes] = field(default_factory=list)
+    ended: str = ""
+
+    def send_pack(self, batch: Any) -> None:
+        assert batch.schema == SCHEMA
+        self.bodies += batch.column("body").to_pylist()
+
+    def seal(self) -> Any:
+        self.ended = "sealed"
+        assert self.stage is not None
+        self.client.stages[self.stage] = (self.resource, self.bodies)
+        return SimpleNamespace(stage=self.stage)
+
+    def close(self) -> None:
+        self.ended = "closed"
+        self.client.logs[self.resource].bodies += self.bodies
+
+    def abandon(self) -> None:
+        self.ended = "abandoned"
+
+
+@dataclass
+class FakeClient:
+    logs: dict[str, FakeLog] = field(default_factory=dict)
+    chunk: int = 4
+    gaps: dict[int, int] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    positions: dict[tuple[str, str], int] = field(default_factory=dict)
+    fenced: bool = False
+    readers: list[FakeReader] = field(default_factory=list)
+    writers: list[FakeWriter] = field(default_factory=list)
+    stages: dict[str, tuple[str, list[bytes]]] = field(default_factory=dict)
+    commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
+    aborted: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    patterns: list[str] = field(default_factory=list)
+
+    def describe(
+        self,
+        names: Sequence[str] | None = None,
+        pattern: str | None = None,
+        after: Mapping[str, int] | None = None,
+        wait: float = 0.0,
+    ) -> dict[str, Description]:
+        missing = [name for name in names or () if name not in self.logs]
+        if missing:
+            raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)
+        if pattern is not None:
+            self.patterns.append(pattern)
+            names = sorted(name for name in self.logs if re.fullmatch(pattern, name))
+        return {name: self._description(name) for name in names or ()}
+
+    def _description(self, name: str) -> Description:
+        log = self.logs[name]
+        return Description(
+            resource=name,
+            incarnation=log.incarnation,
+            earliest=log.earliest,
+            next=log.next,
+            bytes=10 * len(log.bodies),
+        )
+
+    def create_resource(self, name: str, *, exist_ok: bool = False) -> Description:
+        self.logs.setdefault(name, FakeLog())
+        return self._description(name)
+
+    def locate_time(self, resource: str, timestamp_us: int) -> tuple[int, bool]:
+        found = self.times.get(timestamp_us)
+        return (self.logs[resource].next, False) if found is None else (found, True)
+
+    def locate_end(self, resource: str, start: int, *, bytes: int) -> int:  # noqa: A002 as the client's
+        return start + max(self.chunk, bytes // 10)
+
+    def cursor_open(self, group: str, resource: str, *, incarnation: str | None = None) -> Any:
+        return SimpleNamespace(
+            position=self.positions.setdefault((group, resource), self.logs[resource].earliest)
+        )
+
+    def cursors(self, *, group: str | None = None, resource: str | None = None) -> list[Any]:
+        return [
+            SimpleNamespace(position=position, incarnation=self.logs[name].incarnation)
+            for (owner, name), position in self.positions.items()
+            if (owner, name) == (group, resource)
+        ]
+
+    def reader(self, resource: str, *, start: int, until: int | None = None, **asked: Any) -> FakeReader:
+        log = self.logs.get(resource)
+        if log is None:
+            raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
+        if asked.get("incarnation") not in {None, log.incarnation}:
+            raise Refused(409, "incarnation", "another incarnation")
+        if start < log.earliest:
+            raise DataLoss(resource, start, log.earliest)
+        reader = FakeReader(self, resource, start, until, asked, epoch=7 if asked.get("group") else None)
+        self.readers.append(reader)
+        return reader
+
+    def writer(self, resource: str, *, packed: bool, stage: Any = None) -> FakeWriter:
+        if resource not in self.logs:
+            raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
+        assert packed
+        name = None if stage is None else f"{stage.application}/{stage.version}/{len(self.writers)}"
+        self.writers.append(FakeWriter(self, resource, name))
+        return self.writers[-1]
+
+    def stage_commit(
+        self, application: str, version: int, stages: Sequence[str], query: str | None = None
+    ) -> Any:
+        last, resources = self.commits.get(application, (-1, {}))
+        if version <= last:
+            return SimpleNamespace(already=True, resources=resources, digest="")
+        resources = {}
+        for stage in stages:
+            name, bodies = self.stages.pop(stage)
+            before = resources.get(name, Published(first=self.logs[name].next, contents=0))
+            resources[name] = Published(first=before.first, contents=before.contents + len(bodies))
+            self.logs[name].bodies += bodies
+        self.commits[application] = (version, resources)
+        return SimpleNamespace(already=False, resources=resources, digest="")
+
+    def stage_abort(self, stages: Sequence[str]) -> None:
+        self.aborted += stages
+
+    def stage_forget(self, application: str) -> None:
+        self.forgotten.append(application)
+
+
+DEFAULT: Connect = read_settings(parse({"resources": "any"}), streaming=True).connect
+
+
+def install(client: FakeClient, monkeypatch: Any, connect: Connect = DEFAULT) -> FakeClient:
+    """Make it the process's connection."""
+    monkeypatch.setitem(connections._connections, (os.getpid(), connect), client)
+    return client

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from mtl.errors import OptionError, SchemaError, SparkMissing
+from pyspark_mtl.datasource import DefaultSource, MtlDataSource, check_version
+from pyspark_mtl.source import BatchReader, StreamReader
+
+BODY = StructType([StructField("body", BinaryType())])
+
+
+def source(**options: str) -> MtlDataSource:
+    return MtlDataSource({name.lower(): value for name, value in options.items()})
+
+
+ROWS = StructType([
+    StructField("resource", StringType()),
+    StructField("sequence", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("body", BinaryType()),
+])  # fmt: skip
+
+
+def test_spark_finds_it_by_its_name() -> None:
+    assert DefaultSource is MtlDataSource
+    assert DefaultSource.name() == "mtl"
+
+
+def test_its_schema_depends_on_its_options() -> None:
+    assert source().schema() == "resource string, sequence bigint, timestamp timestamp, body binary"
+    assert source(includeProperties="true").schema().endswith(", properties map<string,string>")
+
+
+def test_an_unknown_option_is_an_error_right_away() -> None:
+    with pytest.raises(OptionError, match="did you mean 'resources'"):
+        source(resorces="a")
+
+
+def test_it_makes_readers_and_writers() -> None:
+    found = pickle.loads(pickle.dumps(source(resources="a")))
+    assert isinstance(found.reader(ROWS), BatchReader)
+    assert isinstance(found.streamReader(schema=ROWS), StreamReader)
+    pickle.loads(pickle.dumps(source(resource="a").writer(BODY, overwrite=False)))
+    pickle.loads(pickle.dumps(source(resource="a").streamWriter(BODY, overwrite=False)))
+
+
+def test_an_error_of_a_streaming_read_is_kept_for_later() -> None:
+    found = source()
+    with pytest.raises(OptionError, match="neither is given"):
+        found.reader(ROWS)
+    reader = found.streamReader(ROWS)
+    with pytest.raises(OptionError, match="neither is given"):
+        reader.initialOffset()
+
+
+def test_a_schema_that_does_not_fit_is_an_error() -> None:
+    found = source(resources="a")
+    with pytest.raises(SchemaError, match="does not fit"):
+        found.reader(BODY)
+    with pytest.raises(SchemaError, match="does not fit"):
+        found.streamReader(BODY).initialOffset()
+
+
+def test_a_frame_without_a_body_is_an_error() -> None:
+    value = StructType([StructField("resource", StringType())])
+    with pytest.raises(SchemaError, match="no column 'body'"):
+        source(resource="a").writer(value, overwrite=False)
+    with pytest.raises(SchemaError, match="no column 'body'"):
+        source(resource="a").streamWriter(value, overwrite=False)
+
+
+def test_nothing_is_overwritten() -> None:
+    with pytest.raises(OptionError, match=r"mode\('append'\)"):
+        source(resource="a").writer(BODY, overwrite=True)
+    with pytest.raises(OptionError, match=r"outputMode\('append'\)"):
+        source(resource="a").streamWriter(BODY, overwrite=True)
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
+def test_newer_versions_of_spark_will_do(version: str) -> None:
+    check_version(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.1.1", "unknown"])
+def test_an_older_spark_is_an_error_with_its_version(version: str) -> None:
+    with pytest.raises(SparkMissing, match=rf"needs PySpark 4.2 or newer; this is {version}"):
+        check_version(version)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pyspark_mtl
+from pyspark_mtl.datasource import MtlDataSource
+
+HIDE = "import sys; sys.modules.update({name: None for name in ('pyspark', 'zmq')})"
+
+
+def run(program: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", f"{HIDE}\n{program}"], capture_output=True, text=True, check=False
+    )
+    return result.stdout + result.stderr
+
+
+def test_what_needs_spark_is_loaded_by_name() -> None:
+    assert pyspark_mtl.DefaultSource is pyspark_mtl.MtlDataSource is MtlDataSource
+
+
+def test_there_is_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="'pyspark_mtl' has no attribute 'Nothing'"):
+        _ = pyspark_mtl.Nothing
+
+
+def test_it_imports_without_spark_and_zmq() -> None:
+    assert run("import pyspark_mtl; print(pyspark_mtl.__version__)").strip() == pyspark_mtl.__version__
+
+
+def test_a_missing_spark_is_said_in_words() -> None:
+    said = run("import pyspark_mtl; pyspark_mtl.DefaultSource")
+    assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.2 or newer" in said
+    assert "pip install 'pyspark-mtl[spark]'" in said
+
+
+def test_its_name_is_found_without_zmq() -> None:
+    program = (
+        "import sys; sys.modules.pop('pyspark'); import pyspark_mtl; print(pyspark_mtl.DefaultSource.name())"
+    )
+    assert run(program).strip() == "mtl"

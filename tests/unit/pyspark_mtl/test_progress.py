@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import DataLoss, Refused
+from mtl.wire.control import Description
+from pyspark_mtl.kinds import Place
+from pyspark_mtl.offsets import INITIAL, Offset, Position, between
+from pyspark_mtl.options import ReadSettings, parse, read_settings
+from pyspark_mtl.progress import WAIT_S, Progress
+
+
+@dataclass
+class Log:
+    """A resource as the broker describes it: every content of 10 octets, in chunks of 4."""
+
+    next: int = 1
+    earliest: int = 1
+    incarnation: str = "i1"
+
+
+@dataclass
+class FakeBroker:
+    """Answers at once, and remembers how long it was allowed to wait."""
+
+    logs: dict[str, Log] = field(default_factory=dict)
+    cursors: dict[str, int] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+
+    def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
+        news = any(log.next > (after or {}).get(name, 0) for name, log in self.logs.items())
+        self.waits.append(0.0 if news else wait)
+        return {
+            name: Description(
+                resource=name,
+                incarnation=log.incarnation,
+                earliest=log.earliest,
+                next=log.next,
+                bytes=10 * (log.next - log.earliest),
+            )
+            for name, log in self.logs.items()
+        }
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        if place.kind == "group":
+            return self.cursors.setdefault(found.resource, found.earliest)
+        return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        return first + max(4, octets // 10 // 4 * 4)
+
+
+def settings(**options: str) -> ReadSettings:
+    options = {"startingOffsets": "earliest", **options}
+    if "resourcePattern" not in options:
+        options = {"resources": "a", **options}
+    return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=True)
+
+
+def query(broker: FakeBroker, **options: str) -> Progress:
+    return Progress(settings(**options), broker, now=0.0)
+
+
+def advance(progress: Progress, start: Offset, now: float = 1.0, *, unlimited: bool = False) -> Offset:
+    return progress.advance(start, now, unlimited=unlimited)
+
+
+# --- beginning ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_offset_pins_where_reading_began() -> None:
+    progress = query(FakeBroker({"a": Log(50, 7)}))
+    assert advance(progress, INITIAL) == Offset({"a": Position("i1", 50, 7)})
+
+
+def test_latest_is_pinned_although_there_is_nothing_to_read() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    first = advance(query(broker, startingOffsets="latest"), INITIAL)
+    assert first == Offset({"a": Position("i1", 50, 50)})
+    broker.logs["a"].next = 60
+    again = query(broker, startingOffsets="latest")  # the query is restarted before its first batch is done
+    assert between(first, advance(again, first))[0].first == 50
+
+
+def test_a_group_begins_at_its_cursor() -> None:
+    broker = FakeBroker({"a": Log(50)}, cursors={"a": 20})
+    assert advance(query(broker, startingOffsets="group", group="g"), INITIAL).resources["a"].began == 20
+
+
+def test_a_resource_that_never_was_is_an_error() -> None:
+    with pytest.raises(Refused, match="the resource 'a' to read does not exist"):
+        advance(query(FakeBroker()), INITIAL)
+
+
+def test_it_is_an_error_under_available_now_too() -> None:
+    progress = query(FakeBroker())
+    progress.fix_the_end()
+    with pytest.raises(Refused, match="does not exist"):
+        advance(progress, INITIAL)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"), [("5", "contents 5 to 6 .2 in all. are gone"), ("51", "ends at 50")]
+)
+def test_a_start_outside_the_log_is_a_loss(start: str, words: str) -> None:
+    broker = FakeBroker({"a": Log(50, 7)})
+    with pytest.raises(DataLoss, match=words):
+        advance(query(broker, startingOffsets=f'{{"a": {start}}}'), INITIAL)
+    forgiving = query(broker, startingOffsets=f'{{"a": {start}}}', failOnDataLoss="false")
+    assert advance(forgiving, INITIAL).resources["a"].began in {7, 50}
+
+
+def test_what_is_found_later_is_read_from_its_beginning() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, resourcePattern=".*", startingOffsets="latest")
+    first = advance(progress, INITIAL)
+    broker.logs["b"] = Log(9)
+    second = advance(progress, first)
+    assert second.resources == {"a": Position("i1", 50), "b": Position("i1", 9, 1)}
+
+
+def test_what_is_found_after_nothing_was_found_is_read_from_its_beginning() -> None:
+    broker = FakeBroker()
+    progress = query(broker, resourcePattern=".*", startingOffsets="latest")
+    assert advance(progress, INITIAL) == INITIAL
+    broker.logs["b"] = Log(9)
+    assert advance(progress, INITIAL).resources["b"].began == 1
+
+
+# --- standing still -----------------------------------------------------------------------------------------
+
+
+def test_an_idle_query_waits_and_changes_nothing() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker)
+    first = advance(progress, INITIAL)
+    assert advance(progress, first) is first
+    assert broker.waits == [0.0, WAIT_S]
+
+
+def test_a_query_whose_contents_are_all_gone_does_not_spin() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, failOnDataLoss="false")
+    first = advance(progress, INITIAL)
+    broker.logs["a"] = Log(90, 90)
+    assert advance(progress, first) == first
+    assert advance(progress, first) == first
+    assert broker.waits[-1] == WAIT_S
+
+
+def test_parked_resources_keep_their_place() -> None:
+    start = Offset({"a": Position("i1", 5), "left": Position("j", 7)})
+    end = advance(query(FakeBroker({"a": Log(9)})), start)
+    assert end.resources == {"a": Position("i1", 9), "left": Position("j", 7)}
+
+
+# --- losing -------------------------------------------------------------------------------------------------
+
+
+def test_retention_that_overtook_the_query_is_a_loss() -> None:
+    with pytest.raises(DataLoss, match=r"contents 5 to 11 \(7 in all\) are gone"):
+        advance(query(FakeBroker({"a": Log(50, 12)})), Offset({"a": Position("i1", 5)}))
+
+
+def test_a_resource_made_again_is_a_loss_and_then_begins_anew() -> None:
+    broker, start = FakeBroker({"a": Log(9, incarnation="i2")}), Offset({"a": Position("i1", 5)})
+    with pytest.raises(DataLoss, match="was deleted and made again"):
+        advance(query(broker), start)
+    end = advance(query(broker, failOnDataLoss="false"), start)
+    assert end.resources == {"a": Position("i2", 9, 1)}
+    assert [(one.first, one.until) for one in between(start, end)] == [(1, 9)]
+
+
+def test_a_deleted_resource_is_a_loss_or_waits_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
+    broker, start = FakeBroker(), Offset({"a": Position("i1", 5)})
+    with pytest.raises(DataLoss, match="was deleted"):
+        advance(query(broker), start)
+    forgiving = query(broker, failOnDataLoss="false")
+    assert advance(forgiving, start) is start
+    assert advance(forgiving, start) is start
+    assert len(caplog.records) == 1
+
+
+def test_a_log_that_ends_before_the_query_is_a_loss() -> None:
+    with pytest.raises(DataLoss, match="ends at 50 and should be read from 60"):
+        advance(query(FakeBroker({"a": Log(50)})), Offset({"a": Position("i1", 60)}))
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_takes_no_more_than_its_limit() -> None:
+    progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100")
+    first = advance(progress, INITIAL)
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [101, 201]
+
+
+def test_a_limit_is_split_over_the_resources() -> None:
+    broker = FakeBroker({"a": Log(901), "b": Log(101)})
+    end = advance(query(broker, resourcePattern=".*", maxOffsetsPerTrigger="100"), INITIAL)
+    assert {name: one.next - 1 for name, one in end.resources.items()} == {"a": 90, "b": 10}
+
+
+def test_octets_are_asked_of_the_broker_and_both_limits_hold() -> None:
+    broker = FakeBroker({"a": Log(1001)})
+    by_octets = advance(query(broker, maxBytesPerTrigger="200"), INITIAL)
+    by_both = advance(query(broker, maxBytesPerTrigger="200", maxOffsetsPerTrigger="7"), INITIAL)
+    at_least_a_chunk = advance(query(broker, maxBytesPerTrigger="1"), INITIAL)
+    assert [one.resources["a"].next for one in (by_octets, by_both, at_least_a_chunk)] == [21, 8, 5]
+
+
+def test_once_means_everything() -> None:
+    progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100", minOffsetsPerTrigger="100")
+    assert advance(progress, INITIAL, unlimited=True).resources["a"].next == 1001
+
+
+def test_a_batch_waits_for_the_minimum_and_pins_its_start() -> None:
+    broker = FakeBroker({"a": Log(11)})
+    progress = query(broker, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
+    first = advance(progress, INITIAL, now=1.0)
+    assert first == Offset({"a": Position("i1", 1, 1)})
+    assert advance(progress, first, now=9.9) is first
+    assert broker.waits[-1] == pytest.approx(0.1)  # not past the end of the delay
+    late = advance(progress, first, now=10.0)
+    assert late.resources["a"].next == 11
+    broker.logs["a"].next = 200
+    assert advance(progress, late, now=10.1).resources["a"].next == 200
+
+
+def test_an_idle_query_with_a_minimum_waits_as_any_other() -> None:
+    broker = FakeBroker({"a": Log(200)})
+    progress = query(broker, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
+    first = advance(progress, INITIAL, now=1.0)
+    advance(progress, first, now=500.0)
+    assert broker.waits[-1] == WAIT_S
+
+
+# --- available now ------------------------------------------------------------------------------------------
+
+
+def test_available_now_ends_where_it_began_to_look() -> None:
+    broker = FakeBroker({"a": Log(101)})
+    progress = query(broker, resourcePattern=".*", minOffsetsPerTrigger="1000000")
+    progress.fix_the_end()
+    broker.logs["a"].next = 500
+    broker.logs["found later"] = Log(9)
+    first = advance(progress, INITIAL)
+    assert first.resources == {"a": Position("i1", 101, 1)}
+    assert advance(progress, first) is first
+    assert set(broker.waits) == {0.0}
+
+
+def test_what_vanishes_during_available_now_counts_as_finished() -> None:
+    broker = FakeBroker({"a": Log(101)})
+    progress = query(broker, maxOffsetsPerTrigger="10")
+    progress.fix_the_end()
+    first = advance(progress, INITIAL)
+    for broker.logs in ({}, {"a": Log(500, incarnation="i2")}):
+        assert advance(progress, first) is first
+
+
+# --- whatever happens ---------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 40), max_size=3), min_size=1, max_size=10
+    ),
+    st.none() | st.integers(1, 30),
+    st.none() | st.integers(1, 300),
+    st.booleans(),
+)
+def test_every_content_is_read_once(
+    appends: list[dict[str, int]], max_contents: int | None, max_bytes: int | None, restarts: bool
+) -> None:
+    """Contents come, batches are read, the query restarts with Spark's offsets: nothing is lost or doubled."""
+    options = {"resourcePattern": ".*"}
+    if max_contents is not None:
+        options["maxOffsetsPerTrigger"] = str(max_contents)
+    if max_bytes is not None:
+        options["maxBytesPerTrigger"] = str(max_bytes)
+    broker = FakeBroker()
+    progress, offset = query(broker, **options), INITIAL
+    read: dict[str, list[int]] = {}
+    for step in [*appends, *[{}] * sum(sum(step.values()) for step in appends)]:
+        for name, count in step.items():
+            log = broker.logs.setdefault(name, Log())
+            broker.logs[name] = replace(log, next=log.next + count)
+        if restarts:
+            progress = query(broker, **options)
+        end = advance(progress, offset)
+        for one in between(offset, end):
+            read.setdefault(one.resource, []).extend(range(one.first, one.until))
+        offset = end
+    for name, log in broker.logs.items():
+        assert read.get(name, []) == list(range(1, log.next))

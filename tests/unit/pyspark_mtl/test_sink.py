@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from mtl.errors import OptionError, Unreachable
+from pyspark_mtl import hooks, sink
+from pyspark_mtl.options import WriteSettings, parse, write_settings
+from pyspark_mtl.sink import BATCH_ID, QUERY_ID, BatchWriter, Message, StreamWriter
+from tests.support.fake_client import FakeClient, FakeLog
+
+
+class FakeTask:
+    """Stands for pyspark's TaskContext: the local properties of a streaming task."""
+
+    properties: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def get(cls) -> type[FakeTask]:
+        return cls
+
+    @classmethod
+    def getLocalProperty(cls, name: str) -> str | None:  # noqa: N802 Spark's name
+        return cls.properties.get(name)
+
+
+def settings(*, streaming: bool = True, **options: str) -> WriteSettings:
+    options = {"resource": "a", **options}
+    return write_settings(
+        parse({name.lower(): value for name, value in options.items()}), streaming=streaming
+    )
+
+
+def frames(*counts: int) -> Iterator[Any]:
+    for count in counts:
+        yield pa.RecordBatch.from_arrays([pa.array([b"x"] * count, pa.binary())], names=["body"])
+
+
+@pytest.fixture(autouse=True)
+def _task(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.logs["a"] = FakeLog()
+    monkeypatch.setattr(sink, "TaskContext", FakeTask)
+    monkeypatch.setattr(FakeTask, "properties", {QUERY_ID: "query", BATCH_ID: "7"})
+
+
+def message(writer: StreamWriter | BatchWriter, *counts: int) -> Message:
+    found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(frames(*counts))))
+    assert isinstance(found, Message)
+    return found
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_published_by_its_commit(client: FakeClient) -> None:
+    writer = StreamWriter(settings())
+    messages = [message(writer, 2, 1), message(writer), message(writer, 0, 4)]
+    assert client.logs["a"].bodies == []
+    StreamWriter(settings()).commit(list(messages), 7)
+    assert len(client.logs["a"].bodies) == 7
+    assert client.commits["query"][0] == 7
+
+
+def test_a_task_without_rows_does_not_speak_to_the_broker(client: FakeClient) -> None:
+    assert message(StreamWriter(settings()), 0, 0) == Message()
+    assert client.writers == []
+
+
+def test_a_batch_without_rows_commits_nothing(client: FakeClient) -> None:
+    StreamWriter(settings()).commit([Message(), Message(), None], 7)
+    assert client.commits == {}
+
+
+def test_a_repeated_commit_is_recognised_and_told_in_one_line(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pyspark_mtl.sink")
+    writer = StreamWriter(settings())
+    for _ in range(2):
+        writer.commit([message(writer, 3)], 7)
+    assert len(client.logs["a"].bodies) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "batch already published: application=query query=query batch=7"
+    ]
+
+
+def test_a_repeated_commit_of_other_rows_is_a_warning(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = StreamWriter(settings())
+    writer.commit([message(writer, 3)], 7)
+    writer.commit([message(writer, 4)], 7)
+    assert "published with {'a': 3} contents and was repeated with {'a': 4}" in caplog.text
+
+
+def test_an_application_of_ones_own_name(client: FakeClient) -> None:
+    writer = StreamWriter(settings(txnAppId="mine"))
+    writer.commit([message(writer, 3)], 7)
+    assert list(client.commits) == ["mine"]
+
+
+def test_at_least_once_has_nothing_to_commit(client: FakeClient) -> None:
+    writer = StreamWriter(settings(deliveryGuarantee="at-least-once"))
+    messages = [message(writer, 3)]
+    assert len(client.logs["a"].bodies) == 3
+    writer.commit(list(messages), 7)
+    writer.abort(list(messages), 7)
+    assert (client.commits, client.aborted) == ({}, [])
+
+
+def test_an_abort_throws_the_stages_away(client: FakeClient) -> None:
+    writer = StreamWriter(settings())
+    writer.abort([message(writer, 3), None, Message()], 7)
+    assert client.aborted == ["query/7/0"]
+
+
+def test_an_abort_never_hides_why_the_batch_failed(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(_stages: object) -> None:
+        raise Unreachable("tcp://127.0.0.1:5975", 30.0, "Stage.Abort")
+
+    writer = StreamWriter(settings())
+    messages = [message(writer, 3)]
+    monkeypatch.setattr(client, "stage_abort", unreachable)
+    writer.abort(list(messages), 7)
+    assert "1 stages of a failed batch stay until they expire" in caplog.text
+
+
+def test_a_task_that_spark_tells_no_query_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeTask, "properties", {})
+    with pytest.raises(OptionError, match=r"does not say 'sql.streaming.queryId'"):
+        StreamWriter(settings()).write(frames(1))
+
+
+def test_the_hook_comes_after_the_brokers_answer(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(hooks.AFTER_COMMIT, str(tmp_path / "mark"))
+    writer = StreamWriter(settings())
+    writer.commit([message(writer, 3)], 7)
+    assert (tmp_path / "mark").read_text() == "query 7"
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def test_a_write_is_all_or_nothing_and_its_own_application(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    messages = [message(writer, 3), message(writer, 2)]
+    assert client.logs["a"].bodies == []
+    writer.commit(list(messages))
+    assert len(client.logs["a"].bodies) == 5
+    assert client.forgotten == list(client.commits)
+
+
+def test_two_writes_do_not_meet(client: FakeClient) -> None:
+    for _ in range(2):
+        writer = BatchWriter(settings(streaming=False))
+        writer.commit([message(writer, 3)])
+    assert len(client.logs["a"].bodies) == 6
+
+
+def test_a_repeatable_write_happens_once(client: FakeClient) -> None:
+    for _ in range(2):
+        writer = BatchWriter(settings(streaming=False, txnAppId="loader", txnVersion="4"))
+        writer.commit([message(writer, 3)])
+    assert len(client.logs["a"].bodies) == 3
+    assert client.forgotten == []
+
+
+def test_a_write_without_rows_commits_nothing(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    writer.commit([message(writer)])
+    writer.abort([message(writer)])
+    assert client.commits == {}
+
+
+def test_a_write_that_failed_is_thrown_away(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    writer.abort([message(writer, 3), None])
+    assert len(client.aborted) == 1

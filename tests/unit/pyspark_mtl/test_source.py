@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from mtl.errors import DataLoss, OptionError, Refused
+from pyspark_mtl.options import ReadSettings, parse, read_settings
+from pyspark_mtl.source import BatchReader, StreamReader, TaskPartition
+from tests.support.fake_client import FakeClient, FakeLog
+
+EMPTY = {"resources": {}, "version": 1}
+
+
+def settings(*, streaming: bool = True, **options: str) -> ReadSettings:
+    options = {"resources": "a", "startingOffsets": "earliest", **options}
+    return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=streaming)
+
+
+def stream(**options: str) -> StreamReader:
+    return StreamReader(settings(streaming=True, **options))
+
+
+def tasks(partitions: object) -> list[tuple[str, int, int]]:
+    assert isinstance(partitions, list)
+    contents = [partition.task.contents for partition in partitions]
+    return [(one.resource, one.first, one.until) for one in contents]
+
+
+@pytest.fixture(autouse=True)
+def _logs(client: FakeClient) -> Iterator[None]:
+    client.logs.update(a=FakeLog([b""] * 50), b=FakeLog([b""] * 9))
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_from_beginning_to_end(client: FakeClient) -> None:
+    reader = stream()
+    assert reader.initialOffset() == EMPTY
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    assert end == {"resources": {"a": {"f": 1, "i": "i1", "n": 51}}, "version": 1}
+    assert tasks(reader.partitions(EMPTY, end)) == [("a", 1, 51)]
+    reader.commit(end)
+    assert client.readers[0].confirmed == [50]
+    assert reader.partitions(end, end) == []
+
+
+def test_making_a_reader_touches_nothing(client: FakeClient) -> None:
+    pickle.dumps(stream())
+    assert client.readers == []
+    assert client.patterns == []
+
+
+def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
+    reader: StreamReader = pickle.loads(pickle.dumps(stream()))
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    (partition,) = pickle.loads(pickle.dumps(reader.partitions(EMPTY, end)))
+    rows = [
+        n for batch in pickle.loads(pickle.dumps(stream())).read(partition) for n in batch.column("sequence")
+    ]
+    assert [n.as_py() for n in rows] == list(range(1, 51))
+
+
+def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
+    reader = StreamReader(OptionError("wrong"))
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    for call in (
+        reader.initialOffset,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset(EMPTY, ReadAllAvailable()),
+        lambda: reader.partitions(EMPTY, EMPTY),
+    ):
+        with pytest.raises(OptionError, match="wrong"):
+            call()
+    reader.stop()
+
+
+def test_the_read_limit_is_a_marker() -> None:
+    assert stream().getDefaultReadLimit() == ReadAllAvailable()
+    assert stream(maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
+    assert stream(maxBytesPerTrigger="7").getDefaultReadLimit() == ReadMaxRows((1 << 63) - 1)
+
+
+def test_limits_hold_unless_spark_says_once() -> None:
+    reader = stream(maxOffsetsPerTrigger="10")
+    assert reader.latestOffset(EMPTY, ReadMaxRows(10))["resources"]["a"]["n"] == 11
+    assert reader.latestOffset(EMPTY, ReadAllAvailable())["resources"]["a"]["n"] == 51
+
+
+def test_the_last_batch_of_available_now_is_confirmed(client: FakeClient) -> None:
+    reader = stream()
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    reader.partitions(EMPTY, end)
+    client.logs["a"].bodies += [b""] * 5
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert client.readers[0].confirmed == [50]
+    assert client.readers[0].closed
+
+
+@pytest.mark.parametrize(("confirm_on", "confirmed"), [("commit", []), ("start", [50])])
+def test_progress_is_confirmed_where_the_option_says(
+    client: FakeClient, confirm_on: str, confirmed: list[int]
+) -> None:
+    reader = stream(confirmOn=confirm_on)
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    reader.partitions(EMPTY, end)
+    reader.latestOffset(end, ReadAllAvailable())
+    assert client.readers[0].confirmed == confirmed
+
+
+def test_a_batch_is_split_into_tasks_that_name_the_holding() -> None:
+    reader = stream(group="g", minPartitions="3", maxRecordsPerPartition="10")
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    partitions = reader.partitions(EMPTY, end)
+    assert tasks(partitions) == [("a", first, first + 10) for first in range(1, 51, 10)]
+    assert {(one.task.group, one.task.epoch) for one in partitions if isinstance(one, TaskPartition)} == {
+        ("g", 7)
+    }
+
+
+def test_what_was_lost_before_the_batch_was_planned_ends_it(client: FakeClient) -> None:
+    reader = stream()
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    client.logs["a"].earliest = 20
+    with pytest.raises(DataLoss, match=r"contents 1 to 19 \(19 in all\) are gone.*failOnDataLoss=false"):
+        reader.partitions(EMPTY, end)
+
+
+def test_or_is_skipped_and_logged_on_the_driver(client: FakeClient, caplog: pytest.LogCaptureFixture) -> None:
+    reader = stream(failOnDataLoss="false")
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    client.logs["a"].earliest = 20
+    assert tasks(reader.partitions(EMPTY, end)) == [("a", 20, 51)]
+    client.logs["a"] = FakeLog(incarnation="i2")
+    assert reader.partitions(EMPTY, end) == []
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_the_progress_of_a_query_shows_what_there_is() -> None:
+    reader = stream()
+    assert reader.reportLatestOffset() is None
+    reader.latestOffset(EMPTY, ReadAllAvailable())
+    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 51}}, "version": 1}
+
+
+def test_stopping_lets_go(client: FakeClient) -> None:
+    reader = stream()
+    reader.stop()
+    reader.partitions(EMPTY, reader.latestOffset(EMPTY, ReadAllAvailable()))
+    reader.stop()
+    assert client.readers[0].closed
+
+
+def test_sigterm_ends_the_process_by_an_exit_that_stops_the_reader() -> None:
+    stream().initialOffset()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # Spark sends two
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def batch(**options: str) -> list[tuple[str, int, int]]:
+    return tasks(BatchReader(settings(streaming=False, **options)).partitions())
+
+
+def test_a_batch_read_is_one_look_at_everything() -> None:
+    assert batch(resources="a,b") == [("a", 1, 51), ("b", 1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"a": 20}'}, [("a", 20, 51)]),
+        ({"endingOffsets": '{"a": 20}'}, [("a", 1, 20)]),
+        ({"endingOffsets": '{"a": 1}'}, []),
+        ({"endingTimestamp": "5"}, [("a", 1, 30)]),
+        ({"startingOffsets": '{"a": 40}', "endingTimestamp": "5"}, []),
+        ({"minPartitions": "2"}, [("a", 1, 26), ("a", 26, 51)]),
+    ],
+)
+def test_where_it_starts_and_ends(
+    client: FakeClient, options: dict[str, str], expected: list[tuple[str, int, int]]
+) -> None:
+    client.times[5000] = 30
+    assert batch(**options) == expected
+
+
+def test_it_may_begin_at_a_groups_cursor_and_leaves_it_alone(client: FakeClient) -> None:
+    client.positions["g", "a"] = 33
+    assert batch(group="g", startingOffsets="group") == [("a", 33, 51)]
+    assert batch(group="h", startingOffsets="group") == [("a", 1, 51)]
+    assert client.positions == {("g", "a"): 33}
+    assert client.readers == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"resources": "a,none"}, Refused, "the resource 'none' to read does not exist"),
+        (
+            {"startingOffsets": '{"a": 20}', "endingOffsets": '{"a": 10}'},
+            OptionError,
+            "ends .10. before it starts",
+        ),
+        ({"endingOffsets": '{"a": 90}'}, DataLoss, "ends at 51: contents 51 to 89"),
+    ],
+)
+def test_a_batch_read_of_what_is_not_there_is_an_error(
+    options: dict[str, str], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        batch(**options)
+
+
+def test_spark_reads_an_empty_plan_too() -> None:
+    assert list(BatchReader(settings(streaming=False)).read(InputPartition(None))) == []
