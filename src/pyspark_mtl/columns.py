@@ -69,6 +69,10 @@ def check_source(given: Sequence[Column], *, include_properties: bool) -> None:
 def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
     """The columns of what is to be written. SchemaError for no body, an unknown column or another type."""
     present = {column.name: column.type for column in given}
+    if "body" not in present:
+        raise SchemaError(
+            f"the DataFrame ({ddl(given)}) has no column 'body', which becomes the contents' body"
+        )
     for column in given:
         types = SINK.get(column.name)
         if types is None:
@@ -78,9 +82,5 @@ def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
             )
         if column.type not in types:
             raise SchemaError(f"column {column.name!r} is {column.type}; it has to be {' or '.join(types)}")
-    if "body" not in present:
-        raise SchemaError(
-            f"the DataFrame ({ddl(given)}) has no column 'body', which becomes the contents' body"
-        )
     if resource is None and "resource" not in present:
         raise SchemaError("where to write? Give the option resource, or a column 'resource'")
