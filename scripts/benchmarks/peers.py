@@ -1,0 +1,163 @@
+"""The limits that ours is measured against: a source that only makes the rows up, and a sink that only takes them.
+
+Both are what Spark's Python Data Source API costs by itself, with the same schema, batch size and number of tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+SCHEMA = "resource string, sequence bigint, timestamp timestamp, body binary"
+ROWS = pa.schema([
+    ("resource", pa.string()),
+    ("sequence", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("body", pa.binary()),
+])  # fmt: skip
+
+
+def made_up(count: int, batch_rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """`count` rows with bodies of `size` octets: one batch over and over, so that making them costs nothing."""
+    rows = min(batch_rows, count)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.repeat("made-up", rows),
+            pa.array(range(rows), pa.int64()),
+            pa.repeat(pa.scalar(0, ROWS.field("timestamp").type), rows),
+            pa.array([bytes(size)] * rows, pa.binary()),
+        ],
+        schema=ROWS,
+    )
+    left = count
+    while left > 0:
+        yield batch.slice(0, left)
+        left -= rows
+
+
+class Share(InputPartition):
+    """One task's share of the rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class _Rows:
+    def __init__(self, options: dict[str, str]) -> None:
+        self.total = int(options["rows"])
+        self.tasks = int(options["tasks"])
+        self.size = int(options["size"])
+        self.batch_rows = int(options["batchrows"])
+
+    def shares(self) -> Sequence[InputPartition]:
+        return [Share(self.total // self.tasks) for _ in range(self.tasks)]
+
+    def make(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        return made_up(partition.rows, self.batch_rows, self.size)
+
+
+class GeneratorReader(DataSourceReader):
+    """All rows at once."""
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return self._rows.shares()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._rows.make(partition)
+
+
+class GeneratorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """All rows in one micro-batch."""
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names, here and below
+        return {"at": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"at": self._rows.total}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The end never moves."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._rows.shares() if end["at"] > start["at"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._rows.make(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept."""
+
+
+class GeneratorSource(DataSource):
+    """`format("bench_generator")`: options rows, tasks, size, batchRows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_generator"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> GeneratorReader:
+        return GeneratorReader(_Rows(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> GeneratorStreamReader:  # noqa: N802
+        return GeneratorStreamReader(_Rows(dict(self.options)))
+
+
+class Discarder(DataSourceArrowWriter):
+    """Takes every batch and forgets it."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _taken(iterator)
+
+
+class StreamDiscarder(DataSourceStreamArrowWriter):
+    """The same for streams."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _taken(iterator)
+
+
+def _taken(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    for _ in iterator:
+        pass
+    return WriterCommitMessage()
+
+
+class DiscardSink(DataSource):
+    """`format("bench_discard")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_discard"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Discarder:
+        return Discarder()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamDiscarder:  # noqa: N802
+        return StreamDiscarder()
