@@ -26,7 +26,7 @@ from mtl.broker.granting import Ports
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
-from mtl.errors import StorageError
+from mtl.errors import OptionError, StorageError
 from mtl.log.files import RealDisk
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
@@ -60,7 +60,10 @@ class Server:
         self._done: deque[tuple[int, object]] = deque()
         self._boot = boot_id()
         disk = RealDisk()
-        Path(config.data).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(config.data).mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise OptionError(f"cannot use {config.data} as data directory: {e.strerror}") from e
         self._lock = disk.lock(config.data)
         store = SqliteStore(f"{config.data}/broker.db")
         self._storage = Storage(disk, str(config.data), store, config.segment_bytes)

@@ -52,7 +52,8 @@ class RouterSocket:
         socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
         socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, limits.ZMTP_TIMEOUT_MS)
-        socket.setsockopt(zmq.IPV6, 1)
+        if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
+            socket.setsockopt(zmq.IPV6, 1)
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as e:

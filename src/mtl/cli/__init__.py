@@ -1,0 +1,1 @@
+"""The command line `mtl`: one file per group of commands."""

@@ -1,0 +1,31 @@
+"""`mtl broker`: run a broker until SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtl.broker.config import load
+from mtl.broker.server import serve
+
+
+def broker(
+    config: Annotated[Path | None, typer.Option(help="A file such as conf/broker.toml.")] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="Where to listen: tcp://HOST:PORT (port 0: any free one) or ipc://PATH."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="The directory with everything that is durable.")] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Listen beyond this machine without credentials.")
+    ] = None,
+) -> None:
+    """Run a broker. Prints one line when it is ready; stops cleanly on SIGTERM."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    given = load(
+        config, endpoint=endpoint, data=str(data) if data is not None else None, insecure=insecure or None
+    )
+    raise typer.Exit(serve(given, lambda line: print(line, flush=True)))
