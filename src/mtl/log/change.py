@@ -1,0 +1,126 @@
+"""What a writer made durable, as immutable values: the only thing that goes from a log's writer to its reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from mtl.limits import SEGMENT_BYTES
+from mtl.log.segment import Entry, SegmentHeader
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Durability = Literal["sync", "os"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """`segment_bytes`: octets at which a segment is sealed. `segment_age_s`: seconds after which one with contents
+    is sealed too, None for never; without it retention by age never removes a slow log's contents. `durability`:
+    "sync": an append returns when its contents are on the disk; "os": when the system has them, and a crash of the
+    machine may take back what nothing synced since.
+    """
+
+    segment_bytes: int = SEGMENT_BYTES
+    segment_age_s: float | None = None
+    durability: Durability = "sync"
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A chunk of a log. `size`: octets of its body; `stored`: octets it takes in its file; the last three say where."""
+
+    base: int
+    count: int
+    time_us: int
+    size: int
+    stored: int
+    segment: int
+    offset: int
+    place: int
+
+    @property
+    def end(self) -> int:
+        """The sequence after its last content."""
+        return self.base + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class StagePart:
+    """One sealed segment of a stage: its path, contents, and octets."""
+
+    path: str
+    count: int
+    bytes: int
+
+
+class AdoptedSegment(NamedTuple):
+    header: SegmentHeader
+    contents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Contents [first, next), in `chunks`; `bytes` of them. `begun` are segments that were begun on the way."""
+
+    first: int
+    next: int
+    time_us: int
+    chunks: tuple[ChunkRef, ...]
+    bytes: int
+    entries: tuple[Entry, ...]
+    bodies: tuple[Buffer, ...]
+    begun: tuple[SegmentHeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """The newest segment was sealed and others begun; none when there was nothing to seal."""
+
+    begun: tuple[SegmentHeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The newest segment is complete; `next` is the sequence after it."""
+
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A stage's segments are now contents [first, next) of the log, all of time `time_us`."""
+
+    first: int
+    next: int
+    time_us: int
+    bytes: int
+    segments: tuple[AdoptedSegment, ...]
+    begun: tuple[SegmentHeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Contents from `next` on were taken back (redo of a commit that nobody saw)."""
+
+    next: int
+    begun: tuple[SegmentHeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Segments wholly below `earliest` go. Whoever trims may make this value."""
+
+    earliest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Durability "os": contents below `next` are durable."""
+
+    next: int
+
+
+Change: TypeAlias = Appended | Rolled | Sealed | Adopted | Cut | Trimmed | Synced

@@ -1,0 +1,256 @@
+"""The disk behind a seam: what the log asks of a file system, and the real one.
+
+`Disk` and `File` raise OSError as the system does; the log turns it into the project's errors in one place
+(`failure`). The tests run the same contract, and the log, over a twin in memory that loses what was not synced,
+fails and crashes on demand (tests/support/faulty_disk.py).
+
+Nothing here is atomic or durable by itself. What the log relies on, and all that it relies on:
+
+- bytes are durable after `File.sync` returned, and only then;
+- a name (made, linked, renamed or removed) is durable after `Disk.fsync_dir` of its directory returned, and a rename
+  is seen by a crash either whole or not at all;
+- after a failed sync nothing is known about the bytes written since the last good one, and a second sync that
+  succeeds proves nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from mtl.errors import DirectoryInUse, StorageError, StorageFailed, StorageFull
+from mtl.limits import IOV_BATCH
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Mapped: TypeAlias = "mmap.mmap | array.array[int]"
+"""Bytes of a file that stay valid for as long as anybody refers to them, whatever happens to the file's name."""
+
+Mode = Literal["read", "write", "create"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+LOCK_NAME = "lock"
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are octets."""
+
+    def size(self) -> int: ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Fewer than `size` octets only at the end of the file."""
+
+    def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write what fits, in order; the number of octets written may be smaller than asked."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Bytes and size are durable when this returns (fdatasync)."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Directories and names. Paths are absolute or relative strings with "/"."""
+
+    def make_dir(self, path: str) -> None:
+        """One directory; an existing one is fine. Durable after fsync_dir of its parent."""
+
+    def remove_dir(self, path: str) -> None: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names of files and directories, sorted."""
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Octets of every file of a directory, by name, in order of the names."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def open(self, path: str, mode: Mode) -> File:
+        """With "create" it makes an empty file, in place of one that is there; the others fail without one."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces a target that is there."""
+
+    def link(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def map(self, path: str, length: int) -> Mapped:
+        """The first `length` octets (at least one), read-only. The file must not shrink afterwards."""
+
+    def entropy(self, size: int) -> bytes:
+        """Random octets that nobody can guess."""
+
+    def lock(self, directory: str) -> Lock:
+        """Keep other processes out until release() or the end of this one; DirectoryInUse if one is there already."""
+
+
+def failure(error: OSError, doing: str) -> StorageError:
+    """What the project calls an error of the system: StorageFull or StorageFailed, saying what was being done."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StorageFull(f"no space left while {doing} ({reason}); free some space, nothing else is needed")
+    return StorageFailed(f"{doing} failed: {reason}")
+
+
+def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write all octets of `buffers` at `offset`, however many calls the system wants. Returns the octets written."""
+    at = offset
+    for first in range(0, len(buffers), IOV_BATCH):
+        left = [memoryview(buffer).cast("B") for buffer in buffers[first : first + IOV_BATCH]]
+        while left:
+            written = file.writev(left, at)
+            if written <= 0:
+                raise OSError(errno.EIO, "a write that writes nothing")
+            at += written
+            left = _after(left, written)
+    return at - offset
+
+
+def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
+    """What is left of `buffers` after their first `written` octets."""
+    for index, buffer in enumerate(buffers):
+        if written < buffer.nbytes:
+            return [buffer[written:], *buffers[index + 1 :]]
+        written -= buffer.nbytes
+    return []
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        return self._pread_on(data, size, offset)
+
+    def _pread_on(self, data: bytes, size: int, offset: int) -> bytes:
+        parts, have = [data], len(data)
+        while have < size:
+            part = os.pread(self._fd, size - have, offset + have)
+            if not part:
+                break
+            parts.append(part)
+            have += len(part)
+        return b"".join(parts)
+
+    def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        # Not pwritev, which macOS lacks in Python; nobody else uses this descriptor.
+        os.lseek(self._fd, offset, os.SEEK_SET)
+        return os.writev(self._fd, buffers)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        if sys.platform == "darwin":  # fsync there does not reach the platter
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Twice is once. The file stays: removing it would let two processes lock two files of one name."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+_FLAGS = {"read": os.O_RDONLY, "write": os.O_RDWR, "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
+
+
+class RealDisk:
+    """The file system of this machine. Files are made for this user only (0600, directories 0700)."""
+
+    def make_dir(self, path: str) -> None:
+        Path(path).mkdir(mode=0o700, exist_ok=True)
+
+    def remove_dir(self, path: str) -> None:
+        Path(path).rmdir()
+
+    def list_dir(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        with os.scandir(path) as entries:
+            found = {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        return dict(sorted(found.items()))
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def open(self, path: str, mode: Mode) -> RealFile:
+        return RealFile(os.open(path, _FLAGS[mode] | os.O_CLOEXEC, 0o600))
+
+    def rename(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+    def link(self, source: str, target: str) -> None:
+        Path(target).hardlink_to(source)
+
+    def unlink(self, path: str) -> None:
+        Path(path).unlink()
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def map(self, path: str, length: int) -> Mapped:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return mmap.mmap(fd, length, prot=mmap.PROT_READ)
+        finally:
+            os.close(fd)
+
+    def entropy(self, size: int) -> bytes:
+        return os.urandom(size)
+
+    def lock(self, directory: str) -> RealLock:
+        path = f"{directory}/{LOCK_NAME}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise DirectoryInUse(
+                f"another broker{f' (process {holder})' if holder else ''} is using {directory}; "
+                "stop it, or give this one a data directory of its own"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode("ascii"), 0)
+        return RealLock(fd)

@@ -1,0 +1,82 @@
+"""Chunks on their way into the newest segment: written together, synced once, kept all or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtl.log.change import ChunkRef
+from mtl.log.chunk import ChunkHeader, NewChunk, Place, encode, encode_header
+from mtl.log.files import write_fully
+from mtl.log.recovery import Active
+from mtl.log.scan import Found
+from mtl.log.segment import Entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Group:
+    """Begins at the end of `active`, with sequence `first`; all chunks get the append time `time_us`.
+
+    Nothing of the active segment's state changes before `keep`.
+    """
+
+    def __init__(self, active: Active, first: int, time_us: int) -> None:
+        self.active = active
+        self.first = self.next = first
+        self.time_us = time_us
+        self.start = self.end = active.index.length
+        self.entries: list[Entry] = []
+        self.refs: list[ChunkRef] = []
+        self._waiting: list[Buffer] = []
+        self._written = self.start
+
+    @property
+    def waiting(self) -> int:
+        """Octets added and not yet written."""
+        return self.end - self._written
+
+    def add(self, chunk: NewChunk) -> None:
+        place = self._place()
+        self._waiting += encode(chunk, place)
+        self._count(chunk.count, chunk.size, len(chunk.runs), place)
+
+    def add_copy(self, found: Found) -> None:
+        """A chunk of another segment: its region as it is (the checksum goes with it), under a header of its own."""
+        place = self._place()
+        old = found.header
+        header = ChunkHeader(
+            old.runs, place.sequence, place.time, place.durable, old.contents, old.body, old.crc, place.salt
+        )
+        self._waiting += [encode_header(header, place.offset), found.region]
+        self._count(old.contents, old.body, old.runs, place)
+
+    def write(self) -> None:
+        """Write what is waiting. OSError: the segment must be cut back to `start`."""
+        waiting, self._waiting = self._waiting, []
+        self._written += write_fully(self.active.file, waiting, self._written)
+
+    def keep(self) -> None:
+        """All of it is in the file, and synced if it has to be."""
+        index = self.active.index
+        for entry in self.entries:
+            index.add(entry)
+        self.active.marked = False
+
+    def _place(self) -> Place:
+        active = self.active
+        header = active.header
+        return Place(
+            self.next - header.base, self.time_us - header.time, self.end, active.durable, header.salt
+        )
+
+    def _count(self, count: int, body: int, runs: int, place: Place) -> None:
+        header = ChunkHeader(runs, place.sequence, place.time, place.durable, count, body, 0, place.salt)
+        at = len(self.active.index) + len(self.entries)
+        base = self.active.base
+        self.refs.append(
+            ChunkRef(self.next, count, self.time_us, body, header.stored, base, place.offset, at)
+        )
+        self.end += header.stored
+        self.next += count
+        self.entries.append(Entry(place.offset, place.time, count, body, runs, self.end))

@@ -1,0 +1,436 @@
+"""The half of a log that reads. Belongs to one thread; what the writer made durable comes to it as changes."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import partial
+
+from mtl.errors import Damaged
+from mtl.log.cache import ReadCache
+from mtl.log.change import (
+    Adopted,
+    Appended,
+    Change,
+    ChunkRef,
+    Cut,
+    LogOptions,
+    Rolled,
+    Sealed,
+    Synced,
+    Trimmed,
+)
+from mtl.log.chunk import HEADER_SIZE, checksum, decode_header, padded
+from mtl.log.files import File, Mapped, failure
+from mtl.log.recovery import Recovered, rebuild, shortened
+from mtl.log.retention import SegmentInfo
+from mtl.log.segment import Index, SegmentHeader
+from mtl.log.store import Store
+
+INDEX_ENTRY = 32
+"""Octets per chunk in an index."""
+
+_NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.EACCES}
+
+
+class _Segment:
+    """One segment as the reader knows it; what it needs of the files is read when it is first asked for.
+
+    `end` is the sequence after its last content, `bytes` what its file takes. `warm`: every chunk was written or
+    scanned by this process; else `verified` has one octet per chunk, 1 for those that were checked.
+    """
+
+    __slots__ = ("base", "bytes", "end", "header", "index", "sealed", "store", "verified", "warm")
+
+    def __init__(self, store: Store, base: int, end: int, size: int) -> None:
+        self.store = store
+        self.base = base
+        self.end = end
+        self.bytes = size
+        self.sealed = True
+        self.warm = False
+        self.header: SegmentHeader | None = None
+        self.index: Index | None = None
+        self.verified = bytearray()
+
+    def drop_index(self) -> None:
+        self.index = None
+
+    def known(self) -> SegmentHeader:
+        if self.header is None:
+            self.header = self.store.header(self.base)
+        return self.header
+
+    def load(self) -> Index:
+        """The index from its file, or from a scan when that does not verify."""
+        header = self.known()
+        index = self.store.index(self.base, header.salt)
+        if index is None:
+            index, _ = rebuild(self.store, header, self.end, self.bytes)
+        if index.contents != self.end - self.base:
+            raise self.broken(f"it holds {index.contents} contents", index.length)
+        if index.length > self.bytes:
+            raise shortened(self.store.segment_path(self.base), header, index, self.bytes)
+        if not self.verified:
+            self.verified = bytearray(len(index))
+        return index
+
+    def newest(self, index: Index) -> int:
+        header = self.known()
+        return header.time if header.adopted else header.time + index.newest
+
+    def broken(self, reason: str, offset: int, first: int | None = None, end: int | None = None) -> Damaged:
+        path = self.store.segment_path(self.base)
+        first, end = first or self.base, end or self.end
+        message = f"{path}: damaged at octet {offset}: {reason}; contents {first} to {end - 1} are affected"
+        return Damaged(message, file=path, offset=offset, first=first, end=end)
+
+
+class LogReader:
+    """Made by open_log. Contents [earliest, next) can be read; `bytes` is what the files take, `last_time` the append
+    time of the newest content in µs. What looks into a cold segment may raise Damaged or StorageFailed.
+    """
+
+    def __init__(self, store: Store, options: LogOptions, cache: ReadCache, recovered: Recovered) -> None:
+        self._store = store
+        self._options = options
+        self._cache = cache
+        self._bases = list(recovered.bases)
+        self._file: File | None = None
+        self.next = recovered.next
+        self.last_time = recovered.last_time
+        self.earliest = self._bases[0]
+        ends = [*self._bases[1:], self.next]
+        self._segments = [
+            _Segment(store, base, end, recovered.sizes[base])
+            for base, end in zip(self._bases, ends, strict=True)
+        ]
+        self.bytes = sum(recovered.sizes.values())
+        if recovered.active is not None:
+            newest = self._segments[-1]
+            newest.header = recovered.header
+            newest.index = recovered.index.cut(recovered.index.contents)  # the writer's own one grows
+            newest.sealed, newest.warm = False, True
+
+    @property
+    def contents(self) -> int:
+        return self.next - self.earliest
+
+    def close(self) -> None:
+        """Let go of files and memory; what was read stays valid."""
+        self._close_file()
+        self._cache.forget_bodies(self)
+        for segment in self._segments:
+            self._cache.forget_index(segment)
+            self._cache.drop_mapping(segment)
+        self._segments.clear()
+        self._bases.clear()
+        self.earliest = self.next
+
+    # --- finding --------------------------------------------------------------------------------------------
+
+    def find(self, sequence: int) -> ChunkRef | None:
+        """The chunk that holds `sequence`, None outside [earliest, next)."""
+        if not self.earliest <= sequence < self.next:
+            return None
+        segment = self._segment(sequence)
+        index = self._index(segment)
+        return _ref(segment, index, index.find(sequence - segment.base))
+
+    def following(self, ref: ChunkRef) -> ChunkRef | None:
+        """The next chunk, None at the end. Where retention took what followed, the earliest chunk there is."""
+        return self.find(max(ref.end, self.earliest))
+
+    def oldest_time(self) -> int | None:
+        """Append time of the earliest content in µs, None for an empty log."""
+        first = self.find(self.earliest)
+        return None if first is None else first.time_us
+
+    def at_time(self, us: int) -> ChunkRef | None:
+        """The first chunk appended at or after `us`, None when all are older."""
+        filled = len(self._segments) - (not len(self._index(self._segments[-1])))
+        place = bisect_left(range(filled), us, key=lambda at: self._newest(self._segments[at]))
+        if place == filled:
+            return None
+        segment = self._segments[place]
+        index, header = self._index(segment), segment.known()
+        ref = _ref(segment, index, 0 if header.adopted else bisect_left(index.times, us - header.time))
+        return ref if ref.end > self.earliest else self.find(self.earliest)
+
+    def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
+        """The end (exclusive) of what can be read from `start` within so many contents and stored octets.
+
+        Contents are counted exactly; octets end with a chunk, and the chunk of `start` is always within.
+        """
+        start = max(start, self.earliest)
+        end = self.next if contents is None else min(self.next, start + contents)
+        first = self.find(start)
+        if first is None or bytes is None:
+            return max(start, end)
+        return min(end, max(first.end, self._end_of_bytes(first, bytes)))
+
+    def stored_between(self, start: int, end: int) -> int:
+        """Octets of the chunks that hold [start, end), as far as they are in the log."""
+        first, last = self.find(max(start, self.earliest)), self.find(min(end, self.next) - 1)
+        if first is None or last is None or first.base > last.base:
+            return 0
+        inside = last.offset + last.stored - first.offset
+        low, high = self._place(first.segment), self._place(last.segment)
+        return inside + sum(segment.bytes for segment in self._segments[low:high])
+
+    def segments(self) -> Iterator[SegmentInfo]:
+        """Oldest first, for retention.plan."""
+        for segment in self._segments:
+            yield SegmentInfo(segment.base, segment.end, segment.bytes, partial(self._newest, segment))
+
+    def roll_due(self, now_us: int) -> bool:
+        """Whether the newest segment has contents and is older than the options want it to become."""
+        newest, age = self._segments[-1], self._options.segment_age_s
+        if age is None or newest.sealed or newest.end == newest.base:
+            return False
+        return now_us - newest.known().time > age * 1e6
+
+    def _end_of_bytes(self, first: ChunkRef, limit: int) -> int:
+        """The end of the last chunk that lies within `limit` octets from the start of `first`."""
+        place = self._place(first.segment)
+        until = first.offset + limit
+        while until >= self._segments[place].bytes and place + 1 < len(self._segments):
+            until -= self._segments[place].bytes
+            place += 1
+        segment = self._segments[place]
+        index = self._index(segment)
+        if not len(index) or until >= index.length:
+            return segment.end
+        return segment.base + index.sequences[max(0, index.find_offset(until))]
+
+    def _place(self, base: int) -> int:
+        return bisect_right(self._bases, base) - 1
+
+    def _segment(self, sequence: int) -> _Segment:
+        return self._segments[self._place(sequence)]
+
+    def _newest(self, segment: _Segment) -> int:
+        return segment.newest(self._index(segment))
+
+    def _index(self, segment: _Segment) -> Index:
+        index = segment.index
+        if index is None:
+            try:
+                index = segment.index = segment.load()
+            except OSError as error:
+                raise failure(error, f"reading {self._store.segment_path(segment.base)}") from error
+            self._cache.keep_index(segment, len(index) * INDEX_ENTRY)
+        elif segment.sealed:
+            self._cache.use_index(segment)
+        return index
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def read(self, ref: ChunkRef) -> memoryview:
+        """The body of a chunk, read-only. It stays valid whatever happens to the log afterwards.
+
+        A chunk that this process did not write is verified the first time: Damaged when it is not what was stored.
+        LookupError for one that retention removed.
+        """
+        body = self._cache.body(self, ref.base)
+        if body is not None:
+            return memoryview(body).cast("B").toreadonly()
+        if ref.end <= self.earliest:
+            raise LookupError(f"chunk {ref.base} lies below {self.earliest}, where the log begins")
+        segment = self._segment(ref.base)
+        try:
+            return self._read(segment, ref)
+        except OSError as error:
+            raise failure(error, f"reading {self._store.segment_path(segment.base)}") from error
+
+    def _read(self, segment: _Segment, ref: ChunkRef) -> memoryview:
+        body_at = ref.offset + ref.stored - padded(ref.size)
+        if not segment.sealed:
+            return memoryview(self._whole(segment, ref, self._newest_file(), ref.size, body_at))
+        copy = None
+        if not segment.warm and not segment.verified[ref.place]:
+            copy = self._verify(segment, ref)
+            segment.verified[ref.place] = 1
+        mapped = self._mapping(segment)
+        if mapped is not None:
+            return memoryview(mapped).toreadonly()[body_at : body_at + ref.size]
+        if copy is None:
+            file = self._store.disk.open(self._store.segment_path(segment.base), "read")
+            try:
+                return memoryview(self._whole(segment, ref, file, ref.size, body_at))
+            finally:
+                file.close()
+        return memoryview(copy)[body_at - ref.offset :][: ref.size]
+
+    def _whole(self, segment: _Segment, ref: ChunkRef, file: File, size: int, offset: int) -> bytes:
+        data = file.pread(size, offset)
+        if len(data) < size:
+            raise segment.broken("the file ends too early", offset + len(data), ref.base, ref.end)
+        return data
+
+    def _verify(self, segment: _Segment, ref: ChunkRef) -> bytes:
+        """The chunk's octets, read from the disk and not from a mapping, which would report a bad sector by SIGBUS."""
+        file = self._store.disk.open(self._store.segment_path(segment.base), "read")
+        try:
+            data = self._whole(segment, ref, file, ref.stored, ref.offset)
+        finally:
+            file.close()
+        header = decode_header(data, ref.offset, segment.known().salt)
+        expected = (ref.base - segment.base, ref.count, ref.size, ref.stored)
+        if header is None or (header.sequence, header.contents, header.body, header.stored) != expected:
+            raise segment.broken("its header does not verify", ref.offset, ref.base, ref.end)
+        if checksum(memoryview(data)[HEADER_SIZE:]) != header.crc:
+            raise segment.broken("its contents do not match their checksum", ref.offset, ref.base, ref.end)
+        return data
+
+    def _mapping(self, segment: _Segment) -> Mapped | None:
+        """The whole segment; None when there is nothing to map with, and it is read instead."""
+        mapped = self._cache.mapping(segment)
+        if mapped is not None or not self._cache.may_map:
+            return mapped
+        length = self._index(segment).length
+        try:
+            mapped = self._store.disk.map(self._store.segment_path(segment.base), length)
+        except OSError as error:
+            if error.errno in _NOTHING_TO_MAP_WITH:
+                return None
+            raise
+        self._cache.keep_mapping(segment, mapped, length)
+        return mapped
+
+    def _newest_file(self) -> File:
+        if self._file is None:
+            newest = self._segments[-1]
+            self._file = self._store.disk.open(self._store.segment_path(newest.base), "read")
+        return self._file
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # --- following the writer -------------------------------------------------------------------------------
+
+    def apply(self, change: Change) -> None:
+        """Take over what a call of the writer made durable; every change once, in the order they were returned."""
+        match change:
+            case Appended():
+                self._append(change)
+            case Adopted():
+                self._adopt(change)
+            case Cut():
+                self._cut(change)
+            case Trimmed():
+                self._trim(change.earliest)
+            case Sealed():
+                self._seal_newest()
+            case Rolled(begun):
+                for header in begun:
+                    self._begin(header)
+            case Synced():
+                pass
+
+    def _append(self, change: Appended) -> None:
+        for header in change.begun:
+            self._begin(header)
+        newest = self._segments[-1]
+        index = self._index(newest)
+        for entry in change.entries:
+            index.add(entry)
+        newest.end = self.next = change.next
+        self.last_time = change.time_us
+        self._resize(newest, index.length)
+        for ref, body in zip(change.chunks, change.bodies, strict=False):
+            self._cache.keep_body(self, ref.base, body)
+
+    def _adopt(self, change: Adopted) -> None:
+        *before, newest = change.begun if change.segments else (*change.begun, None)
+        for header in before:
+            assert header is not None
+            self._begin(header)
+        for part in change.segments:
+            self._leave_newest(part.header.base)
+            segment = _Segment(self._store, part.header.base, part.header.base + part.contents, 0)
+            segment.header = part.header
+            self._add(segment, part.bytes)
+        if newest is not None:
+            self.next, self.last_time = change.next, change.time_us
+            self._begin(newest)
+
+    def _cut(self, change: Cut) -> None:
+        if not change.begun:
+            return
+        self._close_file()
+        self._cache.forget_bodies(self, change.next)
+        while self._segments and self._bases[-1] >= change.next:
+            self._drop(len(self._segments) - 1)
+        if self._segments and self._segments[-1].end > change.next:
+            newest = self._segments[-1]
+            self._cache.forget_index(newest)
+            newest.end, newest.index, newest.sealed, newest.warm = change.next, None, True, False
+            newest.verified = bytearray()
+        self.next = change.next
+        for header in change.begun:
+            self._begin(header)
+
+    def _trim(self, earliest: int) -> None:
+        for _ in range(self._place(earliest)):
+            self._drop(0)
+        self.earliest = max(self.earliest, earliest)
+
+    def _begin(self, header: SegmentHeader) -> None:
+        self._leave_newest(header.base)
+        segment = _Segment(self._store, header.base, header.base, 0)
+        segment.header = header
+        segment.index = Index(header.salt, length=header.start)
+        segment.sealed, segment.warm = False, True
+        self._add(segment, header.start)
+
+    def _leave_newest(self, base: int) -> None:
+        """A segment is about to follow at `base`: the newest one so far is sealed, or replaced when it is empty."""
+        self._close_file()
+        if not self._segments:
+            return
+        if self._bases[-1] == base:
+            self._drop(len(self._segments) - 1)
+        else:
+            self._seal_newest()
+
+    def _seal_newest(self) -> None:
+        newest = self._segments[-1]
+        if newest.end > newest.base and not newest.sealed:
+            newest.sealed = True
+            if newest.index is not None:
+                self._cache.keep_index(newest, len(newest.index) * INDEX_ENTRY)
+
+    def _add(self, segment: _Segment, size: int) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base)
+        self._resize(segment, size)
+
+    def _drop(self, place: int) -> None:
+        segment = self._segments.pop(place)
+        del self._bases[place]
+        self._resize(segment, 0)
+        self._cache.forget_index(segment)
+        self._cache.drop_mapping(segment)
+
+    def _resize(self, segment: _Segment, size: int) -> None:
+        self.bytes += size - segment.bytes
+        segment.bytes = size
+
+
+def _ref(segment: _Segment, index: Index, place: int) -> ChunkRef:
+    header = segment.known()
+    size = index.body(place)
+    return ChunkRef(
+        segment.base + index.sequences[place],
+        index.count(place),
+        header.time if header.adopted else header.time + index.times[place],
+        size,
+        HEADER_SIZE + index.table(place) + padded(size),
+        segment.base,
+        index.offsets[place],
+        place,
+    )

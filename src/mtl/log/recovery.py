@@ -1,0 +1,381 @@
+"""Opening a log after whatever happened: what is cut, what is repaired, and what is refused.
+
+- Only the newest segment can be unfinished: a segment is synced, and its index written and synced, before the next
+  one is begun. Sealed segments are trusted here by their names and sizes and verified when they are read; a missing
+  index is made again by a scan.
+- Every chunk header says which offset was durable when its group began. A bad chunk at or above the largest such
+  offset is the tail of a group that was never acknowledged: it is cut, with all that follows (the pages of an
+  unsynced group reach the disk in any order, so valid chunks behind a hole are normal). Below it, bytes that were
+  durable have changed: Damaged, and not a byte of the log is touched.
+- What is above that offset and whole is kept, but not trusted to be on the disk: after a failed fdatasync the cache
+  shows pages that the disk never got. It is written again in place, synced, and attested by a mark.
+- All checks come before the first change, so a log that is refused is left as it was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from mtl.errors import Damaged
+from mtl.limits import SCAN_BLOCK
+from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
+from mtl.log.chunk import Place, decode_runs, encode_mark
+from mtl.log.files import File, write_fully
+from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
+from mtl.log.segment import (
+    HEADER_SIZE,
+    NEW_INDEX,
+    NEW_LINK,
+    STASHED,
+    TEMPORARY,
+    Entry,
+    Index,
+    SegmentHeader,
+    index_base,
+    index_name,
+    segment_base,
+    segment_name,
+)
+from mtl.log.store import Store, read_header
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a log did. `cut_bytes` were never acknowledged; `removed` are names of files."""
+
+    segments: int
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_file: str | None = None
+    rebuilt: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Active:
+    """The newest segment, open for appending: file, index so far, and the offset known to be durable."""
+
+    file: File
+    header: SegmentHeader
+    index: Index
+    durable: int
+    marked: bool = False
+
+    @property
+    def base(self) -> int:
+        return self.header.base
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log's state as its files have it. `newest` is the newest segment's header and index, sealed or not."""
+
+    bases: list[int]
+    sizes: dict[int, int]
+    header: SegmentHeader
+    index: Index
+    active: Active | None
+    numbers: dict[int, int]
+    report: RecoveryReport
+
+    @property
+    def next(self) -> int:
+        return self.header.base + self.index.contents
+
+    @property
+    def last_time(self) -> int:
+        return self.header.time + (0 if self.header.adopted else self.index.newest)
+
+
+@dataclass(slots=True)
+class Scanned:
+    """A segment read to its end, or to the first bad chunk."""
+
+    index: Index
+    durable: int = 0
+    bad: Bad | None = None
+    beyond: Beyond = field(default_factory=Beyond)
+    numbers: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def attested(self) -> bool:
+        """Whether a later header says that the last contents were durable."""
+        if not len(self.index):
+            return True
+        last = len(self.index) - 1
+        end = self.index.offsets[last] + CHUNK_HEADER_SIZE + self.index.table(last) + self.index.body(last)
+        return self.durable >= end
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Everything that was found out before the first change."""
+
+    bases: list[int]
+    below: list[int]
+    rebuilt: dict[int, Index]
+    header: SegmentHeader
+    index: Index
+    scanned: Scanned | None
+    numbers: dict[int, int]
+    orphans: list[str]
+
+
+def recover(store: Store, earliest: int | None) -> Recovered:
+    """Bring a log's files into order and say what they hold. OSError from the disk goes through."""
+    names = store.disk.sizes(store.directory)
+    sizes = {base: size for name, size in names.items() if (base := segment_base(name)) is not None}
+    plan = _examine(store, names, sizes, earliest)
+    return _repair(store, sizes, plan)
+
+
+# --- finding out --------------------------------------------------------------------------------------------
+
+
+def _examine(store: Store, names: dict[str, int], sizes: dict[int, int], earliest: int | None) -> _Plan:
+    bases = sorted(sizes)
+    torn = None
+    if len(bases) > 1 and sizes[bases[-1]] < HEADER_SIZE:
+        torn = bases.pop()  # nothing can be in it; the next append begins it again
+    if not bases:
+        raise Damaged(f"{store.directory}: a log without a segment", file=store.directory)
+    below = [base for base, end in pairwise(bases) if end <= (earliest or 0)]
+    bases = bases[len(below) :]
+    if earliest is not None and bases[0] > earliest:
+        raise _missing(store, earliest, bases[0])
+
+    indexed = {base for name in names if (base := index_base(name)) is not None}
+    rebuilt = {
+        base: _rebuild(store, base, end, sizes[base]) for base, end in pairwise(bases) if base not in indexed
+    }
+    header, index, scanned = _newest(store, bases[-1], sizes[bases[-1]])
+    if torn is not None and torn != header.base + index.contents:
+        raise _missing(store, header.base + index.contents, torn)
+    orphans = [index_name(base) for base in sorted(indexed - set(bases) - set(below))]
+    if scanned is not None and bases[-1] in indexed:
+        orphans.append(index_name(bases[-1]))
+    numbers = scanned.numbers if scanned is not None and not header.adopted else _walk(store, bases, rebuilt)
+    return _Plan(bases, below, rebuilt, header, index, scanned, numbers, orphans)
+
+
+def _missing(store: Store, first: int, end: int) -> Damaged:
+    message = (
+        f"{store.directory}: contents {first} to {end - 1} should be there, but their segments are missing"
+    )
+    return Damaged(message, file=store.directory, first=first, end=end)
+
+
+def _newest(store: Store, base: int, size: int) -> tuple[SegmentHeader, Index, Scanned | None]:
+    """The newest segment: sealed, when its own index says so, or scanned."""
+    header = store.header(base)
+    index = store.index(base, header.salt)
+    if index is not None:
+        if index.length > size:
+            raise shortened(store.segment_path(base), header, index, size)
+        return header, index, None
+    scanned = scan_segment(store, header, size)
+    if scanned.bad is not None and (header.adopted or scanned.bad.offset < scanned.durable):
+        raise damaged(store.segment_path(base), header, scanned)
+    return header, scanned.index, scanned
+
+
+def _rebuild(store: Store, base: int, end: int, size: int) -> Index:
+    """The index of a sealed segment, from its chunks. The next segment's base says where it ends."""
+    return rebuild(store, store.header(base), end, size)[0]
+
+
+def rebuild(store: Store, header: SegmentHeader, end: int, size: int) -> tuple[Index, dict[int, int]]:
+    """Index and writers' numbers of a segment that must hold everything up to sequence `end`."""
+    scanned = scan_segment(store, header, size, end - header.base)
+    if scanned.index.contents != end - header.base:
+        raise damaged(store.segment_path(header.base), header, scanned, end)
+    return scanned.index, scanned.numbers
+
+
+def scan_segment(store: Store, header: SegmentHeader, size: int, contents: int | None = None) -> Scanned:
+    """Read a segment up to its end, a bad chunk, or `contents` contents."""
+    path = store.segment_path(header.base)
+    numbers = store.snapshot(segment_name(header.base), header)
+    result = Scanned(Index(header.salt, length=header.start), numbers=numbers)
+    file = store.disk.open(path, "read")
+    try:
+        for item in scan(file, header, path, size):
+            if isinstance(item, Bad):
+                result.bad = item
+                result.beyond = look_beyond(file, header, item.offset + 1, size)
+                result.durable = max(result.durable, result.beyond.durable)
+            elif contents is not None and item.header.sequence >= contents:
+                break
+            else:
+                _take(result, item)
+    finally:
+        file.close()
+    return result
+
+
+def _take(result: Scanned, item: Found) -> None:
+    header = item.header
+    result.durable = max(result.durable, header.durable)
+    if not header.contents:
+        result.index.length = item.end
+        return
+    result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
+    for run in item.runs():
+        result.numbers[run.writer] = max(result.numbers.get(run.writer, 0), run.first + run.count - 1)
+
+
+def damaged(path: str, header: SegmentHeader, scanned: Scanned, end: int | None = None) -> Damaged:
+    """What to tell about a segment whose durable part has a bad chunk."""
+    offset, reason = scanned.bad or (scanned.index.length, "the segment ends too early")
+    first = header.base + scanned.index.contents
+    if scanned.beyond.sequence is not None:
+        end = header.base + scanned.beyond.sequence
+    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
+    return Damaged(
+        f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
+        "`mtl verify` shows what is still whole, a copy of the file can replace it",
+        file=path,
+        offset=offset,
+        first=first,
+        end=end,
+    )
+
+
+def shortened(path: str, header: SegmentHeader, index: Index, size: int) -> Damaged:
+    place = index.find_offset(size)
+    first = header.base + (index.sequences[place] if place >= 0 else 0)
+    return Damaged(
+        f"{path}: has {size} octets where {index.length} belong; contents from {first} on are affected",
+        file=path,
+        offset=size,
+        first=first,
+        end=header.base + index.contents,
+    )
+
+
+# --- the dedup table ----------------------------------------------------------------------------------------
+
+
+def _walk(store: Store, bases: list[int], rebuilt: dict[int, Index]) -> dict[int, int]:
+    """The dedup table of a log whose newest segment is sealed: the last snapshot and the runs after it.
+
+    Adopted segments have neither. While they are put in place the table lies in the stashed next segment.
+    """
+    for base in reversed(bases):
+        header = store.header(base)
+        if base == bases[-1] and header.adopted:
+            stashed = _stashed(store)
+            if stashed is not None:
+                return stashed
+        if not header.adopted:
+            return _numbers(store, header, rebuilt.get(base), _end(bases, base))
+    message = f"{store.directory}: every segment is adopted, so the writers' last numbers are lost"
+    raise Damaged(message, file=store.directory)
+
+
+def _end(bases: list[int], base: int) -> int | None:
+    place = bases.index(base) + 1
+    return bases[place] if place < len(bases) else None
+
+
+def _stashed(store: Store) -> dict[int, int] | None:
+    try:
+        header = read_header(store.disk, store.path(STASHED))
+        return None if header is None else store.snapshot(STASHED, header)
+    except (FileNotFoundError, Damaged):
+        return None
+
+
+def _numbers(store: Store, header: SegmentHeader, index: Index | None, end: int | None) -> dict[int, int]:
+    """The table when a sealed segment ended: its snapshot and its chunks' runs, found through its index."""
+    index = index or store.index(header.base, header.salt)
+    if index is None:
+        assert end is not None  # the newest one's index was read before
+        size = store.disk.sizes(store.directory)[segment_name(header.base)]
+        return rebuild(store, header, end, size)[1]
+    numbers = store.snapshot(segment_name(header.base), header)
+    path = store.segment_path(header.base)
+    file = store.disk.open(path, "read")
+    try:
+        for place in range(len(index)):
+            if runs := index.runs(place):
+                table = file.pread(index.table(place), index.offsets[place] + CHUNK_HEADER_SIZE)
+                for run in decode_runs(table, runs):
+                    numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
+    finally:
+        file.close()
+    return numbers
+
+
+# --- repairing ----------------------------------------------------------------------------------------------
+
+
+def _repair(store: Store, sizes: dict[int, int], plan: _Plan) -> Recovered:
+    removed = [TEMPORARY, NEW_INDEX, NEW_LINK, *plan.orphans]
+    if not plan.header.adopted:
+        removed.append(STASHED)
+    for base in plan.below:
+        removed += [segment_name(base), index_name(base)]
+    present = set(store.disk.list_dir(store.directory))
+    removed = [name for name in removed if name in present]
+    for name in removed:
+        store.remove(name)
+    store.sync_names()
+    for base, index in plan.rebuilt.items():
+        store.write_index(base, index)
+
+    newest = plan.bases[-1]
+    active, cut = None, 0
+    if plan.scanned is not None and plan.header.adopted:
+        store.write_index(newest, plan.index)
+    elif plan.scanned is not None:
+        cut = sizes[newest] - plan.index.length
+        active = _reopen(store, plan.header, plan.scanned, sizes[newest])
+    report = RecoveryReport(
+        segments=len(plan.bases),
+        scanned_bytes=0 if plan.scanned is None else sizes[newest],
+        cut_bytes=cut,
+        cut_file=store.segment_path(newest) if cut else None,
+        rebuilt=tuple(index_name(base) for base in plan.rebuilt),
+        removed=tuple(removed),
+    )
+    kept = {base: sizes[base] for base in plan.bases}
+    kept[newest] -= cut
+    return Recovered(plan.bases, kept, plan.header, plan.index, active, plan.numbers, report)
+
+
+def _reopen(store: Store, header: SegmentHeader, scanned: Scanned, size: int) -> Active:
+    """The unsealed segment, cut where it must be, its tail durable and attested."""
+    file = store.disk.open(store.segment_path(header.base), "write")
+    try:
+        if scanned.index.length < size:
+            file.truncate(scanned.index.length)
+        _write_again(file, max(scanned.durable, header.start), scanned.index.length)
+        file.sync()
+    except OSError:
+        file.close()
+        raise
+    active = Active(file, header, scanned.index, scanned.index.length, marked=scanned.attested)
+    if not active.marked:
+        write_mark(active)
+    return active
+
+
+def _write_again(file: File, start: int, end: int) -> None:
+    for at in range(start, end, SCAN_BLOCK):
+        write_fully(file, [file.pread(min(SCAN_BLOCK, end - at), at)], at)
+
+
+def write_mark(active: Active) -> None:
+    """Attest the last group with a chunk without contents, not synced: a disk that is full does without."""
+    index = active.index
+    at = index.length
+    mark = encode_mark(Place(index.contents, index.newest, at, active.durable, index.salt))
+    try:
+        write_fully(active.file, [mark], at)
+    except OSError:
+        active.file.truncate(at)
+        return
+    index.length = at + len(mark)
+    active.marked = True

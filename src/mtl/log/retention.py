@@ -1,0 +1,125 @@
+"""Which old segments may go. Pure: what is kept and why, never how it is removed.
+
+Segments go whole and oldest first, never the newest, as long as the policy wants them gone:
+
+- `bytes`, `contents`: while the log without them still has at least so much;
+- `age_s`: when the newest content of the segment is older;
+- `groups`: never before all these groups have confirmed the segment. A group that never opened holds nothing. With
+  no other bound given, confirmed is reason enough: a segment goes when all opened groups of the list confirmed it;
+- read pins hold like groups;
+- `hard_bytes`: above it the oldest go whatever holds them, and the plan says who lost what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPolicy:
+    """None: no such bound. `bytes` and `hard_bytes` are octets of the segments' files, `age_s` seconds."""
+
+    bytes: int | None = None
+    age_s: float | None = None
+    contents: int | None = None
+    groups: tuple[str, ...] = ()
+    hard_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """Contents [base, end) in `bytes` octets. `newest_time()` is asked for only when age decides (µs)."""
+
+    base: int
+    end: int
+    bytes: int
+    newest_time: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Contents from `position` on are still needed: by a group's durable cursor, or by a read lease (`group` False)."""
+
+    name: str
+    position: int
+    group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Contents [first, end) went although `name` held them: to be logged."""
+
+    name: str
+    group: bool
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """The log's new earliest sequence, and what the hard limit took from whom."""
+
+    earliest: int
+    losses: tuple[Loss, ...] = ()
+
+
+def plan(
+    segments: Iterable[SegmentInfo],
+    *,
+    total_bytes: int,
+    next_sequence: int,
+    policy: RetentionPolicy,
+    holds: Sequence[Hold],
+    now_us: int,
+) -> RetentionPlan:
+    """The new earliest sequence of a log, given its segments oldest first.
+
+    `holds` are the cursors of all groups that ever opened and all read pins; groups that the policy does not name
+    hold nothing. Looks no further than the first segment that stays.
+    """
+    binding = [hold for hold in holds if not hold.group or hold.name in policy.groups]
+    held_from = min((hold.position for hold in binding), default=None)
+    bounds = (policy.bytes, policy.contents, policy.age_s)
+    confirmed = bounds == (None, None, None) and any(hold.group for hold in binding)
+    left = total_bytes
+    first = earliest = forced = 0
+    for segment, is_newest in _with_newest(segments):
+        first = first or segment.base
+        earliest = max(earliest, first)
+        if is_newest:
+            break
+        over = policy.hard_bytes is not None and left > policy.hard_bytes
+        free = held_from is None or segment.end <= held_from
+        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy, now_us)
+        if not over and not (free and wanted):
+            break
+        earliest, left = segment.end, left - segment.bytes
+        forced = segment.end if over else forced
+    losses = tuple(
+        Loss(hold.name, hold.group, max(hold.position, first), forced)
+        for hold in binding
+        if hold.position < forced
+    )
+    return RetentionPlan(earliest, losses)
+
+
+def _with_newest(segments: Iterable[SegmentInfo]) -> Iterator[tuple[SegmentInfo, bool]]:
+    """Every segment, and whether it is the last one."""
+    iterator = iter(segments)
+    segment = next(iterator, None)
+    while segment is not None:
+        following = next(iterator, None)
+        yield segment, following is None
+        segment = following
+
+
+def _wanted(
+    segment: SegmentInfo, left: int, contents_after: int, policy: RetentionPolicy, now_us: int
+) -> bool:
+    """Whether a bound of the policy asks for the segment to go."""
+    if policy.bytes is not None and left - segment.bytes >= policy.bytes:
+        return True
+    if policy.contents is not None and contents_after >= policy.contents:
+        return True
+    return policy.age_s is not None and segment.newest_time() < now_us - policy.age_s * 1e6

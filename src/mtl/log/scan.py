@@ -1,0 +1,134 @@
+"""Reading a segment's chunks one by one, verifying each: what recovery, copying and `mtl verify` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mtl.limits import SCAN_BLOCK
+from mtl.log.chunk import (
+    ALIGNMENT,
+    HEADER_SIZE,
+    MAGIC,
+    RUN_SIZE,
+    ChunkHeader,
+    NewerChunk,
+    RunEntry,
+    checksum,
+    decode_header,
+    decode_runs,
+    padded,
+)
+from mtl.log.files import File
+from mtl.log.segment import SegmentHeader, newer
+
+
+class Found(NamedTuple):
+    """A chunk that verifies, at file offset `offset`; `region` is everything after its header."""
+
+    offset: int
+    header: ChunkHeader
+    region: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.header.stored
+
+    def runs(self) -> list[RunEntry]:
+        return decode_runs(self.region, self.header.runs)
+
+    def body(self) -> bytes:
+        start = padded(self.header.runs * RUN_SIZE)
+        return self.region[start : start + self.header.body]
+
+
+class Bad(NamedTuple):
+    """No chunk of this segment at `offset`."""
+
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What lies after a bad chunk: the largest durable offset of any header there, and the first valid header's
+    relative sequence.
+    """
+
+    durable: int = 0
+    sequence: int | None = None
+
+
+class _Blocks:
+    """A file read ahead in blocks."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._start = 0
+        self._block = b""
+
+    def get(self, size: int, offset: int) -> bytes:
+        at = offset - self._start
+        if at < 0 or at + size > len(self._block):
+            want = min(max(size, SCAN_BLOCK), self._size - offset)
+            self._start, self._block, at = offset, self._file.pread(max(want, 0), offset), 0
+        return self._block[at : at + size]
+
+
+def scan(file: File, segment: SegmentHeader, path: str, size: int) -> Iterator[Found | Bad]:
+    """The chunks of the first `size` octets in order; a Bad is the last item when they do not end with a whole one."""
+    blocks = _Blocks(file, size)
+    at, sequence = segment.start, 0
+    while at < size:
+        try:
+            header = decode_header(blocks.get(HEADER_SIZE, at), at, segment.salt)
+        except NewerChunk:
+            raise newer(path, 0) from None
+        reason = _reason(header, sequence, size - at)
+        if header is None or reason:
+            yield Bad(at, reason)
+            return
+        region = blocks.get(header.region, at + HEADER_SIZE)
+        if len(region) < header.region or checksum(region) != header.crc:
+            yield Bad(at, "its contents do not match their checksum")
+            return
+        yield Found(at, header, region)
+        at += header.stored
+        sequence += header.contents
+
+
+def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
+    if header is None:
+        return "no chunk header verifies there"
+    if header.sequence != sequence:
+        return f"a chunk of relative sequence {header.sequence} stands where {sequence} belongs"
+    if header.stored > left:
+        return f"the file ends {header.stored - left} octets before the chunk does"
+    return ""
+
+
+def look_beyond(file: File, segment: SegmentHeader, start: int, size: int) -> Beyond:
+    """Look for whole headers at every possible place from `start` on, however broken what lies between is."""
+    durable, sequence = 0, None
+    step = SCAN_BLOCK
+    for block_at in range(start, size, step):
+        block = file.pread(min(step + HEADER_SIZE, size - block_at), block_at)
+        at = block.find(MAGIC)
+        while 0 <= at < step:
+            header = None
+            if (block_at + at) % ALIGNMENT == 0:
+                header = _whole_header(block[at : at + HEADER_SIZE], block_at + at, segment)
+            if header is not None:
+                durable = max(durable, header.durable)
+                sequence = header.sequence if sequence is None else sequence
+            at = block.find(MAGIC, at + 1)
+    return Beyond(durable, sequence)
+
+
+def _whole_header(data: bytes, offset: int, segment: SegmentHeader) -> ChunkHeader | None:
+    try:
+        return decode_header(data, offset, segment.salt)
+    except NewerChunk:
+        return None

@@ -1,0 +1,197 @@
+"""The files of one log: reading and making segments and indexes, each step whole or not there at all.
+
+A file gets its final name by a rename, after its bytes are durable, so a file with a final name is complete; a name
+counts as durable once its directory was synced. Methods raise OSError for the system's errors, Damaged for bytes
+that do not verify.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from mtl.errors import Damaged
+from mtl.limits import MAX_DEDUP_WRITERS, SCAN_BLOCK
+from mtl.log.files import Disk, File, write_fully
+from mtl.log.segment import (
+    HEADER_SIZE,
+    NEW_INDEX,
+    NEW_LINK,
+    STASHED,
+    TEMPORARY,
+    Index,
+    SegmentHeader,
+    decode_index,
+    decode_segment_header,
+    decode_snapshot,
+    encode_index,
+    encode_segment,
+    encode_segment_header,
+    index_name,
+    segment_name,
+)
+
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class NamesNotSynced(OSError):
+    """fsync of a directory failed: which of its names a crash would leave is not known any more."""
+
+
+class Store:
+    """One log's directory on a disk. Keeps no state but these two."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self.disk = disk
+        self.directory = directory
+
+    def path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def segment_path(self, base: int) -> str:
+        return self.path(segment_name(base))
+
+    def sync_names(self) -> None:
+        try:
+            self.disk.fsync_dir(self.directory)
+        except OSError as error:
+            raise NamesNotSynced(error.errno, error.strerror) from error
+
+    def remove(self, name: str) -> None:
+        """Unlink a file that may not be there."""
+        try:
+            self.disk.unlink(self.path(name))
+        except FileNotFoundError:
+            pass
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def read(self, name: str) -> bytes | None:
+        """A whole small file, None when there is none."""
+        try:
+            file = self.disk.open(self.path(name), "read")
+        except FileNotFoundError:
+            return None
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
+
+    def header(self, base: int) -> SegmentHeader:
+        """The header of a segment that must have one."""
+        path = self.segment_path(base)
+        header = read_header(self.disk, path)
+        if header is None or header.base != base:
+            raise Damaged(f"{path}: the segment's header does not verify", file=path, offset=0, first=base)
+        return header
+
+    def snapshot(self, name: str, header: SegmentHeader) -> dict[int, int]:
+        """The dedup table at the head of a segment file."""
+        path = self.path(name)
+        file = self.disk.open(path, "read")
+        try:
+            numbers = decode_snapshot(file.pread(header.start - HEADER_SIZE, HEADER_SIZE), header)
+        finally:
+            file.close()
+        if numbers is None:
+            message = f"{path}: the table of writers at its head does not verify"
+            raise Damaged(message, file=path, offset=HEADER_SIZE, first=header.base)
+        return numbers
+
+    def index(self, base: int, salt: int) -> Index | None:
+        """The index of a segment, None when it is missing, does not verify or is another segment's."""
+        name = index_name(base)
+        data = self.read(name)
+        index = None if data is None else decode_index(data, self.path(name))
+        return index if index is not None and index.salt == salt else None
+
+    # --- making ---------------------------------------------------------------------------------------------
+
+    def write_index(self, base: int, index: Index) -> None:
+        """Durable when this returns."""
+        self._write(NEW_INDEX, encode_index(index)).close()
+        self.disk.rename(self.path(NEW_INDEX), self.path(index_name(base)))
+        self.sync_names()
+
+    def write_segment(self, base: int, time: int, numbers: dict[int, int]) -> tuple[File, SegmentHeader]:
+        """A new segment under its temporary name, its bytes durable; `place` gives it the final one."""
+        if len(numbers) > MAX_DEDUP_WRITERS:
+            raise OSError(
+                errno.EFBIG, f"{len(numbers)} writers' names are above the limit of {MAX_DEDUP_WRITERS}"
+            )
+        salt = int.from_bytes(self.disk.entropy(8), "little")
+        data = encode_segment(base, time, salt, numbers)
+        file = self._write(TEMPORARY, data)
+        header = decode_segment_header(data, self.path(TEMPORARY))
+        assert header is not None
+        return file, header
+
+    def stash(self) -> None:
+        """Keep the segment just written as STASHED, durably."""
+        self.disk.rename(self.path(TEMPORARY), self.path(STASHED))
+        self.sync_names()
+
+    def place(self, source: str, target: str) -> None:
+        """Give a complete file its final name, durably."""
+        self.disk.rename(self.path(source), self.path(target))
+        self.sync_names()
+
+    def _write(self, name: str, data: bytes) -> File:
+        # A file left by a failed attempt is not used again: its pages may be clean in the cache and not on the disk.
+        self.remove(name)
+        file = self.disk.open(self.path(name), "create")
+        try:
+            write_fully(file, [data], 0)
+            file.sync()
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    # --- taking over another log's files --------------------------------------------------------------------
+
+    def take(self, source: str, name: str) -> None:
+        """Another directory's complete file under a final name here, durably: by a link, or else a copy."""
+        self.remove(NEW_LINK)
+        try:
+            self.disk.link(source, self.path(NEW_LINK))
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._copy(source)
+        self.place(NEW_LINK, name)
+
+    def _copy(self, source: str) -> None:
+        original = self.disk.open(source, "read")
+        try:
+            copy = self.disk.open(self.path(NEW_LINK), "create")
+            try:
+                at = 0
+                while data := original.pread(SCAN_BLOCK, at):
+                    at += write_fully(copy, [data], at)
+                copy.sync()
+            finally:
+                copy.close()
+        finally:
+            original.close()
+
+
+def read_header(disk: Disk, path: str) -> SegmentHeader | None:
+    """The header of a segment file, None when it does not verify."""
+    file = disk.open(path, "read")
+    try:
+        return decode_segment_header(file.pread(HEADER_SIZE, 0), path)
+    finally:
+        file.close()
+
+
+def rewrite_header(disk: Disk, path: str, header: SegmentHeader) -> None:
+    """Another header for a segment file, in place; durable when this returns.
+
+    64 octets at the start of a file lie in one sector, which a disk writes whole or not at all.
+    """
+    file = disk.open(path, "write")
+    try:
+        write_fully(file, [encode_segment_header(header)], 0)
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,470 @@
+"""The half of a log that writes. One call at a time, on any thread; it shares nothing with the reader.
+
+A call that raises has kept nothing of what it was given (the exception is `adopt`, see there). What an OSError leaves
+behind decides whether the log goes on:
+
+- a failed write: the segment is cut back to where the group began, durably; if that fails too, the log stops;
+- a failed fdatasync, durability "sync": the segment is abandoned at its last known-good end and a new one begun; the
+  group was never acknowledged and is not kept. Durability "os": contents that were acknowledged may be lost from
+  the cache at any time, so the log stops, and opening it again writes its tail anew;
+- a failed fsync of the directory: nobody knows which names a crash would leave, so the log stops.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mtl.errors import Damaged, StorageFailed
+from mtl.limits import SCAN_BLOCK, SEGMENT_CHUNKS
+from mtl.log.change import (
+    Adopted,
+    AdoptedSegment,
+    Appended,
+    Cut,
+    LogOptions,
+    Rolled,
+    Sealed,
+    StagePart,
+    Synced,
+    Trimmed,
+)
+from mtl.log.chunk import NewChunk, check
+from mtl.log.files import failure
+from mtl.log.group import Group
+from mtl.log.recovery import Active, Recovered, scan_segment, write_mark
+from mtl.log.segment import STASHED, TEMPORARY, Index, SegmentHeader, index_name, segment_name
+from mtl.log.stage import Part, chunks, open_parts
+from mtl.log.store import NamesNotSynced, Store, rewrite_header
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class LogWriter:
+    """Made by open_log. `next`: the sequence that the next content gets; `last_time`: µs; `last_numbers`: the dedup
+    table, writer id to last publishing number.
+    """
+
+    def __init__(self, store: Store, options: LogOptions, recovered: Recovered) -> None:
+        self.next = recovered.next
+        self.last_time = recovered.last_time
+        self.last_numbers = recovered.numbers
+        self._store = store
+        self._options = options
+        self._sync = options.durability == "sync"
+        self._bases = list(recovered.bases)
+        self._active = recovered.active
+        self._begun: list[SegmentHeader] = []
+        self._unfinished: int | None = None
+        self._stopped = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether every call raises StorageFailed from now on; opening the log again is the way out."""
+        return bool(self._stopped)
+
+    # --- appending ------------------------------------------------------------------------------------------
+
+    def append(self, chunks: Sequence[NewChunk], now_us: int) -> Appended:
+        """Append chunks as one group: written, synced once, then returned. Sequences are assigned here, from `next`.
+
+        ValueError for a chunk that cannot be stored; StorageFull, StorageFailed: nothing was kept.
+        """
+        for one in chunks:
+            check(one)
+        with self._guard("appending"):
+            group = self._group(sum(one.stored for one in chunks), len(chunks), now_us)
+            with self._undoing(group):
+                for one in chunks:
+                    group.add(one)
+                group.write()
+            self._commit(group)
+        for one in chunks:
+            for run in one.runs:
+                last = run.first + run.count - 1
+                self.last_numbers[run.writer] = max(self.last_numbers.get(run.writer, 0), last)
+        return self._appended(group, tuple(one.body for one in chunks))
+
+    def append_from(self, parts: Sequence[StagePart], now_us: int) -> Appended:
+        """Copy the contents of small stages into the newest segment, verifying them, as one group.
+
+        Damaged when a stage does not verify; nothing was kept then.
+        """
+        with self._guard("merging stages"):
+            opened = open_parts(self._store.disk, parts)
+            size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
+            group = self._group(size, count, now_us)
+            with self._undoing(group):
+                self._copy(group, opened)
+            self._commit(group)
+        return self._appended(group, ())
+
+    def _copy(self, group: Group, parts: list[Part]) -> None:
+        for part in parts:
+            for found in chunks(self._store.disk, part):
+                group.add_copy(found)
+                if group.waiting >= SCAN_BLOCK:
+                    group.write()
+        group.write()
+
+    def _group(self, size: int, count: int, now_us: int) -> Group:
+        """A group at the end of the newest segment, or of a new one when that is full or old enough."""
+        self._refuse_unfinished()
+        active = self._active
+        if active is not None and len(active.index) and self._is_due(active, size, count, now_us):
+            self._seal()
+            active = None
+        return Group(active or self._begin(now_us), self.next, max(now_us, self.last_time))
+
+    def _is_due(self, active: Active, size: int, count: int, now_us: int) -> bool:
+        options, index = self._options, active.index
+        return (
+            index.length + size > options.segment_bytes
+            or len(index) + count > SEGMENT_CHUNKS
+            or (
+                options.segment_age_s is not None
+                and now_us - active.header.time > options.segment_age_s * 1e6
+            )
+        )
+
+    @contextmanager
+    def _undoing(self, group: Group) -> Iterator[None]:
+        """Cut a group that was not written whole. The cut is synced, so that no page of it can come back later."""
+        try:
+            yield
+        except BaseException:
+            active = group.active
+            try:
+                active.file.truncate(group.start)
+                active.file.sync()
+            except OSError as error:
+                self._stop("cutting back a group that was not written whole", error)
+            else:
+                active.durable = group.start
+            raise
+
+    def _commit(self, group: Group) -> None:
+        active = group.active
+        if self._sync:
+            try:
+                active.file.sync()
+            except OSError:
+                self._abandon(active, group.time_us)
+                raise
+            active.durable = group.end
+        group.keep()
+        self.next = group.next
+        self.last_time = group.time_us
+
+    def _abandon(self, active: Active, time_us: int) -> None:
+        """Go on in a new segment after a failed fdatasync. Its base says where the old one ends."""
+        try:
+            self._close_with_index(active)
+            self._begin(time_us)
+        except OSError as error:
+            self._stop("beginning a new segment after a failed sync", error)
+
+    def _appended(self, group: Group, bodies: tuple[Buffer, ...]) -> Appended:
+        return Appended(
+            group.first,
+            group.next,
+            group.time_us,
+            tuple(group.refs),
+            group.end - group.start,
+            tuple(group.entries),
+            bodies,
+            self._take_begun(),
+        )
+
+    # --- segments -------------------------------------------------------------------------------------------
+
+    def roll(self, now_us: int) -> Rolled:
+        """Seal the newest segment and begin another, unless it is empty."""
+        with self._guard("rolling"):
+            active = self._active
+            if active is not None and len(active.index):
+                self._seal()
+            if self._active is None:
+                self._begin(now_us)
+        return Rolled(self._take_begun())
+
+    def seal(self) -> Sealed:
+        """Make the log complete and durable, as a stage at its end: no new segment is begun."""
+        with self._guard("sealing"):
+            if self._active is not None and len(self._active.index):
+                self._seal()
+        return Sealed(self.next)
+
+    def sync(self) -> Synced:
+        """Durability "os": make everything that was appended durable."""
+        with self._guard("syncing"):
+            if self._active is not None:
+                self._sync_active(self._active)
+        return Synced(self.next)
+
+    def mark(self) -> None:
+        """When a log is idle after appends: attest its last group with 64 octets that nobody waits for.
+
+        Until then damage to that group cannot be told from a torn tail; every later group, and close, attest it too.
+        """
+        with self._guard("marking"):
+            self._mark()
+
+    def forget(self, writers: Iterable[int]) -> None:
+        """Leave expired writers out of the next segment's snapshot."""
+        for writer in writers:
+            self.last_numbers.pop(writer, None)
+
+    def trim(self, earliest: int) -> Trimmed:
+        """Unlink the segments wholly below `earliest`, which the metadata already says. Never the newest."""
+        with self._guard("removing old segments"):
+            self._refuse_unfinished()
+            while len(self._bases) > 1 and self._bases[1] <= earliest:
+                self._remove_segment(self._bases[0])
+                del self._bases[0]
+            self._store.sync_names()
+        return Trimmed(earliest)
+
+    def close(self) -> None:
+        """Sync, attest and close. The writer is of no use afterwards; twice is once."""
+        active = self._active
+        if active is None or self._stopped:
+            self._release()
+            return
+        try:
+            with self._guard("closing"):
+                if not self._sync:
+                    self._sync_active(active)
+                self._mark()
+                active.file.sync()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._active is not None:
+            self._active.file.close()
+            self._active = None
+        self._stopped = self._stopped or f"the log {self._store.directory} is closed"
+
+    def _mark(self) -> None:
+        active = self._active
+        if active is None or active.marked or not len(active.index):
+            return
+        try:
+            write_mark(active)
+        except OSError as error:
+            self._stop("taking back a mark that was not written whole", error)
+            raise
+
+    def _sync_active(self, active: Active) -> None:
+        try:
+            active.file.sync()
+        except OSError as error:
+            self._stop("syncing contents that were acknowledged before", error)
+            raise
+        active.durable = active.index.length
+
+    def _seal(self) -> None:
+        """Give the newest segment its index. Nothing is ever appended to it again."""
+        active = self._active
+        assert active is not None
+        if not self._sync:
+            self._sync_active(active)
+        self._close_with_index(active)
+
+    def _close_with_index(self, active: Active) -> None:
+        """What is durable of a segment is its end; a mark that was not synced is left behind."""
+        if len(active.index):
+            active.index.length = active.durable
+            self._store.write_index(active.base, active.index)
+        self._active = None
+        active.file.close()
+
+    def _begin(self, now_us: int) -> Active:
+        """A new, empty newest segment, durable, in place of an empty one if there is one."""
+        time = max(now_us, self.last_time)
+        file, header = self._store.write_segment(self.next, time, self.last_numbers)
+        try:
+            self._store.place(TEMPORARY, segment_name(self.next))
+        except OSError:
+            file.close()
+            raise
+        return self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+
+    def _open_begun(self, active: Active) -> Active:
+        if self._bases[-1] != active.base:
+            self._bases.append(active.base)
+        self._active = active
+        self._begun.append(active.header)
+        return active
+
+    def _take_begun(self) -> tuple[SegmentHeader, ...]:
+        begun, self._begun = tuple(self._begun), []
+        return begun
+
+    def _remove_segment(self, base: int) -> None:
+        self._store.remove(segment_name(base))
+        self._store.remove(index_name(base))
+
+    # --- commits of stages ----------------------------------------------------------------------------------
+
+    def adopt(self, parts: Sequence[StagePart], now_us: int) -> Adopted:
+        """Make a stage's segments segments of this log, by links; all their contents get one time, now.
+
+        The stage's files get this log's sequences in their headers and can still be removed afterwards. If it fails
+        half-way, nothing else is accepted but truncate_to(first), after which it can be tried again.
+        """
+        with self._guard("adopting a stage"):
+            self._refuse_unfinished()
+            opened = open_parts(self._store.disk, parts)
+            first, time = self.next, max(now_us, self.last_time)
+            if not opened:
+                return Adopted(first, first, time, 0, (), self._take_begun())
+            if self._active is not None and len(self._active.index):
+                self._seal()
+            end = first + sum(part.count for part in opened)
+            file, header = self._store.write_segment(end, time, self.last_numbers)
+            try:
+                self._store.stash()
+                self._drop_active()
+                self._unfinished = first
+                adopted = [self._adopt(part, time) for part in opened]
+                self._store.place(STASHED, segment_name(end))
+            except OSError:
+                file.close()
+                raise
+            self._unfinished = None
+            self.last_time = time
+            self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+        size = sum(segment.bytes for segment in adopted)
+        return Adopted(first, end, time, size, tuple(adopted), self._take_begun())
+
+    def _drop_active(self) -> None:
+        """Let go of an empty newest segment that is about to be replaced."""
+        if self._active is not None:
+            self._active.file.close()
+            self._active = None
+
+    def _adopt(self, part: Part, time: int) -> AdoptedSegment:
+        store, base = self._store, self.next
+        header = part.header._replace(base=base, time=time, adopted=True)
+        rewrite_header(store.disk, part.path, header)
+        store.take(
+            part.index_path, index_name(base)
+        )  # first: a segment of a stage never stands without its index
+        store.take(part.path, segment_name(base))
+        if self._bases[-1] != base:
+            self._bases.append(base)
+        self.next += part.count
+        return AdoptedSegment(header, part.count, part.bytes)
+
+    def truncate_to(self, sequence: int) -> Cut:
+        """Take back everything from `sequence` on: what a commit that was not applied left behind, before its redo.
+
+        No file is cut in place (it may be mapped): the new newest segment's base says where the old one ends.
+        Damaged, and nothing changed, when `sequence` is no boundary or contents of writers would go.
+        """
+        with self._guard("taking back an unapplied commit"):
+            if sequence == self.next and self._unfinished is None:
+                return Cut(sequence, self._take_begun())
+            at = bisect_left(self._bases, sequence)
+            before, victims = self._bases[:at], self._bases[at:]
+            index = self._index_before(before, victims, sequence)
+            for base in victims:
+                self._refuse_writers(self._index_of(base), 0, sequence)
+            self._replace_tail(victims, sequence, index)
+        return Cut(sequence, self._take_begun())
+
+    def _index_before(self, before: list[int], victims: list[int], sequence: int) -> Index | None:
+        """The last kept segment's index, cut to `sequence`; None when that segment ends there anyway."""
+        if victims and victims[0] == sequence:
+            return None
+        if not before or sequence > self.next:
+            raise self._no_boundary(sequence)
+        index, contents = self._index_of(before[-1]), sequence - before[-1]
+        if contents > index.contents or not index.is_boundary(contents):
+            raise self._no_boundary(sequence)
+        self._refuse_writers(index, contents, sequence)
+        return index.cut(contents)
+
+    def _index_of(self, base: int) -> Index:
+        if self._active is not None and self._active.base == base:
+            return self._active.index
+        store = self._store
+        header = store.header(base)
+        index = store.index(base, header.salt)
+        if index is None:
+            size = store.disk.sizes(store.directory)[segment_name(base)]
+            index = scan_segment(store, header, size).index
+        return index
+
+    def _refuse_writers(self, index: Index, contents: int, sequence: int) -> None:
+        if any(index.runs(place) for place in range(bisect_left(index.sequences, contents), len(index))):
+            raise Damaged(
+                f"{self._store.directory}: contents of named writers lie after {sequence}, so an unapplied commit "
+                "cannot have begun there; nothing was changed",
+                file=self._store.directory,
+                first=sequence,
+            )
+
+    def _no_boundary(self, sequence: int) -> Damaged:
+        message = (
+            f"{self._store.directory}: no chunk begins at {sequence}, so no commit did; nothing was changed"
+        )
+        return Damaged(message, file=self._store.directory, first=sequence)
+
+    def _replace_tail(self, victims: list[int], sequence: int, index: Index | None) -> None:
+        """Newest first, so that every state in between is a whole log; the stash keeps the dedup table meanwhile."""
+        store = self._store
+        self._begun = [header for header in self._begun if header.base < sequence]
+        file, header = store.write_segment(sequence, self.last_time, self.last_numbers)
+        try:
+            store.stash()
+            self._unfinished = sequence
+            self._drop_active()
+            for base in reversed(victims):
+                if base != sequence:
+                    self._remove_segment(base)
+                    store.sync_names()
+                    self._bases.pop()
+            if index is not None:
+                store.write_index(self._bases[-1], index)
+            else:
+                store.remove(index_name(sequence))
+                store.sync_names()
+            store.place(STASHED, segment_name(sequence))
+        except OSError:
+            file.close()
+            raise
+        self._unfinished = None
+        self.next = sequence
+        self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+
+    # --- failing --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _guard(self, doing: str) -> Iterator[None]:
+        """Errors of the disk become the project's; some of them stop the log."""
+        if self._stopped:
+            raise StorageFailed(f"{self._stopped}; open the log again to go on")
+        try:
+            yield
+        except NamesNotSynced as error:
+            self._stop(doing, error)
+            raise failure(error, f"{doing} in {self._store.directory}") from error
+        except OSError as error:
+            raise failure(error, f"{doing} in {self._store.directory}") from error
+
+    def _stop(self, doing: str, error: OSError) -> None:
+        self._stopped = (
+            f"the log {self._store.directory} was stopped: {doing} failed ({error.strerror or error})"
+        )
+
+    def _refuse_unfinished(self) -> None:
+        if self._unfinished is not None:
+            raise StorageFailed(
+                f"the log {self._store.directory} has an unfinished commit at {self._unfinished}: redo it first"
+            )
