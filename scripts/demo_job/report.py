@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-import matplotlib
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from demo_job.chaos import Event
 from demo_job.flights import FIGURES, Figures, Key
 
 SHOWN = 10
@@ -140,13 +141,23 @@ def _difference(must: _Total, came: _Total) -> str:
     return "none" if must == came else f"{came.flights - must.flights:+,} flights"
 
 
+def kills(events: Iterable[Event]) -> Table:
+    """What was killed, when, and how it went on."""
+    shown = Table(title="Killed with SIGKILL, each with its whole process group")
+    for name in ("killed", "when", "how far", "then"):
+        shown.add_column(name)
+    for event in events:
+        shown.add_row(event.victims, event.moment, event.progress, event.outcome)
+    return shown
+
+
 # --- the picture --------------------------------------------------------------------------------------------
 
 
 def plot(found: Mapping[Key, Figures], path: Path, subtitle: str) -> None:
     """Save what came out as a PNG: departures' mean delay day by day, and flights a day, for each airport."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"date.converter": "concise"}):
+    with rc_context({"date.converter": "concise"}):
         figure = Figure(figsize=(11, 6.5), dpi=130, layout="constrained")
         FigureCanvasAgg(figure)
         delays, flights = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))

@@ -1,0 +1,293 @@
+"""What is killed when, and what became of it. The moments are defined by progress, never by the clock: a clock would
+kill a fast machine's query after its end and a slow one's before its beginning.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+
+from demo_job.processes import Failed, Spark
+from demo_job.progress import Checkpoint
+from mtl.client import Connection
+from mtl.testing import RunningBroker
+
+
+class Moment(Enum):
+    """Where in a micro-batch. The value says it to people."""
+
+    READING = "while batch {batch} was being read"
+    WRITING = "while the windows of batch {batch} were being written"
+    ANSWERED = "between the broker's answer to Stage.Commit of batch {batch} and Spark's commit log"
+    AMIDST = "in the middle of batch {batch}"
+
+
+BROKER, QUERY = "broker", "query"
+
+BLOWS: tuple[tuple[Moment, tuple[str, ...]], ...] = (
+    (Moment.READING, (BROKER,)),
+    (Moment.WRITING, (BROKER,)),
+    (Moment.ANSWERED, (QUERY,)),
+    (Moment.AMIDST, (QUERY,)),
+    (Moment.ANSWERED, (QUERY, BROKER)),
+)
+"""Each in a later batch than the one before, and only when that one is survived."""
+
+LEAST_BATCHES = len(BLOWS) + 2
+"""The first batch closes no window, and after the last one nothing is left to go wrong."""
+
+LONGEST_JITTER_S = 0.3
+"""A batch takes about a second."""
+
+
+@dataclass(frozen=True)
+class Blow:
+    """Kill `victims` at `moment` of the first batch from `batch` on that gets there, `jitter` seconds later."""
+
+    moment: Moment
+    victims: tuple[str, ...]
+    batch: int
+    jitter: float = 0.0
+
+
+def plan(batches: int, seed: int) -> list[Blow]:
+    """All of BLOWS, spread by chance over a query of so many batches."""
+    if batches < LEAST_BATCHES:
+        raise ValueError(f"{batches} batches are too few for {len(BLOWS)} blows; it takes {LEAST_BATCHES}")
+    chance = random.Random(seed)
+    chosen = sorted(chance.sample(range(1, batches - 1), len(BLOWS)))
+    blows = []
+    for batch, (moment, victims) in zip(chosen, BLOWS, strict=True):
+        waits = moment in {Moment.READING, Moment.AMIDST}  # the other two would be over
+        blows.append(Blow(moment, victims, batch, chance.uniform(0, LONGEST_JITTER_S) if waits else 0.0))
+    return blows
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What can be seen of a query from outside: the newest batch in Spark's offset log and in its commit log, the batch
+    whose commit the broker answered last, and the batches that have stages in the broker.
+    """
+
+    planned: int = -1
+    committed: int = -1
+    answered: int = -1
+    staged: Collection[int] = ()
+
+
+def struck(blow: Blow, sight: Sight) -> int | None:
+    """The batch in which the blow's moment is now; None when it is not."""
+    batch = sight.planned
+    if batch < blow.batch or batch <= sight.committed:
+        return None
+    now = {
+        Moment.READING: sight.answered < batch and batch not in sight.staged,
+        Moment.WRITING: sight.answered < batch and batch in sight.staged,
+        Moment.ANSWERED: sight.answered == batch,
+        Moment.AMIDST: sight.answered < batch,
+    }[blow.moment]
+    return batch if now else None
+
+
+class Hook:
+    """The sink's test hook: it writes what the broker has answered, and waits there while it is to be held."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hold = path.with_name(f"{path.name}.hold")
+
+    @property
+    def answered(self) -> int:
+        """The batch whose commit the broker answered last."""
+        return int(self.path.read_text(encoding="utf-8").split()[1]) if self.path.exists() else -1
+
+    def hold(self) -> None:
+        """Let the sink wait after the next answer."""
+        self._hold.touch()
+
+    def release(self) -> None:
+        """Let it go on."""
+        self._hold.unlink(missing_ok=True)
+
+
+@dataclass
+class Event:
+    """Something that was killed, and how that ended."""
+
+    victims: str
+    moment: str
+    progress: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Everything that can be watched and killed; `contents` are in the feed, `limit` of them in a batch."""
+
+    query: Spark
+    broker: RunningBroker
+    connection: Connection
+    checkpoint: Checkpoint
+    hook: Hook
+    contents: int
+    limit: int
+
+    @property
+    def replays(self) -> int:
+        """How many repeated commits of the query the broker has recognised."""
+        applications = self.connection.stages(application=self.checkpoint.query).applications
+        return sum(application.replays for application in applications)
+
+    def look(self, moment: Moment) -> Sight:
+        """What is to be seen now; stages only if the moment is one of theirs, for that asks the broker."""
+        planned, committed = self.checkpoint.planned, self.checkpoint.committed
+        staged: set[int] = set()
+        if moment in {Moment.READING, Moment.WRITING} and planned > committed:
+            staged = {
+                stage.version for stage in self.connection.stages(application=self.checkpoint.query).stages
+            }
+        return Sight(planned, committed, self.hook.answered, staged)
+
+
+@dataclass
+class _Wound:
+    """A blow that was struck and is not known to be survived yet."""
+
+    blow: Blow
+    batch: int
+    event: Event
+    replays: int
+    since: float
+    restarts: int = 0
+
+
+class Chaos:
+    """Strikes the blows, one after the other, while a query runs. `say` tells people."""
+
+    def __init__(self, scene: Scene, blows: list[Blow], say: Callable[[str], None]) -> None:
+        self.events: list[Event] = []
+        self._scene = scene
+        self._blows = blows
+        self._say = say
+        self._wound: _Wound | None = None
+
+    def step(self) -> None:
+        """Look once: strike when it is time, or see whether the last blow is survived."""
+        if self._wound is not None:
+            self._heal(self._wound)
+        elif self._blows:
+            self._try(self._blows[0])
+
+    def ended(self, code: int) -> None:
+        """The query gave up by itself with this exit code. Started again once for every blow, else Failed."""
+        wound = self._wound
+        if wound is None or wound.restarts:
+            raise Failed(f"the query failed with exit code {code}:\n{self._scene.query.tail()}")
+        wound.restarts += 1
+        self._scene.query.start()
+
+    def finish(self) -> None:
+        """The query is done. Failed when a blow is missing, or no replay was recognised."""
+        self.step()
+        if self._blows or self._wound is not None:
+            raise Failed(
+                f"the query was over before all of it was done: {len(self._blows)} kills are missing"
+            )
+        if not self._scene.replays:
+            raise Failed(
+                "the broker recognised no repeated commit, although the query was killed before it knew"
+            )
+
+    def _try(self, blow: Blow) -> None:
+        scene = self._scene
+        if blow.moment is Moment.ANSWERED and scene.checkpoint.committed >= blow.batch - 1:
+            scene.hook.hold()
+        batch = struck(blow, scene.look(blow.moment))
+        if batch is None:
+            return
+        if blow.jitter and scene.query.wait(blow.jitter) is not None:
+            return
+        if struck(blow, scene.look(blow.moment)) == batch:
+            self._strike(blow, batch)
+        else:  # over already: sooner, in the next batch
+            self._blows[0] = replace(blow, batch=batch + 1, jitter=blow.jitter / 4)
+
+    def _strike(self, blow: Blow, batch: int) -> None:
+        scene = self._scene
+        replays = scene.replays
+        if QUERY in blow.victims:
+            scene.query.kill()
+        if BROKER in blow.victims:
+            scene.broker.kill()
+        since = time.monotonic()
+        if scene.checkpoint.committed < batch:
+            self._wound = self._record(blow, batch, replays, since)
+            self._blows.pop(0)
+        scene.hook.release()
+        if BROKER in blow.victims:
+            scene.broker.start()
+        if QUERY in blow.victims:
+            scene.query.start()
+
+    def _record(self, blow: Blow, batch: int, replays: int, since: float) -> _Wound:
+        done = min(batch * self._scene.limit, self._scene.contents)
+        event = Event(
+            " and ".join(blow.victims),
+            blow.moment.value.format(batch=batch),
+            f"{done:,} of {self._scene.contents:,} contents done",
+        )
+        self.events.append(event)
+        self._say(f"killed the {event.victims} {event.moment} ({event.progress})")
+        return _Wound(blow, batch, event, replays, since)
+
+    def _heal(self, wound: _Wound) -> None:
+        if self._scene.checkpoint.committed < wound.batch:
+            return
+        took = f"batch {wound.batch} done {time.monotonic() - wound.since:.1f} s later"
+        if QUERY not in wound.blow.victims:
+            how = (
+                "the query failed and was started again" if wound.restarts else "the query waited and went on"
+            )
+        elif wound.blow.moment is not Moment.ANSWERED:
+            how = "started again, it did the batch again"
+        elif self._scene.replays > wound.replays:
+            how = "started again, it committed again, which the broker knew: nothing was published twice"
+        else:
+            how = "started again, but the broker did NOT recognise the repeated commit"
+        wound.event.outcome = f"{how}; {took}"
+        self._say(f"  {wound.event.outcome}")
+        self._wound = None
+
+
+class Interruption:
+    """Kills the broker once, when so many contents of the feed are confirmed."""
+
+    def __init__(self, broker: RunningBroker, at: int, contents: int, say: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._at: int | None = at
+        self._contents = contents
+        self._say = say
+        self.event: Event | None = None
+
+    def moved(self, confirmed: int) -> None:
+        """So many are confirmed now."""
+        if self._at is None or confirmed < self._at:
+            return
+        self._at = None
+        self._broker.kill()
+        self._broker.start()
+        progress = f"{confirmed:,} of {self._contents:,} contents confirmed"
+        self.event = Event(BROKER, "while the flights were being published", progress)
+        self._say(f"killed the {BROKER} {self.event.moment} ({progress})")
+
+    def survived(self) -> Event:
+        """Everything is published."""
+        if self.event is None:
+            raise Failed("the flights were published before the broker could be killed")
+        self.event.outcome = "the writer connected again and sent what was not confirmed"
+        self._say(f"  {self.event.outcome}")
+        return self.event

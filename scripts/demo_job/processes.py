@@ -1,0 +1,105 @@
+"""Spark applications as processes of their own, each with a process group that can be killed, and a log file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+STOP_S = 10.0
+"""The longest that a process may take to end when it is asked to."""
+
+TAIL = 40
+"""Lines of a log that are shown when its process failed."""
+
+
+class Failed(Exception):
+    """The demo cannot go on, or did not come out right; the message is for people."""
+
+
+class Spark:
+    """The application query.py: Python, the JVM that it starts, and Spark's Python workers.
+
+    Whatever it says goes to `log`, and what Spark leaves behind when it is killed lies under `place` too.
+    """
+
+    def __init__(self, place: Path, *arguments: str, hook: Path | None = None) -> None:
+        self.log = place / f"spark-{arguments[0]}.log"
+        self._place = place
+        self._arguments = arguments
+        self._hook = hook
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it takes some seconds until it does something."""
+        query = str(Path(__file__).with_name("query.py"))
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, query, *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(),
+                cwd=self._place,
+                start_new_session=True,
+            )
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Its exit code; None when it still runs after `timeout` seconds."""
+        try:
+            return self._running().wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """SIGKILL for the whole group: nobody in it gets to do anything any more.
+
+        Killing Python alone would leave the JVM alive for seconds.
+        """
+        process = self._running()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def end(self) -> None:
+        """Let nothing of it run, whether it was started or not."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        self.wait(STOP_S)
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # nobody is left, as it should be
+        process.wait()
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(lines[-TAIL:])
+
+    def _environment(self) -> dict[str, str]:
+        scratch = self._place / "scratch"
+        scratch.mkdir(exist_ok=True)
+        environment = {
+            "SPARK_CONF_DIR": str(ROOT / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **os.environ,
+            "SPARK_LOCAL_DIRS": str(scratch),
+            "TMPDIR": str(scratch),
+            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData",
+        }
+        environment.pop("SPARK_HOME", None)  # another Spark of this machine
+        if self._hook is not None:
+            environment["MTL_TEST_HOOK_AFTER_COMMIT"] = str(self._hook)
+        return environment
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it was not started"
+        return self._process

@@ -1,0 +1,36 @@
+"""How far a streaming query is, from its checkpoint: the only thing about it that outlives every process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+class Checkpoint:
+    """A query's checkpoint directory; it need not be there yet. Batches count from 0; -1 is none."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def planned(self) -> int:
+        """The newest batch in the offset log: it is decided what it reads, and it will be done, whatever happens."""
+        return self._newest("offsets")
+
+    @property
+    def committed(self) -> int:
+        """The newest batch in the commit log: Spark knows that it is done."""
+        return self._newest("commits")
+
+    @property
+    def query(self) -> str | None:
+        """The query's id, the same after every restart; None before its first start."""
+        metadata = self.directory / "metadata"
+        if not metadata.exists():
+            return None
+        return str(json.loads(metadata.read_text(encoding="utf-8"))["id"])
+
+    def _newest(self, log: str) -> int:
+        # Spark writes under a name with dots and renames: a number alone is complete.
+        numbers = (int(path.name) for path in self.directory.glob(f"{log}/*") if path.name.isdigit())
+        return max(numbers, default=-1)

@@ -1,0 +1,23 @@
+"""Publishing: what a program that knows nothing of Spark does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from mtl.client import Connection
+
+STEP = 1_000
+"""Contents between two looks at how many are confirmed."""
+
+
+def publish(
+    connection: Connection, resource: str, contents: Iterable[bytes], moved: Callable[[int], None]
+) -> None:
+    """Send the contents, packed, and wait until the last one is on the broker's disk; `moved` hears how many are."""
+    with connection.writer(resource, packed=True) as writer:
+        for number, body in enumerate(contents, 1):
+            writer.send(body)
+            if number % STEP == 0:
+                moved(writer.confirmed)
+        writer.flush()
+        moved(writer.confirmed)

@@ -1,0 +1,222 @@
+"""The demo: flights are published, Spark makes daily figures of them, exactly once, and every figure is checked."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pyarrow.parquet
+from demo_job import chaos, flights
+from demo_job.processes import ROOT, Failed, Spark
+from demo_job.progress import Checkpoint
+from demo_job.publish import publish
+from demo_job.report import compare, kills, plot, table
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+import mtl
+from mtl.client import Connection
+from mtl.errors import MtlError
+from mtl.testing import RunningBroker
+
+FLIGHTS, DAILY = "flights", "daily"
+"""The resources, as query.py names them."""
+
+BATCHES = 12
+"""Micro-batches with contents; Spark adds one that closes the last windows."""
+
+LEAST_SAMPLE = 1_000
+"""Fewer flights would not make every batch close a window."""
+
+LOOK_S = 0.02
+"""Between two looks at the query."""
+
+
+class Demo:
+    """One run, step by step; `place` is the directory of everything that it writes, except the picture."""
+
+    def __init__(self, place: Path, sample: int | None, seed: int, *, kill: bool) -> None:
+        self._console = Console()
+        self._place = place
+        self._seed = seed
+        self._kill = kill
+        self._events: list[chaos.Event] = []
+        self._flights = flights.load(sample, seed)
+        self._expected = flights.expected(self._flights)
+        self._contents = len(self._flights) + 1  # with the one that ends the feed
+        self._checkpoint = Checkpoint(place / "checkpoint")
+
+    def run(self, picture: Path) -> None:
+        """All steps. Failed when anything at all is not as it must be."""
+        self._say(f"{len(self._flights):,} flights, {len(self._expected):,} windows to come out of them")
+        with mtl.testing.broker(self._place / "data") as broker, mtl.connect(broker.endpoint) as connection:
+            self._say(f"broker at {broker.endpoint}")
+            for resource in (FLIGHTS, DAILY):
+                connection.create_resource(resource)
+            self._publish(broker, connection)
+            self._stream(broker, connection)
+            rows = self._read(broker.endpoint)
+            self._check(connection, rows, picture)
+
+    # --- the steps ------------------------------------------------------------------------------------------
+
+    def _publish(self, broker: RunningBroker, connection: Connection) -> None:
+        interruption = None
+        if self._kill:
+            at = int(self._contents * random.Random(self._seed).uniform(0.2, 0.7))
+            interruption = chaos.Interruption(broker, at, self._contents, self._say)
+        with self._bar("publishing", self._contents) as (bar, task):
+
+            def moved(confirmed: int) -> None:
+                bar.update(task, completed=confirmed)
+                if interruption is not None:
+                    interruption.moved(confirmed)
+
+            publish(connection, FLIGHTS, flights.contents(self._flights), moved)
+        if interruption is not None:
+            self._events.append(interruption.survived())
+        self._demand_contents(connection, FLIGHTS, self._contents)
+
+    def _stream(self, broker: RunningBroker, connection: Connection) -> None:
+        limit = -(-self._contents // BATCHES)
+        hook = chaos.Hook(self._place / "answered")
+        checkpoint = str(self._checkpoint.directory)
+        arguments = ("stream", broker.endpoint, "--checkpoint", checkpoint, "--limit", str(limit))
+        query = Spark(self._place, *arguments, hook=hook.path if self._kill else None)
+        blows = chaos.plan(BATCHES, self._seed) if self._kill else []
+        scene = chaos.Scene(query, broker, connection, self._checkpoint, hook, self._contents, limit)
+        trouble = chaos.Chaos(scene, blows, self._say)
+        query.start()
+        try:
+            with self._bar("micro-batches", BATCHES + 1) as (bar, task):
+                while (code := query.wait(LOOK_S)) != 0:
+                    bar.update(task, completed=self._checkpoint.committed + 1)
+                    if code is None:
+                        trouble.step()
+                    else:
+                        trouble.ended(code)
+                bar.update(task, completed=self._checkpoint.committed + 1)
+        finally:
+            query.end()
+        self._events += trouble.events
+        trouble.finish()
+
+    def _read(self, endpoint: str) -> list[tuple[flights.Key, flights.Figures]]:
+        self._say("reading the windows back as a batch DataFrame")
+        file = self._place / "daily.parquet"
+        reader = Spark(self._place, "read", endpoint, str(file))
+        reader.start()
+        try:
+            code = reader.wait()
+        finally:
+            reader.end()
+        if code != 0:
+            raise Failed(f"reading failed with exit code {code}:\n{reader.tail()}")
+        rows = pyarrow.parquet.read_table(file).to_pylist()
+        return [
+            (
+                (row["day"], row["carrier"], row["origin"]),
+                tuple(row[name] for name in flights.FIGURES),
+            )
+            for row in rows
+        ]
+
+    def _check(
+        self, connection: Connection, rows: list[tuple[flights.Key, flights.Figures]], picture: Path
+    ) -> None:
+        found = compare(self._expected, rows)
+        self._console.print(table(self._expected, dict(rows)))
+        if self._kill:
+            self._console.print(kills(self._events))
+            replays = sum(
+                a.replays for a in connection.stages(application=self._checkpoint.query).applications
+            )
+            self._say(f"{replays} repeated commits recognised by the broker")
+        batches = self._checkpoint.committed + 1
+        self._say(f"{batches} micro-batches; {found.summary}")
+        if not found.is_exact:
+            raise Failed("\n".join(found.trouble()))
+        self._demand_contents(connection, DAILY, len(self._expected))
+        counted = sum(figures[0] or 0 for _, figures in rows)
+        if counted != len(self._flights):
+            raise Failed(f"{counted:,} flights are in the windows, {len(self._flights):,} were published")
+        how = "after all those kills" if self._kill else "exactly once"
+        plot(dict(rows), picture, f"{found.equal:,} windows through MTL and Spark, all of them exact, {how}")
+        self._say(f"picture: {picture}")
+
+    def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
+        found = connection.describe([resource])[resource].contents
+        if found != contents:
+            raise Failed(f"the resource {resource!r} has {found:,} contents, and should have {contents:,}")
+
+    # --- the console ----------------------------------------------------------------------------------------
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def _bar(self, what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console) as bar:
+            yield bar, bar.add_task(what, total=total)
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """The demo's exit code: 0 only if every window is there, once, with exactly the figures that it must have."""
+    options = _options()
+    signal.signal(signal.SIGTERM, _interrupted)
+    place = Path(options.keep) if options.keep else Path(tempfile.mkdtemp(prefix="mtl-demo-"))
+    place = place.resolve()
+    if place.exists() and any(place.iterdir()):
+        sys.exit(f"{place} is not empty; the demo begins with nothing")
+    place.mkdir(parents=True, exist_ok=True)
+    picture = place / "demo.png" if options.keep else ROOT / "build" / "demo.png"
+    seed = options.seed if options.seed is not None else random.randrange(1_000_000)
+    began = time.monotonic()
+    try:
+        Demo(place, options.sample, seed, kill=options.kill).run(picture)
+    except (Failed, MtlError) as error:
+        print(f"\nFAILED: {error}", f"seed {seed}; everything is kept in {place}", sep="\n", file=sys.stderr)
+        return 1
+    print(f"All exact, in {time.monotonic() - began:.0f} s" + (f" (seed {seed})." if options.kill else "."))
+    if not options.keep:
+        shutil.rmtree(place)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument(
+        "--kill", action="store_true", help="kill broker and query again and again, with SIGKILL"
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="keep data, checkpoint, logs and picture in this new directory"
+    )
+    parser.add_argument("--sample", metavar="N", type=int, help="so many flights only, chosen by the seed")
+    parser.add_argument(
+        "--seed", metavar="S", type=int, help="chooses sample and moments (default: by chance)"
+    )
+    options = parser.parse_args()
+    if options.sample is not None and not LEAST_SAMPLE <= options.sample <= flights.ALL:
+        parser.error(f"--sample is between {LEAST_SAMPLE:,} and {flights.ALL:,}")
+    return options
+
+
+def _interrupted(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
