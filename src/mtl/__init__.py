@@ -1,3 +1,48 @@
-"""ZeroMQ RFC 11/MTL: wire format, sessions, client and a durable broker."""
+"""ZeroMQ RFC 11/MTL: wire format, sessions, client and a durable broker.
+
+with mtl.connect("tcp://127.0.0.1:5975") as c:
+    with c.writer("orders") as w:
+        w.send(b"...", {"kind": "new"})
+    for content in c.reader("orders", start="earliest"):
+        ...
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtl.client import (
+        Connection,
+        Content,
+        Description,
+        Pack,
+        Reader,
+        Retention,
+        StageSpec,
+        Writer,
+        connect,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Connection",
+    "Content",
+    "Description",
+    "Pack",
+    "Reader",
+    "Retention",
+    "StageSpec",
+    "Writer",
+    "__version__",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the client when it is first asked for: importing `mtl` alone loads neither ZeroMQ nor Arrow."""
+    if name in __all__:
+        return getattr(import_module("mtl.client"), name)
+    raise AttributeError(f"module 'mtl' has no attribute {name!r}")

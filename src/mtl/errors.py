@@ -7,6 +7,7 @@
     │   ├── Fenced            a newer holder or writer took over; terminal, never retried
     │   └── DataLoss          contents that were asked for are gone, with the range and the count
     ├── Unreachable           nobody answered within the bounded wait
+    ├── NotGranted            the broker's 202 does not echo what was asked for: it does not know it
     ├── LocalError            our own caller's mistake
     │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
     │   ├── FieldError        a name or value that no field, property or request member can hold
@@ -85,6 +86,17 @@ class Unreachable(MtlError):
         )
         self.endpoint = endpoint
         self.waited = waited
+
+
+class NotGranted(MtlError):
+    """The broker granted a lease without echoing `member`, so it is not known to honour it (profiles.md "Defaults")."""
+
+    def __init__(self, endpoint: str, member: str) -> None:
+        super().__init__(
+            f"the broker at {endpoint} granted the lease but did not confirm `{member}`: it is another broker, or an "
+            "older one, that does not know this member of the `log` profile"
+        )
+        self.member = member
 
 
 class LocalError(MtlError):

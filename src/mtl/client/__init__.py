@@ -1,0 +1,24 @@
+"""The client: `connect` to a broker, then read and write."""
+
+from __future__ import annotations
+
+from mtl.client.connection import Connection, connect
+from mtl.client.contents import Content, Pack
+from mtl.client.reader import Reader
+from mtl.client.writer import Writer
+from mtl.wire.control import Committed as CommitResult
+from mtl.wire.control import Description, Retention, Sealed, StageSpec
+
+__all__ = [
+    "CommitResult",
+    "Connection",
+    "Content",
+    "Description",
+    "Pack",
+    "Reader",
+    "Retention",
+    "Sealed",
+    "StageSpec",
+    "Writer",
+    "connect",
+]

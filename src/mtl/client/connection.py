@@ -1,0 +1,324 @@
+"""A connection to a broker: requests, and the readers and writers that it opens."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Literal, Self
+from uuid import uuid4
+
+from mtl.client.control import Call, Channel, Waiter
+from mtl.client.feed import Feed, ReaderOptions, Start
+from mtl.client.io import Loop, loop
+from mtl.client.pump import Pump, WriterOptions
+from mtl.client.reader import Reader
+from mtl.client.resources import Administration
+from mtl.client.settings import DEFAULT_ENDPOINT, Settings
+from mtl.client.writer import Writer
+from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
+from mtl.limits import (
+    PLAIN_WINDOW_CONTENTS,
+    READER_WINDOW,
+    READER_WINDOW_CONTENTS,
+    REQUEST_TIMEOUT_S,
+    RETRY_DEADLINE_S,
+    WRITER_WINDOW,
+    WRITER_WINDOW_CONTENTS,
+)
+from mtl.wire import control as w
+
+Confirm = Literal["full", "none"]
+
+_MARGIN_S = 10.0
+"""Above every deadline of the IO thread: whoever waits this much longer waits for a thread that is dead."""
+
+_IDLE_CHANNELS = 8
+"""Control sessions kept for the next reader or writer."""
+
+
+def connect(
+    endpoint: str = DEFAULT_ENDPOINT,
+    *,
+    virtual_host: str | None = None,
+    profile: str = "log",
+    request_timeout: float = REQUEST_TIMEOUT_S,
+    retry_deadline: float = RETRY_DEADLINE_S,
+    user: str | None = None,
+    password: str | None = None,
+) -> Connection:
+    """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
+
+    `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. Raises `Unreachable` when nobody
+    answers until then, `Refused` when the broker does not let us in or knows no such virtual host or profile.
+    """
+    settings = Settings(endpoint, virtual_host, profile, request_timeout, retry_deadline, user, password)
+    connection = Connection(settings)
+    try:
+        connection.ready()
+    except MtlError:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection(Administration):
+    """One client of one broker, safe to use from several threads and, after a fork, from the child.
+
+    A child gets a session of its own with its first request; readers and writers stay the parent's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._open = True
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._loop: Loop = loop()
+        self._main: Channel | None = None
+        self._idle: list[Channel] = []
+        self._users: set[Reader | Writer] = set()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the broker is."""
+        return self.settings.endpoint
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def ready(self) -> w.Ready:
+        """What the broker said when the session was opened."""
+        reply = self._call(self._channel(), None)[0]
+        if isinstance(reply, Refused):
+            raise reply
+        assert isinstance(reply, w.Ready)
+        return reply
+
+    def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
+        """Send any request and return its reply; it is sent again until it is answered or the deadline passes.
+
+        `patience` is how long, in seconds, the broker may take on purpose (a Describe with `wait`).
+        """
+        outcome, _ = self._call(self._channel(), request, patience)
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
+
+    def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
+        return self._call(self._channel(), request)
+
+    def _call(
+        self, channel: Channel, request: w.Request | None, patience: float = 0.0
+    ) -> tuple[w.Reply | Refused, int]:
+        waiter = Waiter()
+        call = Call(request, waiter.done, patience=patience)
+        self._loop.post(lambda: channel.submit(call))
+        try:
+            outcome: w.Reply | Refused = waiter.wait(self.settings.retry_deadline + patience + _MARGIN_S)
+        except Refused as refused:
+            outcome = refused
+        return outcome, call.attempts
+
+    def _channel(self) -> Channel:
+        """The session for requests that concern no lease."""
+        self._here()
+        with self._lock:
+            if self._main is None:
+                self._main = Channel(self._loop, self.settings)
+            return self._main
+
+    def _here(self) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+        if not self._open:
+            raise Closed("the connection is closed")
+        if not self._loop.running:
+            self._begin()
+
+    # --- readers and writers --------------------------------------------------------------------------------
+
+    def reader(
+        self,
+        resource: str,
+        *,
+        start: Start | None = None,
+        until: int | None = None,
+        group: str | None = None,
+        holder: str | None = None,
+        epoch: int | None = None,
+        packed: bool | None = None,
+        window_contents: int | None = None,
+        window_bytes: int | None = None,
+        incarnation: str | None = None,
+        skip_lost: bool = False,
+        confirm: Confirm | None = None,
+    ) -> Reader:
+        """Open a reader of `resource`, from `start` ("earliest", "latest", "group" or a sequence) up to `until`.
+
+        `start` defaults to "group" with a group and to "earliest" without. With `group` alone the reader holds the
+        group: its `confirm` moves the group's durable cursor, and an older holder is fenced, unless it has the same
+        `holder` id; with `epoch` it is a member of the holding of that epoch. `packed` (the default) lets contents
+        travel many at a time. The window bounds what is sent and not consumed, in contents and stored octets. With
+        `skip_lost` contents that retention took are skipped and listed in `Reader.lost`, instead of a `DataLoss`.
+
+        Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
+        """
+        extended = self._extended
+        packed = extended if packed is None else packed
+        if not extended and (packed or start is not None or group is not None or until is not None):
+            raise OptionError(
+                f'profile "{self.settings.profile}" has no start, until, group or packed contents'
+            )
+        if epoch is not None and group is None:
+            raise OptionError("epoch names a holding of a group; give the group, too")
+        holds = group is not None and epoch is None
+        options = ReaderOptions(
+            resource=resource,
+            start=start if start is not None else "group" if group is not None else "earliest",
+            until=until,
+            group=group,
+            holder=holder if holder is not None or not holds else uuid4().hex,
+            epoch=epoch,
+            packed=packed,
+            window_contents=window_contents or (READER_WINDOW_CONTENTS if packed else PLAIN_WINDOW_CONTENTS),
+            window_bytes=window_bytes or READER_WINDOW,
+            incarnation=incarnation,
+            skip_lost=skip_lost,
+            extended=extended,
+            confirm=confirm or ("full" if extended else "none"),
+        )
+        channel = self._lend()
+        feed = Feed(self._loop, channel, options)
+        reader = Reader(self._loop, self.settings, feed, lambda: self._give_back(channel, reader))
+        self._granted(feed, channel)
+        self._users.add(reader)
+        reader.begin()
+        return reader
+
+    def writer(
+        self,
+        resources: str | Iterable[str],
+        *,
+        name: str | None = None,
+        packed: bool = False,
+        stage: w.StageSpec | None = None,
+        window_contents: int | None = None,
+        window_bytes: int | None = None,
+        incarnations: dict[str, str] | None = None,
+        confirm: Confirm | None = None,
+    ) -> Writer:
+        """Open a writer to one resource, or to several of which each `send` names one.
+
+        The broker remembers publishing numbers under `name`, so that nothing is doubled by sending again, even after
+        its restart; the library makes a name up. Numbers go on where the last writer of the name ended (`Writer.last`),
+        and an older one that still lives is fenced. With `stage` contents stay invisible until `stage_commit` of what
+        `Writer.seal` answers. A `packed` writer takes `send_pack`, and packs what `send` gives it.
+
+        Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`.
+        """
+        extended = self._extended
+        if not extended and (packed or stage is not None or name is not None):
+            raise OptionError(f'profile "{self.settings.profile}" has no names, stages or packed contents')
+        if stage is not None and name is not None:
+            raise OptionError("a staged writer's numbers belong to its stage; it takes no name")
+        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        confirm = confirm or ("full" if extended else "none")
+        if name is None and stage is None and extended and confirm == "full":
+            name = uuid4().hex
+        options = WriterOptions(
+            resources=names,
+            name=name,
+            packed=packed,
+            stage=stage,
+            window_contents=window_contents or WRITER_WINDOW_CONTENTS,
+            window_bytes=window_bytes or WRITER_WINDOW,
+            incarnations=incarnations,
+            extended=extended,
+            confirm=confirm,
+        )
+        channel = self._lend()
+        pump = Pump(self._loop, channel, options)
+        writer = Writer(
+            self._loop, self.settings, pump, self.request, lambda: self._give_back(channel, writer)
+        )
+        self._granted(pump, channel)
+        self._users.add(writer)
+        return writer
+
+    @property
+    def _extended(self) -> bool:
+        """Whether the profile is one of ours, whose brokers echo what they grant."""
+        return self.settings.profile.lower() != "test"
+
+    def _granted(self, user: Feed | Pump, channel: Channel) -> None:
+        """Ask for the first lease, and wait for it."""
+        self._loop.post(user.flow.start)
+        if not user.granted_event.wait(self.settings.retry_deadline + _MARGIN_S):
+            self._loop.post(user.flow.drop)
+            self._loop.post(channel.close)
+            raise Unreachable(self.endpoint, self.settings.retry_deadline, "asking for a lease")
+        if user.lease is None and user.error is not None:
+            self._give_back(channel, None)
+            raise user.error
+
+    def _lend(self) -> Channel:
+        """A control session for one reader or writer: RFC 11 has one of each per connection."""
+        self._here()
+        with self._lock:
+            return self._idle.pop() if self._idle else Channel(self._loop, self.settings)
+
+    def _give_back(self, channel: Channel, user: Reader | Writer | None) -> None:
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if user is not None:
+                self._users.discard(user)
+            if self._open and len(self._idle) < _IDLE_CHANNELS:
+                self._idle.append(channel)
+                return
+        self._post(channel.close)
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated.
+
+        An error of a writer (what could not be confirmed) is raised when everything is closed.
+        """
+        if not self._open or self._pid != os.getpid():
+            self._open = False
+            return
+        failed: MtlError | None = None
+        for user in list(self._users):
+            try:
+                user.close()
+            except MtlError as error:
+                failed = failed or error
+        self._open = False
+        with self._lock:
+            channels = [*self._idle, *([self._main] if self._main is not None else [])]
+            self._idle.clear()
+        for channel in channels:
+            self._post(channel.close)
+        if failed is not None:
+            raise failed
+
+    def _post(self, call: Callable[[], None]) -> None:
+        if self._loop.running:
+            self._loop.post(call)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an error of the block, writers are abandoned instead of flushed."""
+        if kind is not None:
+            for user in list(self._users):
+                if isinstance(user, Writer):
+                    user.abandon()
+        self.close()

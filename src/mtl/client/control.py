@@ -1,0 +1,279 @@
+"""Requests and replies: one control session over REQ sockets that are replaced when nobody answers.
+
+Lives in the IO thread; `Call` is what other threads hold. Opening, authentication and profile happen before the first
+request, and again whenever the broker forgot the session (it restarted), without the caller's noticing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from mtl.client.authentication import Authentication
+from mtl.client.io import Loop, Timer
+from mtl.client.settings import Settings
+from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
+from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+from mtl.net.endpoint import Link, Ready
+from mtl.protocol.control import ControlSession, kind_of
+from mtl.protocol.states import Control
+from mtl.wire import control as w
+from mtl.wire.fields import Buffer
+
+_MOST_TURNS = 16
+"""Replies that may come before the request itself is answered: Open, some SASL, Profile, once more from the start."""
+
+Outcome = w.Reply | MtlError
+Done = Callable[[Outcome], None]
+
+
+class Call:
+    """One request on its way; without one, only the session is made ready. `done` is called once, in the IO thread.
+
+    `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is what the broker
+    may take over it on top of that: a long poll. `fresh` asks for a session of its own for every attempt after the
+    first: the broker may have granted a lease whose reply was lost, and a session has only so many.
+    """
+
+    __slots__ = ("attempts", "done", "fresh", "patience", "request", "started", "turns", "within")
+
+    def __init__(
+        self,
+        request: w.Request | None,
+        done: Done,
+        *,
+        within: float | None = None,
+        patience: float = 0.0,
+        fresh: bool = False,
+    ) -> None:
+        self.request = request
+        self.done = done
+        self.within = within
+        self.patience = patience
+        self.fresh = fresh
+        self.attempts = 0
+        self.turns = 0
+        self.started = 0.0
+
+    @property
+    def name(self) -> str:
+        """What is asked for."""
+        return self.request.command if self.request is not None else w.Open.command
+
+
+class Waiter:
+    """Waits, in any thread, for the outcome of a call."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._outcome: Outcome | None = None
+
+    def done(self, outcome: Outcome) -> None:
+        """The outcome is there."""
+        self._outcome = outcome
+        self._event.set()
+
+    def wait(self, seconds: float) -> w.Reply:
+        """The reply, or the error raised. `seconds` is only a safety net above the call's own deadline."""
+        if not self._event.wait(seconds) or self._outcome is None:
+            raise Closed("the client's IO thread does not answer")
+        if isinstance(self._outcome, MtlError):
+            raise self._outcome
+        return self._outcome
+
+
+class Channel:
+    """One control session: requests one after the other, each until it is answered or its deadline has passed."""
+
+    def __init__(self, loop: Loop, settings: Settings) -> None:
+        self.settings = settings
+        self.ready_reply: w.Ready | None = None
+        self._loop = loop
+        self._session = ControlSession()
+        self._token: str | None = None
+        self._authentication = Authentication(settings.user, settings.password)
+        self._offered: w.Unauthorized | w.Challenged | None = None
+        self._calls: deque[Call] = deque()
+        self._asked: w.Request | None = None
+        self._link: Link | None = None
+        self._timer: Timer | None = None
+        self._delay = 0.0
+        self._closed = False
+        loop.members.add(self)
+
+    # --- for the rest of the IO thread ----------------------------------------------------------------------
+
+    def submit(self, call: Call) -> None:
+        """Ask as soon as what came before is answered."""
+        if self._closed:
+            call.done(Closed("the connection is closed"))
+            return
+        call.started = self._loop.clock()
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            self._attempt()
+
+    def forget_session(self) -> None:
+        """Begin the next request with Connection.Open."""
+        self._session = ControlSession()
+        self._token = None
+
+    def close(self) -> None:
+        """Give up what was asked, and the socket."""
+        self._closed = True
+        self._loop.members.discard(self)
+        self._drop()
+        while self._calls:
+            self._calls.popleft().done(Closed("the connection was closed"))
+
+    def abandoned(self) -> None:
+        """The IO thread ends."""
+        self.close()
+
+    # --- attempts -------------------------------------------------------------------------------------------
+
+    def _attempt(self) -> None:
+        """Ask for the first call in the queue, on a fresh socket if the former one is spoilt."""
+        call = self._calls[0]
+        within = self.settings.retry_deadline if call.within is None else call.within
+        left = call.started + within + call.patience - self._loop.clock()
+        if left <= 0 and call.attempts:
+            waited = self._loop.clock() - call.started
+            self._finish(Unreachable(self.settings.endpoint, waited, call.name))
+            return
+        if call.attempts and call.fresh:
+            self.forget_session()
+        call.attempts += 1
+        call.turns = 0
+        patience = self.settings.request_timeout + call.patience
+        self._timer = self._loop.after(max(0.0, min(patience, left)), self._timed_out)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Send what the session's state asks for: the way to the request, or the request itself."""
+        call = self._calls[0]
+        call.turns += 1
+        if call.turns > _MOST_TURNS:
+            self._finish(Refused(400, w.NOT_OPEN, "the broker keeps forgetting the session"))
+            return
+        try:
+            request = self._next(call)
+            if request is None:
+                assert self.ready_reply is not None
+                self._finish(self.ready_reply)
+                return
+            with_token = request
+            if self._token is not None and not isinstance(request, w.Open):
+                with_token = msgspec.structs.replace(request, session=self._token)
+            name, body = w.encode_request(with_token)
+            if self._link is None:
+                self._link = self._loop.network.request(self.settings.endpoint)
+                self._loop.poll.add(self._link, self)
+        except MtlError as error:
+            self._finish(error)
+            return
+        self._asked = request
+        if not self._link.send(name, body):
+            self._again()
+
+    def _next(self, call: Call) -> w.Request | None:
+        """What to send in the present state; None when there is nothing more to ask."""
+        state = self._session.state
+        if state is Control.NEW:
+            return w.Open(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
+        if state is Control.UNAUTHORIZED and isinstance(self._offered, w.Unauthorized):
+            return self._authentication.begin(self._offered.mechanisms)
+        if state is Control.CHALLENGED and isinstance(self._offered, w.Challenged):
+            return self._authentication.proceed(self._offered)
+        if state is Control.READY:
+            return w.Profile(profile=self.settings.profile)
+        return call.request
+
+    def _timed_out(self) -> None:
+        self._drop()
+        self._attempt()
+
+    def _again(self) -> None:
+        """The attempt failed before its time: the next one after a pause."""
+        self._drop()
+        self._delay = min(max(RECONNECT_DELAY_S, self._delay * 2), RECONNECT_DELAY_TOP_S)
+        self._timer = self._loop.after(self._delay, self._attempt)
+
+    def _drop(self) -> None:
+        """Close the socket: a REQ that waits for a reply cannot be used for anything else."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._asked = None
+        if self._link is not None:
+            self._loop.poll.remove(self._link)
+            self._link.close()
+            self._link = None
+
+    # --- replies --------------------------------------------------------------------------------------------
+
+    def ready(self, link: Link, what: Ready) -> None:
+        """The socket has something to say."""
+        if link is not self._link:
+            return
+        if Ready.READABLE in what and self._asked is not None:
+            frames = link.receive()
+            if frames is not None:
+                self._answered(frames[0], frames[1])
+        if Ready.DOWN in what and link is self._link:
+            if self._asked is not None:
+                self._again()
+            else:
+                self._drop()
+
+    def _answered(self, status: bytes, body: Buffer) -> None:
+        assert self._asked is not None
+        asked, self._asked = self._asked, None
+        self._delay = 0.0
+        try:
+            reply = w.decode_reply([status, body], type(asked))
+        except Malformed:
+            self._again()
+            return
+        except Refused as error:
+            self._refused(asked, error)
+            return
+        self._session.replied(kind_of(asked), reply.code)
+        if isinstance(reply, w.Ready):
+            self.ready_reply = reply
+            self._token = reply.session
+        elif isinstance(reply, w.Unauthorized | w.Challenged):
+            if not isinstance(asked, w.Authorize):
+                self._authentication = Authentication(self.settings.user, self.settings.password)
+            self._offered = reply
+        elif asked is self._calls[0].request:
+            self._finish(reply)
+            return
+        self._turn()
+
+    def _refused(self, asked: w.Request, error: Refused) -> None:
+        if error.reason == w.NOT_OPEN and not isinstance(asked, w.Open):
+            self.forget_session()
+            self._turn()
+        elif error.reason == w.NO_PROFILE and not isinstance(asked, w.Profile):
+            self._session.state = Control.READY
+            self._turn()
+        elif error.status == 503 and error.reason == w.OVERLOADED:
+            self._again()
+        else:
+            self._finish(error)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """The first call is over; the next one has its turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if isinstance(outcome, Unreachable):
+            self._drop()
+        call = self._calls.popleft()
+        if self._calls:
+            self._attempt()
+        call.done(outcome)

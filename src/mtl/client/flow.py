@@ -1,0 +1,409 @@
+"""One data flow's life, in the IO thread: lease, connection, heartbeat; and again after every loss.
+
+    LEASING ──202──► BINDING ──Response 200──► BOUND
+       ▲                │ └──────403──► LEASING   │ connection lost, or no sign of life
+       └──two failures──┘◄────── same lease ──────┘
+
+A lost connection is answered with a new one that presents the same lease. When the broker does not know the lease any
+more (it restarted, or the lease expired), a new one is asked for; a broker that fenced us says so then, which is the
+end. Without success within `retry_deadline` it is called unreachable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from mtl.client.control import Call, Channel, Outcome
+from mtl.client.io import Loop, Timer
+from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
+from mtl.limits import PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+from mtl.net.endpoint import Link, Ready
+from mtl.protocol.data import DataSession, OutOfTurn
+from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.protocol.states import CLIENT, OK
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+_PROBE_S = 1.0
+
+_REBINDS = 2
+"""Connections that are tried with the old lease before a new one is asked for."""
+
+
+class State(Enum):
+    """Where a flow stands."""
+
+    NEW = "new"
+    LEASING = "leasing"
+    BINDING = "binding"
+    BOUND = "bound"
+    OVER = "over"
+
+
+class User(Protocol):
+    """A reader or a writer, on its IO side."""
+
+    def lease_request(self) -> w.Reader | w.Writer:
+        """What to ask for now."""
+
+    def granted(self, lease: w.DataLease) -> None:
+        """A lease was granted. Raises what makes it useless."""
+
+    def refused(self, error: Refused) -> Refused | None:
+        """The lease request was refused: what to make of it, or None to ask again at once."""
+
+    def bound(self) -> None:
+        """Commands may be sent now."""
+
+    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+        """One arrived."""
+
+    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+        """The Response to one of ours."""
+
+    def drained(self) -> None:
+        """No more arrived for now."""
+
+    def writable(self) -> None:
+        """There is room again after a `send` that said no."""
+
+    def down(self) -> None:
+        """The connection is gone; it will be made again."""
+
+    def failed(self, error: MtlError) -> None:
+        """The end."""
+
+
+class Flow:
+    """See the module."""
+
+    def __init__(self, loop: Loop, channel: Channel, user: User) -> None:
+        self.lease: w.DataLease | None = None
+        self.state = State.NEW
+        self.dropped = 0
+        """Messages from the broker that were no command, or out of turn."""
+        self._loop = loop
+        self._channel = channel
+        self._user = user
+        self._session = DataSession(CLIENT)
+        self._link: Link | None = None
+        self._heartbeat = Heartbeat(loop.clock(), 0.0)
+        self._timer: Timer | None = None
+        self._pulse: Timer | None = None
+        self._sequence = 0
+        self._queue: deque[c.Command] = deque()
+        self._pings: list[Callable[[], None]] = []
+        self._pongs: deque[Callable[[], None] | None] = deque()
+        self._lost_at: float | None = None
+        self._attempts = 0
+        self._delay = 0.0
+        self._reset = False
+
+    # --- for the reader or writer ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Ask for the first lease."""
+        self._loop.members.add(self)
+        self._lost_at = self._loop.clock()
+        self._ask()
+
+    def restart(self) -> None:
+        """Let go of the lease and ask for another."""
+        self._release()
+        self._lost_at = self._loop.clock()
+        self._unlink()
+        self._user.down()
+        self._ask()
+
+    def send(self, command: c.Command) -> None:
+        """Send a command that is no content; it waits for room if need be. Ignored when the flow is not bound."""
+        if self._link is None or self.state is not State.BOUND:
+            return
+        self._queue.append(command)
+        self._flush()
+
+    def send_content(self, content: c.Content) -> bool:
+        """Send a content, or say that there is no room: `writable` will tell when there is."""
+        if self._link is None or self.state is not State.BOUND or self._queue:
+            return False
+        header, body = c.encode(content)
+        if self._link.send(header, body):
+            return True
+        self._loop.poll.want_writable(self._link, True)
+        return False
+
+    def sent(self) -> None:
+        """Contents were sent: no Ping is needed for a while."""
+        self._heartbeat.sent(self._loop.clock())
+
+    def ask(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
+        """Send a Summon or Dismiss; `answered` will tell."""
+        self._sequence += 1
+        self.send(kind(self._sequence, resource))
+
+    def ping(self, then: Callable[[], None]) -> None:
+        """Call `then` when the broker has answered a Ping that is sent now, or after the next rebind."""
+        if self.state is State.BOUND:
+            self._ping(then)
+        else:
+            self._pings.append(then)
+
+    def close(self, then: Callable[[Outcome], None], *, within: float | None = None) -> None:
+        """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none."""
+        lease, known = self.lease, self.state is not State.OVER
+        self._end()
+        if lease is None or not known:
+            then(Closed("there is no lease"))
+            return
+        self._channel.submit(Call(w.LeaseClose(lease=lease.lease), then, within=within))
+
+    def drop(self) -> None:
+        """End the connection and leave the lease to whoever ends it."""
+        self._end()
+
+    def abandoned(self) -> None:
+        """The IO thread ends."""
+        self._fail(Closed("the client's IO thread has ended"))
+
+    # --- leasing --------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        self.state = State.LEASING
+        try:
+            request = self._user.lease_request()
+        except MtlError as error:
+            self._fail(error)
+            return
+        self._attempts = 0
+        self._channel.submit(Call(request, self._leased, within=self._left(), fresh=True))
+
+    def _left(self) -> float:
+        """Seconds until this is given up."""
+        since = self._loop.clock() if self._lost_at is None else self._lost_at
+        return max(0.0, since + self._channel.settings.retry_deadline - self._loop.clock())
+
+    def _leased(self, outcome: Outcome) -> None:
+        if self.state is not State.LEASING:
+            return  # closed meanwhile; the lease expires by itself
+        if isinstance(outcome, w.DataLease):
+            try:
+                self._user.granted(outcome)
+            except MtlError as error:
+                self._fail(error)
+                return
+            self._reset = False
+            self.lease = outcome
+            self._connect()
+        elif isinstance(outcome, Refused) and outcome.reason == w.ALREADY_LEASED and not self._reset:
+            self._reset = True
+            self._channel.forget_session()
+            self._ask()
+        elif isinstance(outcome, Refused):
+            final = self._user.refused(outcome)
+            if final is None:
+                self._ask()
+            else:
+                self._fail(final)
+        else:
+            self._fail(outcome if isinstance(outcome, MtlError) else Malformed("a reply that is no lease"))
+
+    def _release(self) -> None:
+        if self.lease is not None:
+            self._channel.submit(Call(w.LeaseClose(lease=self.lease.lease), lambda _: None))
+            self.lease = None
+
+    # --- connecting -----------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        assert self.lease is not None
+        self._unlink()
+        self.state = State.BINDING
+        self._session = DataSession(CLIENT)
+        try:
+            endpoint = data_endpoint(self._channel.settings.endpoint, self.lease)
+            self._link = self._loop.network.data(endpoint, packed=self.lease.packed)
+        except MtlError as error:
+            self._fail(error)
+            return
+        self._loop.poll.add(self._link, self)
+        self._timer = self._loop.after(self._channel.settings.request_timeout, self._lost)
+        self._sequence += 1
+        lease = c.Lease(self._sequence, self.lease.lease)
+        self._session.sending(lease)
+        self._link.send(*c.encode(lease))
+
+    def _bound(self) -> None:
+        assert self.lease is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self.state = State.BOUND
+        self._lost_at = None
+        self._attempts = 0
+        self._delay = 0.0
+        interval = self.lease.heartbeat or 0.0
+        self._heartbeat = Heartbeat(self._loop.clock(), interval)
+        if interval:
+            self._pulse = self._loop.after(interval / 2, self._beat)
+        self._user.bound()
+        pings, self._pings = self._pings, []
+        for then in pings:
+            self._ping(then)
+
+    def _lost(self) -> None:
+        """The connection broke, could not be made, or is silent: try again."""
+        was_bound = self.state is State.BOUND
+        if self.state not in {State.BOUND, State.BINDING}:
+            return
+        self._unlink()
+        self.state = State.BINDING
+        now = self._loop.clock()
+        if was_bound:
+            self._lost_at = now
+            self._user.down()
+            self._connect()
+            return
+        if self._lost_at is not None and not self._left():
+            self._fail(Unreachable(self._endpoint(), now - self._lost_at, "connecting the data flow"))
+            return
+        self._attempts += 1
+        self._delay = min(max(RECONNECT_DELAY_S, self._delay * 2), RECONNECT_DELAY_TOP_S)
+        again = self._connect if self._attempts < _REBINDS else self._ask
+        self._timer = self._loop.after(self._delay, again)
+
+    def _endpoint(self) -> str:
+        return self._channel.settings.endpoint
+
+    # --- what the socket says -------------------------------------------------------------------------------
+
+    def ready(self, link: Link, what: Ready) -> None:
+        """Take in what arrived, in order, and then the news of an end."""
+        if link is not self._link:
+            return
+        if Ready.WRITABLE in what:
+            self._loop.poll.want_writable(link, False)
+            self._flush()
+            if not self._queue and link is self._link:
+                self._user.writable()
+        if Ready.READABLE in what and link is self._link:
+            self._heartbeat.heard(self._loop.clock())
+            self._take_in(link)
+        if Ready.DOWN in what and link is self._link:
+            self._lost()
+
+    def _take_in(self, link: Link) -> None:
+        for _ in range(PUMP):
+            frames = link.receive()
+            if frames is None:
+                break
+            try:
+                command = c.decode(*frames)
+                answered = self._session.received(command)
+            except (Malformed, OutOfTurn):
+                self.dropped += 1
+                continue
+            if isinstance(command, c.Content | c.Confirm | c.Reject):
+                self._user.command(command)
+            elif isinstance(command, c.Ping):
+                self.send(c.Pong())
+            elif isinstance(command, c.Pong):
+                self._pong()
+            elif answered is not None:
+                if isinstance(answered.asked, c.Lease):
+                    self._answered(answered.code)
+                else:
+                    self._user.answered(answered.asked, answered.ok)
+            if link is not self._link:
+                return
+        self._user.drained()
+
+    def _answered(self, code: int) -> None:
+        """The Response to a Lease."""
+        if code == OK:
+            if self.state is State.BINDING:
+                self._bound()
+        else:
+            # The broker restarted, the lease expired, or we were fenced: the next control request tells which.
+            was_bound = self.state is State.BOUND
+            self.lease = None
+            self._unlink()
+            if was_bound:
+                self._lost_at = self._loop.clock()
+                self._user.down()
+            self._ask()
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        while self._queue and self._link is not None:
+            command = self._queue[0]
+            if not self._link.send(*c.encode(command)):
+                self._loop.poll.want_writable(self._link, True)
+                return
+            self._queue.popleft()
+            self._session.sending(command)
+            self._heartbeat.sent(self._loop.clock())
+
+    def _ping(self, then: Callable[[], None] | None) -> None:
+        self._pongs.append(then)
+        self.send(c.Ping())
+        if then is not None:
+            self._loop.after(_PROBE_S, lambda: self._probe(then))
+
+    def _probe(self, then: Callable[[], None]) -> None:
+        """A Ping that somebody waits for has no Pong: show the lease again, and the broker says whether it holds."""
+        if then in self._pongs and self.state is State.BOUND and self.lease is not None:
+            self._sequence += 1
+            self.send(c.Lease(self._sequence, self.lease.lease))
+
+    def _pong(self) -> None:
+        then = self._pongs.popleft() if self._pongs else None
+        if then is not None:
+            then()
+
+    def _beat(self) -> None:
+        """Look at the pulse twice per interval."""
+        assert self.lease is not None
+        self._pulse = self._loop.after((self.lease.heartbeat or 0.0) / 2, self._beat)
+        verdict = self._heartbeat.check(self._loop.clock())
+        if verdict is Verdict.PING:
+            self._ping(None)
+        elif verdict is Verdict.DEAD:
+            self._lost()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _unlink(self) -> None:
+        """Close the connection, if there is one. Pings that somebody waits for are sent again on the next."""
+        for timer in (self._timer, self._pulse):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._pulse = None
+        self._queue.clear()
+        self._pings = [then for then in self._pongs if then is not None] + self._pings
+        self._pongs.clear()
+        if self._link is not None:
+            self._loop.poll.remove(self._link)
+            self._link.close()
+            self._link = None
+
+    def _end(self) -> None:
+        self._unlink()
+        self.state = State.OVER
+        self._loop.members.discard(self)
+
+    def _fail(self, error: MtlError) -> None:
+        if self.state is not State.OVER:
+            self._end()
+            self._user.failed(error)
+
+
+def data_endpoint(control: str, lease: w.DataLease) -> str:
+    """Where the data flow of a lease is: the port of the host that was asked, or the endpoint the broker names."""
+    if lease.endpoint is not None:
+        return lease.endpoint
+    if control.startswith("tcp://"):
+        return f"{control.rpartition(':')[0]}:{lease.port}"
+    raise Malformed(f"a lease names port {lease.port}, but {control} has no host")

@@ -1,0 +1,217 @@
+"""A writer's side in the IO thread: it sends what was published, and again what was lost, until it is settled.
+
+`lock` guards `writer` (the sans-IO flow) between the two sides; `condition` is only for waiting on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from mtl.client.control import Call, Channel, Outcome
+from mtl.client.flow import Flow, State
+from mtl.client.io import Loop, Timer
+from mtl.errors import Closed, MtlError, NotGranted, Refused
+from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP
+from mtl.protocol.writing import WriterFlow
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """What a writer asks for; see `Connection.writer`."""
+
+    resources: tuple[str, ...]
+    name: str | None
+    packed: bool
+    stage: w.StageSpec | None
+    window_contents: int
+    window_bytes: int
+    incarnations: dict[str, str] | None
+    extended: bool
+    """Whether the profile is one of ours, with members beyond the RFC's."""
+    confirm: str = "full"
+
+
+class Pump:
+    """See the module."""
+
+    def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.condition = threading.Condition(self.lock)
+        self.waiters = 0
+        self.granted_event = threading.Event()
+        self.lease: w.DataLease | None = None
+        self.error: MtlError | None = None
+        self.scheduled = False
+        """`run` was posted and has not begun; whoever publishes posts it otherwise. Under `lock`."""
+        self.max_content = MAX_CONTENT
+        self.max_pack = MAX_PACK
+        self.writer = WriterFlow(
+            options.window_contents, options.window_bytes, confirm=options.confirm == "full"
+        )
+        self.flow = Flow(loop, channel, self)
+        self._loop = loop
+        self._channel = channel
+        self._stage = options.stage
+        self._timer: Timer | None = None
+
+    @property
+    def sending(self) -> bool:
+        """Whether what is published leaves at once."""
+        return self.flow.state is State.BOUND
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Send some of what waits, then let the rest of the IO thread have its turn."""
+        with self.lock:
+            self.scheduled = False
+            batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
+        sent = 0
+        for one in batch:
+            if not self.flow.send_content(one.item):
+                break
+            sent += 1
+        with self.lock:
+            if sent < len(batch):
+                self.writer.untake(batch[sent:])
+            elif self.sending:
+                self._schedule()
+            if self.waiters and not self.writer.waiting:
+                self.condition.notify_all()
+        if sent:
+            self.flow.sent()
+
+    def _schedule(self) -> None:
+        """Under the lock: `run` again when something is due."""
+        due = self.writer.due
+        if due is None or self.scheduled:
+            return
+        delay = due - self._loop.clock()
+        if delay <= 0:
+            self.scheduled = True
+            self._loop.post(self.run)
+        elif self._timer is None or self._timer.call is None:
+            self._timer = self._loop.after(delay, self._held)
+
+    def _held(self) -> None:
+        self._timer = None
+        self.run()
+
+    # --- the flow's user ------------------------------------------------------------------------------------
+
+    def lease_request(self) -> w.Writer:
+        """Ask for the lease, or for another one under the same name or of the same stage."""
+        o = self.options
+        if not o.extended:
+            return w.Writer(resources=list(o.resources), confirm=o.confirm)
+        return w.Writer(
+            resources=list(o.resources),
+            confirm=o.confirm,
+            packed=o.packed,
+            writer=o.name,
+            stage=self._stage,
+            incarnations=o.incarnations,
+        )
+
+    def granted(self, lease: w.DataLease) -> None:
+        """Check the echo, and settle what the broker has already."""
+        if self.options.extended:
+            self._check(lease)
+        with self.lock:
+            last = lease.last or {}
+            if self.lease is None:
+                # What an earlier writer of this name published keeps its numbers.
+                self.writer.start(max(last.values(), default=0) + 1)
+            else:
+                self.writer.resumed(last)
+            self.lease = lease
+            self.max_content = lease.max_content or MAX_CONTENT
+            self.max_pack = lease.max_pack or MAX_PACK
+            self.condition.notify_all()
+        if self._stage is not None and lease.stage is not None:
+            self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
+        self.granted_event.set()
+
+    def _check(self, lease: w.DataLease) -> None:
+        endpoint = self._channel.settings.endpoint
+        if self.options.packed and not lease.packed:
+            raise NotGranted(endpoint, "packed")
+        if self.options.name is not None and lease.last is None:
+            raise NotGranted(endpoint, "writer")
+        if self.options.stage is not None and lease.stage is None:
+            raise NotGranted(endpoint, "stage")
+
+    def refused(self, error: Refused) -> Refused | None:
+        """Nothing of a writer's can be repaired by asking again."""
+        return error
+
+    def bound(self) -> None:
+        """Send what there is."""
+        self.run()
+
+    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+        """A Confirm or Reject arrived."""
+        if isinstance(command, c.Content):
+            return
+        with self.lock:
+            settled = self.writer.received(command, self._loop.clock())
+            if settled and self.waiters:
+                self.condition.notify_all()
+            self._schedule()
+
+    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+        """Writers summon nothing."""
+
+    def drained(self) -> None:
+        """Confirms are followed as they come."""
+
+    def writable(self) -> None:
+        """There is room in the socket again."""
+        self.run()
+
+    def down(self) -> None:
+        """Everything unconfirmed will be sent again."""
+        with self.lock:
+            self.writer.lost()
+            self.condition.notify_all()
+
+    def failed(self, error: MtlError) -> None:
+        """Tell the application."""
+        with self.lock:
+            if self.error is None:
+                self.error = error
+            self.condition.notify_all()
+        self.granted_event.set()
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def abandon(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
+        """End at once. A stage is aborted with its lease, for closing the lease would seal it."""
+        stage = self.lease.stage if self.lease is not None else None
+        if stage is None:
+            self.close(then, within=within)
+            return
+        self.flow.drop()
+        self._channel.submit(Call(w.StageAbort(stages=[stage]), then, within=within))
+        self.failed(Closed("the writer is closed"))
+
+    def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
+        """End the lease; what is not confirmed is given up. Without confirmation, not before the broker has read it."""
+
+        def end() -> None:
+            timer.cancel()
+            self.flow.close(then, within=within)
+            self.failed(Closed("the writer is closed"))
+
+        timer = self._loop.after(self._channel.settings.request_timeout, end)
+        if self.options.confirm == "none" and self.sending:
+            self.flow.ping(end)
+        else:
+            end()

@@ -1,0 +1,264 @@
+"""Reading: contents one by one, or packs of many as Arrow batches. See `Connection.reader`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from mtl.client.contents import Content, Pack
+from mtl.client.control import Waiter
+from mtl.client.feed import Feed
+from mtl.client.io import Loop
+from mtl.client.settings import Settings
+from mtl.errors import Closed, MtlError, Unreachable
+from mtl.limits import CREDIT_DELAY_S
+from mtl.protocol.reading import Delivery, Gap
+from mtl.wire.commands import delivery_timestamp, packed_count
+from mtl.wire.packs import decode_pack, encode_pack, unpack
+
+
+class Reader:
+    """A lease to read one resource from a place on, in order, without gaps and without anything twice.
+
+    Iterating gives `Content`s and ends at `until`, or never; `batches` gives `Pack`s. An item counts as consumed when
+    the next one is asked for: only then the broker is told to send more, so a slow application costs one window of
+    memory. The holder of a group gives that credit itself, by `confirm`, which moves the group's cursor, too.
+    It survives restarts of the broker. Not for several threads at once, save `confirm`, `ping_holder` and `close`.
+
+    Raises (from wherever it is used) `DataLoss` when contents are gone, `Fenced` when another holder took over,
+    `Unreachable` when nobody answers for `retry_deadline`.
+    """
+
+    def __init__(self, loop: Loop, settings: Settings, feed: Feed, closed: Callable[[], None]) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._feed = feed
+        self._closed = closed
+        self._pid = os.getpid()
+        self._open = True
+        self._summoned = False
+        self._current: Iterator[Content] | None = None
+        self._taken: Delivery | None = None
+        self._position: int | None = None
+        self._manual = feed.options.group is not None and feed.options.epoch is None
+        self._unposted_contents = 0
+        self._unposted_octets = 0
+        self._posted = 0
+
+    def begin(self) -> None:
+        """The lease is there: reading begins where it does."""
+        self._position = self._feed.start
+
+    # --- what was granted -----------------------------------------------------------------------------------
+
+    @property
+    def resource(self) -> str:
+        """What is read."""
+        return self._feed.options.resource
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of the next content."""
+        return self._position
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the group's holding, which members name."""
+        return self._feed.lease.epoch if self._feed.lease is not None else None
+
+    @property
+    def incarnation(self) -> str | None:
+        """The resource's incarnation."""
+        return self._feed.lease.incarnation if self._feed.lease is not None else None
+
+    @property
+    def group_position(self) -> int | None:
+        """Where the group stood when this reader became its holder."""
+        return self._feed.lease.position if self._feed.lease is not None else None
+
+    @property
+    def lost(self) -> list[Gap]:
+        """Ranges [first, end) that were gone and skipped, where that was asked for."""
+        return list(self._feed.lost)
+
+    # --- contents -------------------------------------------------------------------------------------------
+
+    def next(self, timeout: float | None = None) -> Content | None:
+        """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
+        while True:
+            if self._current is not None:
+                content = next(self._current, None)
+                if content is not None:
+                    self._position = content.sequence + 1
+                    return content
+                self._current = None
+            delivery = self._take(timeout)
+            if delivery is None:
+                return None
+            if not self._feed.options.packed:
+                self._position = delivery.end
+                one = delivery.content
+                return Content(self.resource, one.sequence, one.properties, bytes(one.body))
+            self._current = self._unpacked(delivery)
+
+    def __iter__(self) -> Iterator[Content]:
+        """Every content up to `until`; without one it waits for more for ever."""
+        while True:
+            content = self.next()
+            if content is None:
+                return
+            yield content
+            if self._current is not None:
+                # The rest of a pack without a call of `next` for each.
+                for content in self._current:
+                    self._position = content.sequence + 1
+                    yield content
+                self._current = None
+
+    def batches(self, timeout: float | None = None) -> Iterator[Pack]:
+        """Every pack up to `until`, cut to the range; ends early when none comes for `timeout` seconds."""
+        while True:
+            delivery = self._take(timeout)
+            if delivery is None:
+                return
+            self._position = delivery.end
+            yield self._pack(delivery)
+
+    def _pack(self, delivery: Delivery) -> Pack:
+        content, count = delivery.content, delivery.end - delivery.first
+        if self._feed.options.packed:
+            whole = packed_count(content.properties) or 1
+            batch = decode_pack(content.body, whole, check_properties=False)
+            batch = batch.slice(delivery.skip, count)
+        else:
+            batch = decode_pack(encode_pack([content.body], [content.properties]), 1, check_properties=False)
+        return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(content.properties))
+
+    def _unpacked(self, delivery: Delivery) -> Iterator[Content]:
+        pack = self._pack(delivery)
+        resource, stamp = pack.resource, pack.timestamp_us
+        for sequence, (properties, body) in enumerate(unpack(pack.batch), pack.first):
+            yield Content(resource, sequence, properties, bytes(body), stamp)
+
+    # --- waiting for more -----------------------------------------------------------------------------------
+
+    def _take(self, timeout: float | None) -> Delivery | None:
+        """The next delivery; the one before it is done with. None at the end of the range or of the patience."""
+        self._check()
+        feed = self._feed
+        if self._taken is not None:
+            self._finish(self._taken)
+        if not self._summoned:
+            self._summoned = True
+            self._loop.post(feed.summon)
+        if not feed.queue:
+            self._wait(timeout)
+        if feed.queue:
+            self._taken = feed.queue.popleft()
+            return self._taken
+        if not feed.ended and feed.error is not None:
+            raise feed.error
+        return None
+
+    def _finish(self, done: Delivery) -> None:
+        self._taken = None
+        if self._manual:
+            return
+        self._feed.finished = done.end
+        self._unposted_contents += done.end - done.first
+        self._unposted_octets += memoryview(done.content.body).nbytes
+        options = self._feed.options
+        if (
+            self._unposted_octets * 4 >= options.window_bytes
+            or self._unposted_contents * 4 >= options.window_contents
+        ):
+            self._post_credit()
+
+    def _post_credit(self) -> None:
+        self._unposted_contents = self._unposted_octets = 0
+        self._loop.post(self._feed.credit)
+
+    def _wait(self, timeout: float | None) -> None:
+        """Until something is there, or the end, or an error. Credit that is owed is given after a while."""
+        feed = self._feed
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with feed.waiting():
+            while not (feed.queue or feed.ended or feed.error is not None):
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                owed = CREDIT_DELAY_S if self._unposted_contents else None
+                patience = min((x for x in (left, owed) if x is not None), default=None)
+                if not feed.condition.wait(patience) and owed is not None:
+                    self._post_credit()
+
+    # --- confirming -----------------------------------------------------------------------------------------
+
+    def confirm(self, sequence: int) -> None:
+        """Confirm every content up to `sequence`. On a holder this moves the group's cursor, never back.
+
+        It returns before the broker has it; `ping_holder` waits for that.
+        """
+        self._check()
+        self._loop.post(lambda: self._feed.confirm(sequence))
+
+    def ping_holder(self, timeout: float | None = None) -> None:
+        """Wait until the broker has processed every `confirm` so far, and says that we are still the holder.
+
+        Raises `Fenced` when we are not, `Unreachable` when there is no answer for `timeout` seconds (default: the
+        connection's `retry_deadline`).
+        """
+        self._check()
+        patience = self._settings.retry_deadline if timeout is None else timeout
+        feed, answered = self._feed, threading.Event()
+
+        def pong() -> None:
+            answered.set()
+            feed.notify()
+
+        deadline = time.monotonic() + patience
+        with feed.waiting():
+            self._loop.post(lambda: feed.flow.ping(pong))
+            while not answered.is_set():
+                if feed.error is not None:
+                    raise feed.error
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
+                feed.condition.wait(left)
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the lease. Harmless when repeated."""
+        if not self._open:
+            return
+        self._open = False
+        if self._pid != os.getpid():
+            return
+        waiter = Waiter()
+        within = self._settings.request_timeout
+        try:
+            self._loop.post(lambda: self._feed.close(waiter.done, within=within))
+            waiter.wait(3 * within)
+        except MtlError:
+            pass  # it was closed already, or expires by itself
+        self._closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if not self._open:
+            raise Closed("the reader is closed")
+        if self._pid != os.getpid():
+            raise Closed("the reader belongs to another process; open one after the fork")

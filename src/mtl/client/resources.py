@@ -1,0 +1,156 @@
+"""What a connection can do besides reading and writing: resources, groups, stages. One thin method per command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+from mtl.errors import Malformed, Refused
+from mtl.wire import control as w
+
+R = TypeVar("R", bound=w.Reply)
+
+
+class Administration:
+    """The methods of `Connection` that are one request each. Times in µs are since 1970, UTC."""
+
+    def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
+        """Send any request and return its reply."""
+        raise NotImplementedError
+
+    def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
+        """The outcome of a request and how many attempts it took; an earlier one may have been carried out."""
+        raise NotImplementedError
+
+    def _ask(self, request: w.Request, reply: type[R], *, patience: float = 0.0) -> R:
+        got = self.request(request, patience=patience)
+        if not isinstance(got, reply):
+            raise Malformed(f"{request.command} was answered with {type(got).__name__}")
+        return got
+
+    # --- resources ------------------------------------------------------------------------------------------
+
+    def create_resource(
+        self,
+        name: str,
+        *,
+        durability: w.Durability = "sync",
+        retention: w.Retention | None = None,
+        exist_ok: bool = False,
+    ) -> w.Description:
+        """Make a resource. `Refused` 409 "exists" when it is there, unless `exist_ok`."""
+        request = w.ResourceCreate(
+            resource=name, durability=durability, retention=retention, exist_ok=exist_ok
+        )
+        outcome, attempts = self._attempted(request)
+        if isinstance(outcome, w.ResourceCreated):
+            return outcome.resource
+        if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
+            return self.describe([name])[name]  # made by an attempt whose reply was lost
+        raise outcome if isinstance(outcome, Refused) else Malformed("Resource.Create was not answered")
+
+    def delete_resource(self, name: str, *, incarnation: str | None = None) -> None:
+        """Delete a resource with its contents, cursors and leases."""
+        outcome, attempts = self._attempted(w.ResourceDelete(resource=name, incarnation=incarnation))
+        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_RESOURCE):
+            raise outcome
+
+    def describe(
+        self,
+        names: Iterable[str] | None = None,
+        pattern: str | None = None,
+        *,
+        after: Mapping[str, int] | None = None,
+        wait: float = 0.0,
+    ) -> dict[str, w.Description]:
+        """Resources by name: those named (`Refused` 404 if one is missing), those that match, or all.
+
+        With `after` it waits, up to `wait` seconds, until a resource's `next` is above the one given, or one is there
+        that is not in it.
+        """
+        request = w.ResourceDescribe(
+            resources=None if names is None else list(names),
+            pattern=pattern,
+            after=None if after is None else dict(after),
+            wait=int(wait * 1000),
+        )
+        found = self._ask(request, w.Resources, patience=wait)
+        return {one.resource: one for one in found.resources}
+
+    def list_resources(self, pattern: str | None = None) -> list[w.Description]:
+        """All resources, or those whose whole name matches the regular expression; sorted by name."""
+        return self._ask(w.ResourceList(pattern=pattern), w.Resources).resources
+
+    def locate_time(
+        self, resource: str, timestamp_us: int, *, incarnation: str | None = None
+    ) -> tuple[int, bool]:
+        """The first content at or after a time, and whether there is one; else the resource's end."""
+        request = w.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
+        located = self._ask(request, w.Located)
+        return located.sequence, located.match
+
+    def locate_end(
+        self,
+        resource: str,
+        start: int,
+        *,
+        contents: int | None = None,
+        bytes: int | None = None,  # noqa: A002 it is the protocol's word
+        incarnation: str | None = None,
+    ) -> int:
+        """The end, exclusive, of what lies within so many contents and stored octets of `start`: at least one chunk."""
+        request = w.ResourceLocate(
+            resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
+        )
+        return self._ask(request, w.Located).sequence
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def cursor_open(
+        self,
+        group: str,
+        resource: str,
+        *,
+        start: Literal["earliest", "latest"] | int = "earliest",
+        incarnation: str | None = None,
+    ) -> w.CursorOpened:
+        """Make a group's durable position in a resource, or find it."""
+        request = w.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
+        return self._ask(request, w.CursorOpened)
+
+    def cursors(self, group: str | None = None, resource: str | None = None) -> list[w.CursorInfo]:
+        """Where groups stand, with everything that was confirmed."""
+        return self._ask(w.CursorDescribe(group=group, resource=resource), w.Cursors).cursors
+
+    def cursor_delete(self, group: str, resource: str) -> None:
+        """Forget a group's position."""
+        outcome, attempts = self._attempted(w.CursorDelete(group=group, resource=resource))
+        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_CURSOR):
+            raise outcome
+
+    # --- stages ---------------------------------------------------------------------------------------------
+
+    def stage_commit(
+        self, application: str, version: int, stages: Sequence[str], query: str | None = None
+    ) -> w.Committed:
+        """Publish the stages' contents atomically, in this order, once per (application, version).
+
+        Asked until it is answered: a repetition does nothing and answers the same, with `already`. `Refused` 409
+        "rolled-back" when the application has committed a later version, 404 "unknown-stage" for one that is gone.
+        """
+        request = w.StageCommit(application=application, version=version, stages=list(stages), query=query)
+        return self._ask(request, w.Committed)
+
+    def stage_abort(self, stages: Sequence[str]) -> None:
+        """Throw stages away; unknown and committed ones are left alone."""
+        self.request(w.StageAbort(stages=list(stages)))
+
+    def stages(self, application: str | None = None) -> w.Stages:
+        """The stages that are not committed, and what each application committed last."""
+        return self._ask(w.StageDescribe(application=application), w.Stages)
+
+    def stage_forget(self, application: str) -> None:
+        """Forget the version that an application committed last, so that it may begin again."""
+        outcome, attempts = self._attempted(w.StageForget(application=application))
+        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_APPLICATION):
+            raise outcome

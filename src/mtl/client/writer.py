@@ -1,0 +1,349 @@
+"""Writing: contents one by one, or packs of many. See `Connection.writer`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from mtl.client.control import Outcome, Waiter
+from mtl.client.io import Loop
+from mtl.client.pump import Pump
+from mtl.client.settings import Settings
+from mtl.errors import (
+    Closed,
+    ContentRefused,
+    ContentTooLarge,
+    LocalError,
+    MtlError,
+    OptionError,
+    Refused,
+    Unreachable,
+)
+from mtl.limits import LINGER_S, MAX_PACK_CONTENTS, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
+from mtl.wire import control as w
+from mtl.wire.commands import packed_properties
+from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties
+from mtl.wire.packs import decode_pack, encode_batch, encode_pack, pack_size
+
+
+class _Ending(Protocol):
+    def __call__(self, then: Callable[[Outcome], None], *, within: float | None) -> None: ...
+
+
+class Writer:
+    """A lease to write to one resource, or to several.
+
+    `send` and `send_pack` return the publishing number as soon as the content is on its way; `flush` waits until
+    everything is confirmed, that is durable, and so does `close` (and the end of a `with` block without an error). What
+    a lost connection or a restart of the broker swallowed is sent again, and the broker drops what it has already.
+    `send` blocks while the window of unconfirmed contents is full. Safe to use from several threads.
+
+    Raises (from wherever it is used) `ContentRefused` for a content that the broker rejected for good, once for each;
+    `Fenced` when another writer of the name took over; `Unreachable` when nobody answers for `retry_deadline`.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Settings,
+        pump: Pump,
+        ask: Callable[[w.Request], w.Reply],
+        closed: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._pump = pump
+        self._ask = ask
+        self._closed = closed
+        self._pid = os.getpid()
+        self._open = True
+        self._only = pump.options.resources[0] if len(pump.options.resources) == 1 else None
+        self._packed = pump.options.packed
+        self._sending = threading.Lock()
+        """Taken before the pump's: one `send` after the other, also while one waits for room."""
+        self._bodies: list[bytes] = []
+        self._tables: list[bytes] = []
+        self._target = ""
+        self._octets = 0
+
+    # --- what was granted -----------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        """The name under which the broker remembers the numbers; None for a staged or unnamed writer."""
+        return self._pump.options.name
+
+    @property
+    def last(self) -> dict[str, int]:
+        """Per resource, the last number of this name that the broker had when the lease was granted."""
+        lease = self._pump.lease
+        return dict(lease.last or {}) if lease is not None else {}
+
+    @property
+    def stage(self) -> str | None:
+        """The public id of the stage."""
+        return self._pump.lease.stage if self._pump.lease is not None else None
+
+    @property
+    def max_content(self) -> int:
+        """Octets of the largest content that the broker takes."""
+        return self._pump.max_content
+
+    @property
+    def max_pack(self) -> int:
+        """Octets of the largest pack."""
+        return self._pump.max_pack
+
+    @property
+    def confirmed(self) -> int:
+        """The highest number up to which everything is settled."""
+        with self._pump.lock:
+            return self._pump.writer.confirmed
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many contents are not settled yet."""
+        with self._pump.lock:
+            return self._pump.writer.unconfirmed + len(self._bodies)
+
+    # --- sending --------------------------------------------------------------------------------------------
+
+    def send(
+        self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
+    ) -> int:
+        """Publish one content and return its number. `resource` is needed where the lease names several.
+
+        On a packed lease it leaves with others in one pack, after some milliseconds at most. Raises `ContentTooLarge`,
+        `FieldError` for properties that cannot be encoded, and whatever ended the writer.
+        """
+        table = encode_properties(properties) if properties else EMPTY
+        octets = body if type(body) is bytes else bytes(body)
+        if len(octets) > self._pump.max_content:
+            raise ContentTooLarge(len(octets), self._pump.max_content)
+        name = resource or self._only or self._unnamed()
+        with self._sending, self._pump.lock:
+            self._check()
+            if self._packed:
+                return self._buffer(name, table, octets)
+            return self._publish(name, table, octets, 1, len(octets) + len(table))
+
+    def send_pack(
+        self, pack: pa.RecordBatch | Buffer, count: int | None = None, *, resource: str | None = None
+    ) -> int:
+        """Publish a batch of the columns `properties` and `body` as one unit; returns the number of its last content.
+
+        Or an encoded pack of `count` contents. The whole is confirmed or refused. Raises `ContentTooLarge` for one that
+        has to be split, `FieldError` for a batch of other columns, and whatever ended the writer.
+        """
+        if not self._packed:
+            raise OptionError("the lease is not packed; open the writer with packed=True")
+        if isinstance(pack, pa.RecordBatch):
+            count, encoded = pack.num_rows, encode_batch(pack, self._pump.max_pack)
+        elif count is not None:
+            encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(pack))
+            if encoded.size > self._pump.max_pack:
+                raise ContentTooLarge(encoded.size, self._pump.max_pack, "pack")
+            decode_pack(encoded, count)
+        else:
+            raise OptionError(
+                "an encoded pack says nothing about its contents before it is read; give their `count`"
+            )
+        if not count:
+            raise OptionError("a pack has at least one content")
+        name = resource or self._only or self._unnamed()
+        with self._sending, self._pump.lock:
+            self._check()
+            self._pack_buffer()
+            return self._publish(name, packed_properties(count), encoded, count, encoded.size) + count - 1
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything is confirmed, for at most `timeout` seconds (default: as long as there is progress).
+
+        Raises `Unreachable` when nothing is confirmed for the connection's `retry_deadline`, or after `timeout`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._sending, self._pump.lock:
+            self._check()
+            self._pack_buffer()
+        with self._pump.lock:
+            self._wait(lambda: not self._pump.writer.unconfirmed, "waiting for Confirms", deadline)
+            self._check()
+
+    # --- under the lock -------------------------------------------------------------------------------------
+
+    def _publish(self, name: str, table: bytes, body: Buffer, count: int, size: int) -> int:
+        pump, writer = self._pump, self._pump.writer
+        if not writer.room(count, size):
+            self._wait(lambda: writer.room(count, size), "waiting for room in the window")
+            self._check()
+        number = writer.publish(name, table, body, count).sequence
+        if not pump.scheduled:
+            pump.scheduled = True
+            self._loop.post(pump.run)
+        if writer.waiting > MAX_UNSENT and pump.sending:
+            self._wait(lambda: not writer.waiting or not pump.sending, "sending")
+        return number
+
+    def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
+        """Until `done`; without progress for the retry deadline, or after `deadline`, the broker counts as gone."""
+        pump = self._pump
+        began = since = time.monotonic()
+        progress = pump.writer.progressed
+        pump.waiters += 1
+        try:
+            while not done() and pump.error is None:
+                now = time.monotonic()
+                if pump.writer.progressed != progress:
+                    progress, since = pump.writer.progressed, now
+                until = since + self._settings.retry_deadline
+                left = (until if deadline is None else min(until, deadline)) - now
+                if left <= 0:
+                    held = f"{doing}, {pump.writer.unconfirmed} contents unconfirmed"
+                    raise Unreachable(self._settings.endpoint, now - began, held)
+                pump.condition.wait(left)
+        finally:
+            pump.waiters -= 1
+
+    def _check(self) -> None:
+        if self._pid != os.getpid():
+            raise Closed("the writer belongs to another process; open one after the fork")
+        pump = self._pump
+        if pump.writer.refused:
+            refused = pump.writer.refused.pop(0)
+            raise ContentRefused(refused.resource, refused.last)
+        if pump.error is not None:
+            raise pump.error
+        if not self._open:
+            raise Closed("the writer is closed")
+
+    def _unnamed(self) -> str:
+        raise OptionError("the lease names several resources; say which one: send(..., resource=NAME)")
+
+    # --- packing, under the lock ----------------------------------------------------------------------------
+
+    def _buffer(self, name: str, table: bytes, body: bytes) -> int:
+        size = len(body) + len(table)
+        if pack_size(1, size) > self._pump.max_pack:
+            raise ContentTooLarge(size, self._pump.max_pack - pack_size(1, 0), "content of a packed lease")
+        if self._bodies and (
+            name != self._target
+            or self._octets + size > PACK_TARGET
+            or len(self._bodies) >= min(PACK_TARGET_CONTENTS, MAX_PACK_CONTENTS)
+        ):
+            self._pack_buffer()
+        if not self._bodies:
+            self._loop.post(self._linger)
+        self._target = name
+        self._bodies.append(body)
+        self._tables.append(table)
+        self._octets += size
+        return self._pump.writer.next + len(self._bodies) - 1
+
+    def _pack_buffer(self) -> None:
+        """What was collected leaves as one pack."""
+        if not self._bodies:
+            return
+        bodies, tables, name = self._bodies, self._tables, self._target
+        self._bodies, self._tables, self._octets = [], [], 0
+        pack = encode_pack(bodies, tables, self._pump.max_pack)
+        self._publish(name, packed_properties(len(bodies)), pack, len(bodies), pack.size)
+
+    def _linger(self) -> None:
+        """In the IO thread: what waits for company leaves after a while without it."""
+        self._loop.after(LINGER_S, self._lingered)
+
+    def _lingered(self) -> None:
+        """In the IO thread, which must not wait: while an application's thread sends or there is no room, later."""
+        pump = self._pump
+        if not self._sending.acquire(blocking=False):
+            self._linger()
+            return
+        try:
+            with pump.lock:
+                if not self._bodies or pump.error is not None:
+                    return
+                size = pack_size(len(self._bodies), self._octets)
+                if pump.writer.waiting < MAX_UNSENT and pump.writer.room(len(self._bodies), size):
+                    self._pack_buffer()
+                else:
+                    self._linger()
+        finally:
+            self._sending.release()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def seal(self) -> w.Sealed:
+        """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk."""
+        if self._pump.options.stage is None:
+            raise LocalError("the writer has no stage to seal")
+        self.flush()
+        try:
+            reply = self._end(self._pump.close, None)
+        except Refused as error:
+            if error.reason != w.UNKNOWN_LEASE:
+                raise
+            return self._described()
+        if not isinstance(reply, w.LeaseClosed) or reply.stage is None:
+            raise LocalError("the broker closed the lease without sealing a stage")
+        return reply.stage
+
+    def _described(self) -> w.Sealed:
+        """The stage as the broker sees it, whose lease went with a restart: everything in it was confirmed."""
+        stage = self._pump.options.stage
+        assert stage is not None
+        reply = self._ask(w.StageDescribe(application=stage.application))
+        for one in reply.stages if isinstance(reply, w.Stages) else ():
+            if one.stage == self.stage:
+                return w.Sealed(stage=one.stage, contents=one.contents, bytes=one.bytes)
+        raise Refused(404, w.UNKNOWN_STAGE, f"stage {self.stage} is gone", stage=self.stage)
+
+    def close(self) -> None:
+        """Flush and end the lease, which seals a stage. Harmless when repeated."""
+        if not self._open or self._pid != os.getpid():
+            self._open = False
+            return
+        try:
+            if self._pump.error is None:
+                self.flush()
+        except MtlError:
+            self.abandon()
+            raise
+        self._over(self._pump.close)
+
+    def abandon(self) -> None:
+        """End without waiting: what is not confirmed may be lost, and a stage is thrown away."""
+        if self._open and self._pid == os.getpid():
+            self._over(self._pump.abandon)
+
+    def _over(self, how: _Ending) -> None:
+        try:
+            self._end(how, self._settings.request_timeout)
+        except MtlError:
+            pass  # it is over either way; the lease expires by itself
+
+    def _end(self, how: _Ending, within: float | None) -> w.Reply:
+        self._open = False
+        waiter = Waiter()
+        try:
+            self._loop.post(lambda: how(waiter.done, within=within))
+            return waiter.wait(3 * self._settings.request_timeout + self._settings.retry_deadline)
+        finally:
+            self._closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Flush and close; after an error of the block without waiting."""
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()

@@ -1,0 +1,82 @@
+"""The seam between the client and its sockets: what a link and a poll do, whoever does it.
+
+`mtl.net.network` does it with ZeroMQ; the tests have a twin in memory. Everything here is called by one thread, save
+`Poll.wake`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Flag, auto
+from typing import Protocol, TypeAlias
+
+from mtl.wire.fields import Buffer
+
+
+class Ready(Flag):
+    """What a link has to say."""
+
+    READABLE = auto()
+    WRITABLE = auto()
+    UP = auto()
+    DOWN = auto()
+
+
+Frames: TypeAlias = tuple[bytes, Buffer]
+
+
+class Link(Protocol):
+    """One connection to a broker: it is attempted once and, when it is gone, gone for good."""
+
+    endpoint: str
+
+    def send(self, first: bytes, second: Buffer) -> bool:
+        """Send a message of two frames; False when there is no room for it now (ask the poll for WRITABLE)."""
+
+    def receive(self) -> Frames | None:
+        """The next message of two frames, or None. Others are dropped."""
+
+    def close(self) -> None:
+        """Drop the connection and what is under way. Harmless when repeated."""
+
+
+class Watcher(Protocol):
+    """Whoever is told about a link."""
+
+    def ready(self, link: Link, what: Ready) -> None:
+        """`link` has something to say. Also called for a link that was removed in the same round."""
+
+
+class Poll(Protocol):
+    """Waits for many links at once."""
+
+    def add(self, link: Link, watcher: Watcher) -> None:
+        """Tell `watcher` when `link` is up, down or readable."""
+
+    def remove(self, link: Link) -> None:
+        """Forget `link`. Harmless when it is unknown."""
+
+    def want_writable(self, link: Link, wanted: bool) -> None:
+        """Whether WRITABLE is of interest, too."""
+
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+        """What happened, after at most `timeout` seconds (None: no limit), or after a `wake`."""
+
+    def wake(self) -> None:
+        """End a `wait`, from any thread, a signal handler included."""
+
+    def close(self) -> None:
+        """Give back the file descriptors."""
+
+
+class Network(Protocol):
+    """Makes links and polls."""
+
+    def request(self, endpoint: str) -> Link:
+        """A link for the control flow: REQ."""
+
+    def data(self, endpoint: str, *, packed: bool) -> Link:
+        """A link for a data flow: DEALER."""
+
+    def poll(self) -> Poll:
+        """A poll without links."""

@@ -1,0 +1,15 @@
+"""The client's end of a control flow (MTL-13). One that got no answer is closed and replaced: the Lazy Pirate of the
+ZeroMQ guide, since a REQ that waits for a reply cannot send again (decisions.md G19).
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from mtl.limits import MAX_CONTROL_FRAME
+from mtl.net.link import SocketLink
+
+
+def req(endpoint: str) -> SocketLink:
+    """A REQ that connects to `endpoint`."""
+    return SocketLink(zmq.REQ, endpoint, hwm=4, max_frame=MAX_CONTROL_FRAME, view=False)

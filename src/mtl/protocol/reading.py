@@ -1,0 +1,185 @@
+"""The reading client's side of a data flow: order, gaps, the end of the range, credit. Sans IO.
+
+profiles.md "Readers", for the `log` profile: a content's sequence is its position in the resource's log. A reader
+outlives its data flows: whatever a new one delivers again is dropped, and whatever is missing is noticed.
+
+    received ──► Delivery (trimmed) ──► the application ──finish──► credit ──► Confirm(multiple)
+          └────► Gap: contents are missing; the caller asks Describe, and begins a new flow with `restart`
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from mtl.errors import Malformed
+from mtl.limits import CREDIT_DELAY_S
+from mtl.wire import commands as c
+
+
+class Delivery(NamedTuple):
+    """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`."""
+
+    first: int
+    end: int
+    skip: int
+    content: c.Content
+
+
+class Gap(NamedTuple):
+    """Contents [first, end) were skipped: retention took them, or the transport lost them."""
+
+    first: int
+    end: int
+
+
+class _Outstanding(NamedTuple):
+    end: int
+    last: int
+    size: int
+    contents: int
+
+
+class ReaderFlow:
+    """Everything a reader knows about its place in one resource.
+
+    `next` is the next sequence to deliver (None: whatever comes first, where sequences are delivery numbers); the range
+    ends before `until`. The window is the one that the broker granted.
+    """
+
+    __slots__ = (
+        "_confirmable",
+        "_confirmed_at",
+        "_done_contents",
+        "_done_octets",
+        "_outstanding",
+        "finished",
+        "gap",
+        "next",
+        "packed",
+        "until",
+        "window_contents",
+        "window_octets",
+    )
+
+    def __init__(self, start: int | None, until: int | None = None, *, packed: bool = False) -> None:
+        self.next = start
+        self.until = until
+        self.packed = packed
+        self.window_contents = 0
+        self.window_octets = 0
+        self.finished = start or 0
+        """The application is done with everything below."""
+        self.gap: Gap | None = None
+        self._outstanding: deque[_Outstanding] = deque()
+        self._confirmable = 0
+        self._done_contents = 0
+        self._done_octets = 0
+        self._confirmed_at = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything before `until` was delivered."""
+        return self.until is not None and self.next is not None and self.next >= self.until
+
+    def granted(self, start: int | None, window_contents: int, window_octets: int) -> Gap | None:
+        """A lease begins at `start`; a gap when that is above what was to come next.
+
+        The first one tells where "latest" and the like are. What an earlier lease delivered keeps its place.
+        """
+        self.window_contents, self.window_octets = window_contents, window_octets
+        self.gap = None
+        if start is None:
+            return None
+        if self.next is None:
+            self.next = self.finished = start
+        elif start > self.next:
+            self.gap = Gap(self.next, start)
+        return self.gap
+
+    def restart(self, at: int) -> None:
+        """Go on at `at`: the contents before it are known to be gone."""
+        self.next = at
+        self.gap = None
+
+    def lost(self) -> None:
+        """The data flow is gone; its Confirms too, perhaps. What was delivered stays delivered."""
+        self.gap = None
+
+    def received(self, content: c.Content) -> Delivery | Gap | None:
+        """What a Content means: contents to deliver, a gap, or nothing (again, or past the end).
+
+        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents.
+        """
+        first = content.sequence
+        count = (c.packed_count(content.properties) or 1) if self.packed else 1
+        last = first + count - 1
+        expected = first if self.next is None else self.next
+        if first < 1:
+            raise Malformed(f"a content with the sequence {first}")
+        if self.gap is not None:
+            return None
+        size = memoryview(content.body).nbytes
+        if last < expected:
+            self._again(last, size, count)
+            return None
+        if first > expected:
+            if self.until is not None and expected >= self.until:
+                return None
+            self.gap = Gap(expected, first)
+            return self.gap
+        end = last + 1 if self.until is None else min(last + 1, self.until)
+        if end <= expected:
+            return None
+        self.next = end
+        self._outstanding.append(_Outstanding(end, last, size, count))
+        return Delivery(expected, end, expected - first, content)
+
+    def finish(self, below: int) -> None:
+        """The application is done with every content below `below`."""
+        if below <= self.finished:
+            return
+        self.finished = below
+        outstanding = self._outstanding
+        while outstanding and outstanding[0].end <= below:
+            done = outstanding.popleft()
+            self._confirmable = max(self._confirmable, done.last)
+            self._done_octets += done.size
+            self._done_contents += done.contents
+
+    def credit(self, now: float, *, idle: bool = False) -> c.Confirm | None:
+        """The Confirm that is due: half of the window is done, or the application waits and it has been a while.
+
+        The application waits when it is `idle`; `credit_at` says when the while is over.
+        """
+        if not self._done_contents:
+            return None
+        half = self._done_octets * 2 >= self.window_octets or self._done_contents * 2 >= self.window_contents
+        if not half and not (idle and now >= self.credit_at):
+            return None
+        return self.confirm(self._confirmable, now)
+
+    @property
+    def credit_at(self) -> float:
+        """When an idle reader may confirm what it has done."""
+        return self._confirmed_at + CREDIT_DELAY_S
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is done and not confirmed."""
+        return self._done_contents > 0
+
+    def confirm(self, sequence: int, now: float) -> c.Confirm:
+        """Confirm everything up to `sequence` right away."""
+        self.finish(sequence + 1)
+        if sequence >= self._confirmable:
+            self._done_contents = self._done_octets = 0
+        self._confirmed_at = now
+        return c.Confirm(sequence, multiple=True)
+
+    def _again(self, last: int, size: int, count: int) -> None:
+        """Delivered before. If the application is done with it, its Confirm was lost and is owed again."""
+        if last < self.finished:
+            self._confirmable = max(self._confirmable, last)
+            self._done_octets += size
+            self._done_contents += count

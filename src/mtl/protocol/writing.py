@@ -1,0 +1,210 @@
+"""The writing client's side of a data flow: numbers, window, confirmation, sending again. Sans IO.
+
+RFC 11 "Content Confirmation"; profiles.md "Writers". A writer outlives its data flows: what was published and not yet
+confirmed is sent again, in order and in identical frames, on every new flow. Time is an argument, in monotonic seconds.
+
+    publish ──► unsent ──take──► on the flow ──Confirm──► settled
+                  ▲                   │ └─────Reject──► refused for good: recorded, its number is spent
+                  └──Reject(recycle)──┘ go back N: everything from that number on; or `lost`: everything
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mtl.errors import LocalError
+from mtl.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
+from mtl.protocol.settlement import Sent, Unsettled
+from mtl.wire import commands as c
+from mtl.wire.fields import Buffer
+
+
+class RefusedContent(NamedTuple):
+    """Numbers first..last, published to `resource`, that the broker rejected for good."""
+
+    resource: str
+    first: int
+    last: int
+
+
+class WriterFlow:
+    """Everything a writer knows about its contents (`log`: numbers from 1, +1 per content, a pack takes as many).
+
+    `window_contents` and `window_octets` bound what is unsettled; one Content always fits when nothing is, else one
+    larger than the window would never leave. Without `confirm` (confirm "none") nothing is remembered once it is taken.
+    """
+
+    __slots__ = (
+        "_delay",
+        "_held_until",
+        "_sent",
+        "_spent",
+        "_unsent",
+        "_unsettled",
+        "confirm",
+        "next",
+        "progressed",
+        "refused",
+        "window_contents",
+        "window_octets",
+    )
+
+    def __init__(self, window_contents: int, window_octets: int, *, confirm: bool = True) -> None:
+        self.window_contents = window_contents
+        self.window_octets = window_octets
+        self.confirm = confirm
+        self.next = 1
+        self.refused: list[RefusedContent] = []
+        self.progressed = 0
+        """How many Contents were settled so far; a wait that sees it grow knows that the broker is at work."""
+        self._unsettled: Unsettled[c.Content] = Unsettled()
+        self._unsent: deque[Sent[c.Content]] = deque()
+        self._spent: list[Sent[c.Content]] = []
+        self._sent = 0
+        self._delay = 0.0
+        self._held_until = 0.0
+
+    def start(self, number: int) -> None:
+        """Begin with `number`: what an earlier writer of the same name published keeps its numbers."""
+        if self._unsettled or self.next != self._sent + 1:
+            raise LocalError("a writer's first number is set before it publishes anything")
+        self.next = number
+        self._sent = number - 1
+
+    # --- the application's side -----------------------------------------------------------------------------
+
+    @property
+    def unconfirmed(self) -> int:
+        """Contents that are published and not settled; under confirm "none", not sent."""
+        return self._unsettled.contents
+
+    @property
+    def octets(self) -> int:
+        """Octets of the same."""
+        return self._unsettled.octets
+
+    @property
+    def confirmed(self) -> int:
+        """The highest number up to which everything is settled."""
+        for sent in self._unsettled:
+            return sent.first - 1
+        return self.next - 1
+
+    def room(self, count: int, size: int) -> bool:
+        """Whether the window takes a Content of `count` contents and `size` octets now."""
+        held = self._unsettled
+        return not held or (
+            held.contents + count <= self.window_contents and held.octets + size <= self.window_octets
+        )
+
+    def publish(self, resource: str, properties: bytes, body: Buffer, count: int = 1) -> c.Content:
+        """Give a Content its number and queue it. Whether there is `room` is the caller's to ask."""
+        content = c.Content(self.next, resource, properties, body)
+        size = memoryview(body).nbytes + len(properties)
+        sent = Sent(content.sequence, content.sequence + count - 1, size, content)
+        self.next += count
+        self._unsettled.add(sent)
+        self._unsent.append(sent)
+        return content
+
+    # --- the flow's side ------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many Contents are to be sent."""
+        return len(self._unsent)
+
+    @property
+    def due(self) -> float | None:
+        """When `take` has something to give; None when there is nothing to send."""
+        return self._held_until if self._unsent else None
+
+    def take(self, now: float, most: int) -> list[Sent[c.Content]]:
+        """Up to `most` Contents to send now, in order. `untake` gives back what the socket did not accept."""
+        unsent = self._unsent
+        if not unsent or now < self._held_until:
+            return []
+        taken = [unsent.popleft() for _ in range(min(most, len(unsent)))]
+        self._sent = max(self._sent, taken[-1].last)
+        if not self.confirm:
+            self._unsettled.settle(taken[-1].last, multiple=True)
+        return taken
+
+    def untake(self, sent: Sequence[Sent[c.Content]]) -> None:
+        """Put back what `take` gave and could not be sent, in order."""
+        self._unsent.extendleft(reversed(sent))
+        if not self.confirm:
+            self._unsettled = Unsettled()
+            for one in self._unsent:
+                self._unsettled.add(one)
+
+    def received(self, command: c.Confirm | c.Reject, now: float) -> bool:
+        """Follow the broker's Confirm or Reject; whether anything was settled by it. Invalid ones change nothing."""
+        if isinstance(command, c.Reject) and command.recycle:
+            self._go_back(command.sequence, command.multiple, now)
+            return False
+        if command.sequence > self._sent:
+            return False  # never sent, so it covers nothing (MTL-93, MTL-98)
+        settled = self._unsettled.settle(command.sequence, command.multiple)
+        if not settled:
+            return False
+        self.progressed += len(settled)
+        self._delay = 0.0
+        if isinstance(command, c.Reject):
+            self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
+            # A new flow after a crash of the broker may expect these numbers again: sent again, they are spent anew.
+            self._spent += settled
+        elif self._spent:
+            self._spent = [x for x in self._spent if x.last > settled[-1].last]
+        self._drop_settled()
+        return True
+
+    def lost(self) -> None:
+        """The data flow is gone, and what was under way with it: all that is unsettled will be sent again."""
+        if self.confirm:
+            self._send_again(0)
+        self._held_until = self._delay = 0.0
+
+    def resumed(self, last: Mapping[str, int]) -> bool:
+        """A new lease of the same writer said which numbers the broker has, per resource; whether that settled any.
+
+        Only a prefix is taken out: numbers on the new flow must not jump.
+        """
+        settled = 0
+        for sent in list(self._unsettled):
+            if sent.last > last.get(sent.item.resource, 0):
+                break
+            self._unsettled.settle(sent.last, multiple=False)
+            settled += 1
+        self.progressed += settled
+        self._drop_settled()
+        return settled > 0
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _go_back(self, sequence: int, multiple: bool, now: float) -> None:
+        """Resend from `sequence` on, once per run: what waits already needs no second push (profiles.md "Writers")."""
+        oldest = next(iter(self._unsettled), None)
+        if oldest is None or not self.confirm or sequence > self._sent:
+            return
+        if sequence < oldest.first and not multiple:
+            return
+        begin = oldest.first if multiple else sequence
+        if self._unsent and begin >= self._unsent[0].first:
+            return
+        self._send_again(begin)
+        self._delay = min(max(RESEND_DELAY_S, self._delay * 2), RESEND_DELAY_TOP_S)
+        self._held_until = now + self._delay
+
+    def _send_again(self, begin: int) -> None:
+        again = [x for x in self._unsettled if x.last >= begin]
+        spent = [x for x in self._spent if x.last >= begin]
+        self._unsent = deque(sorted(again + spent, key=lambda sent: sent.first) if spent else again)
+
+    def _drop_settled(self) -> None:
+        """What was settled while it waited to be sent again need not be sent."""
+        confirmed = self.confirmed
+        while self._unsent and self._unsent[0].last <= confirmed:
+            self._unsent.popleft()
