@@ -1,0 +1,409 @@
+"""A disk in memory that loses what was not synced, fails, fills up and loses power on demand; its seed decides all.
+
+Every file has two images: what the system shows (the page cache), and what is on the disk. Between two syncs every
+page (4 KiB) may reach the disk or not, in any of the versions that it had since, and sometimes torn at a sector (512
+octets); so may the file's size. Names (made, linked, renamed, removed) reach it in any subset until their directory
+is synced; a rename reaches it whole or not at all. Nothing here sleeps, starts a thread or touches a real file.
+
+    disk = FaultyDisk(random.Random(1))
+    disk.fail("sync", nth=2)             # the second sync from now fails, and its pages are lost: clean in the cache
+    disk.fail("write", error=errno.ENOSPC)
+    disk.power_fails_after(17)           # the 18th operation that changes something raises PowerLoss
+    disk = disk.crash()                  # what a machine finds after a power failure
+    disk = disk.kill()                   # what a process finds after SIGKILL: all that was written
+    disk.flip("/log/x.segment", 100, 3)  # a bit of the disk changes
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mtl.errors import DirectoryInUse
+from mtl.log.files import Mapped, Mode
+from tests.support.disk_images import DirectoryImage, FileImage, move, put, remove
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class PowerLoss(BaseException):
+    """The machine is gone. Not an Exception: no code that handles failures may handle this one."""
+
+
+def _error(code: int, path: str = "") -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+@dataclass
+class _Rule:
+    """A failure to come: the calls of `op` on paths that match, from the `nth` on, `count` of them."""
+
+    op: str
+    nth: int
+    count: int
+    when: Callable[[str], bool]
+    error: int
+
+    def fires(self, op: str, path: str) -> bool:
+        if op != self.op or not self.count or not self.when(path):
+            return False
+        self.nth -= 1
+        if self.nth > 0:
+            return False
+        self.count -= 1
+        return True
+
+
+class FaultyFile:
+    def __init__(self, disk: FaultyDisk, inode: FileImage, path: str, mode: Mode) -> None:
+        self._disk = disk
+        self._inode: FileImage | None = inode
+        self._path = path
+        self._mode = mode
+
+    def _open_inode(self, *, writing: bool = False) -> FileImage:
+        self._disk.check_power()
+        if self._inode is None or (writing and self._mode == "read"):
+            raise _error(errno.EBADF, self._path)
+        return self._inode
+
+    def size(self) -> int:
+        return len(self._open_inode().data)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        inode = self._open_inode()
+        self._disk.maybe_fail("read", self._path)
+        return bytes(inode.data[offset : offset + size])
+
+    def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        inode = self._open_inode(writing=True)
+        data = b"".join(memoryview(buffer).cast("B") for buffer in buffers)
+        disk = self._disk
+        room = max(0, disk.room(inode, offset + len(data)) - offset)
+        if disk.interrupted("write", self._path):
+            inode.write(data[: disk.rng.randint(0, min(len(data), room))], offset)
+            disk.fail_now()
+        if room < len(data):
+            if not room:
+                raise _error(errno.ENOSPC, self._path)
+            data = data[:room]
+        if disk.shortens(self._path) and len(data) > 1:
+            data = data[: disk.rng.randrange(1, len(data))]
+        inode.write(data, offset)
+        return len(data)
+
+    def truncate(self, size: int) -> None:
+        inode = self._open_inode(writing=True)
+        self._disk.step("truncate", self._path)
+        inode.truncate(size)
+
+    def sync(self) -> None:
+        inode = self._open_inode()
+        if self._disk.interrupted("sync", self._path):
+            if not self._disk.dead:
+                inode.lose(self._disk.rng)
+            self._disk.fail_now()
+        inode.sync()
+
+    def close(self) -> None:
+        self._inode = None
+
+
+class FaultyLock:
+    def __init__(self, disk: FaultyDisk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._directory)
+
+
+class FaultyDisk:
+    """The twin of mtl.log.files.RealDisk. `capacity`: octets that all files together may take, None for no bound;
+    `short_writes`: how many of the writes write less than asked, 0 to 1."""
+
+    def __init__(self, rng: random.Random, *, capacity: int | None = None, short_writes: float = 0.0) -> None:
+        self.rng = rng
+        self.capacity = capacity
+        self.short_writes = short_writes
+        self.locks: set[str] = set()
+        self.steps = 0
+        self.dead = False
+        self._root = DirectoryImage()
+        self._rules: list[_Rule] = []
+        self._power_for: int | None = None
+        self._pending: OSError | None = None
+
+    # --- what the tests ask for -----------------------------------------------------------------------------
+
+    def fail(
+        self,
+        op: str,
+        *,
+        nth: int = 1,
+        count: int = 1,
+        when: Callable[[str], bool] | None = None,
+        error: int = errno.EIO,
+    ) -> None:
+        """From the `nth` matching call on, `count` calls of `op` fail with `error`.
+
+        Operations: read, write, short (a write that writes less, no error), sync, truncate, open, create, rename,
+        link, unlink, fsync_dir, make_dir, remove_dir, map. A failed write may have written some of it; a failed sync
+        has lost what was not on the disk, though the system still shows it.
+        """
+        self._rules.append(_Rule(op, nth, count, when or (lambda _: True), error))
+
+    def heal(self) -> None:
+        """No failure is to come any more, and there is space."""
+        self._rules.clear()
+        self.capacity = None
+
+    def power_fails_after(self, steps: int | None) -> None:
+        """After so many more operations that change something PowerLoss is raised, and by every call from then on."""
+        self._power_for = steps
+
+    def crash(self, keep: str = "some") -> FaultyDisk:
+        """The disk after a power failure. `keep`: what was not synced survives "some" (at random), "all" or "none"."""
+        self.dead = True
+        for directory in self._directories(self._root):
+            directory.lose(self.rng, keep)
+        for inode in self._inodes(self._root):
+            inode.lose(self.rng, keep)
+        for directory in self._directories(self._root):
+            directory.names = dict(directory.disk)
+        for inode in self._inodes(self._root):
+            inode.data = bytearray(inode.disk)
+            inode.maps.clear()
+        return self._successor()
+
+    def kill(self) -> FaultyDisk:
+        """The disk after the process was killed: the system keeps all that was written, synced or not."""
+        self.dead = True
+        return self._successor()
+
+    def drop_caches(self) -> None:
+        """Clean pages are read from the disk from now on."""
+        for inode in self._inodes(self._root):
+            inode.forget_cache()
+
+    def flip(self, path: str, offset: int, bit: int = 0) -> None:
+        """Change one bit, on the disk and in the cache."""
+        inode = self._file(path)
+        for image in (inode.data, inode.disk):
+            image[offset] ^= 1 << bit
+
+    def shorten(self, path: str, size: int) -> None:
+        """Somebody cuts a file."""
+        inode = self._file(path)
+        del inode.data[size:], inode.disk[size:]
+
+    def content(self, path: str) -> bytes:
+        return bytes(self._file(path).data)
+
+    def put(self, path: str, data: bytes) -> None:
+        """A file with durable content, from nowhere."""
+        inode = FileImage(bytearray(data), bytearray(data))
+        parent, name = self._parent(path)
+        parent.names[name] = parent.disk[name] = inode
+
+    def _successor(self) -> FaultyDisk:
+        disk = FaultyDisk(self.rng, capacity=self.capacity, short_writes=self.short_writes)
+        disk._root = self._root
+        return disk
+
+    # --- failing --------------------------------------------------------------------------------------------
+
+    def check_power(self) -> None:
+        if self.dead:
+            raise PowerLoss
+
+    def maybe_fail(self, op: str, path: str) -> None:
+        for rule in self._rules:
+            if rule.fires(op, path):
+                raise _error(rule.error, path)
+
+    def interrupted(self, op: str, path: str) -> bool:
+        """A step that may happen in part: True when `fail_now` is to be called after that."""
+        self.check_power()
+        self.steps += 1
+        if self._power_for is not None:
+            if self._power_for == 0:
+                self.dead = True
+                return True
+            self._power_for -= 1
+        try:
+            self.maybe_fail(op, path)
+        except OSError as error:
+            self._pending = error
+            return True
+        return False
+
+    def fail_now(self) -> None:
+        self.check_power()
+        assert self._pending is not None
+        raise self._pending
+
+    def step(self, op: str, path: str) -> None:
+        """An operation that changes something, whole or not at all."""
+        if self.interrupted(op, path):
+            self.fail_now()
+
+    def shortens(self, path: str) -> bool:
+        return any(rule.fires("short", path) for rule in self._rules) or (
+            self.short_writes > 0 and self.rng.random() < self.short_writes
+        )
+
+    def room(self, inode: FileImage, end: int) -> int:
+        """Octets that are free for a write that ends at `end`: those that it overwrites, and what else there is."""
+        if self.capacity is None:
+            return end
+        used = sum(len(other.data) for other in self._inodes(self._root))
+        return max(0, len(inode.data) + self.capacity - used)
+
+    # --- the contract of mtl.log.files.Disk -----------------------------------------------------------------
+
+    def make_dir(self, path: str) -> None:
+        parent, name = self._parent(path)
+        if isinstance(parent.names.get(name), DirectoryImage):
+            return
+        if name in parent.names:
+            raise _error(errno.EEXIST, path)
+        self.step("make_dir", path)
+        parent.change(put(name, DirectoryImage()))
+
+    def remove_dir(self, path: str) -> None:
+        if self._directory(path).names:
+            raise _error(errno.ENOTEMPTY, path)
+        parent, name = self._parent(path)
+        self.step("remove_dir", path)
+        parent.change(remove(name))
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._directory(path).names)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        names = self._directory(path).names
+        return {name: len(node.data) for name, node in sorted(names.items()) if isinstance(node, FileImage)}
+
+    def exists(self, path: str) -> bool:
+        try:
+            parent, name = self._parent(path)
+        except OSError:
+            return False
+        return not name or name in parent.names
+
+    def open(self, path: str, mode: Mode) -> FaultyFile:
+        parent, name = self._parent(path)
+        if mode != "create":
+            self.maybe_fail("open", path)
+            return FaultyFile(self, self._file(path), path, mode)
+        self.step("create", path)
+        found = parent.names.get(name)
+        if isinstance(found, DirectoryImage):
+            raise _error(errno.EISDIR, path)
+        if found is not None:
+            found.truncate(0)
+            return FaultyFile(self, found, path, mode)
+        inode = FileImage()
+        parent.change(put(name, inode))
+        return FaultyFile(self, inode, path, mode)
+
+    def rename(self, source: str, target: str) -> None:
+        parent, old = self._parent(source)
+        target_parent, new = self._parent(target)
+        assert parent is target_parent, "the twin renames within a directory only"
+        inode = self._file(source)
+        self.step("rename", target)
+        if parent.names.get(new) is not inode:  # two links of one file: nothing happens
+            parent.change(move(old, new, inode))
+
+    def link(self, source: str, target: str) -> None:
+        inode = self._file(source)
+        parent, name = self._parent(target)
+        if name in parent.names:
+            raise _error(errno.EEXIST, target)
+        self.step("link", target)
+        parent.change(put(name, inode))
+
+    def unlink(self, path: str) -> None:
+        self._file(path)
+        parent, name = self._parent(path)
+        self.step("unlink", path)
+        parent.change(remove(name))
+
+    def fsync_dir(self, path: str) -> None:
+        directory = self._directory(path)
+        if self.interrupted("fsync_dir", path):
+            if not self.dead:
+                directory.lose(self.rng, "some")
+            self.fail_now()
+        directory.sync()
+
+    def map(self, path: str, length: int) -> Mapped:
+        inode = self._file(path)
+        self.maybe_fail("map", path)
+        if not 0 < length <= len(inode.data):
+            raise _error(errno.EINVAL, path)
+        mapped = array("B", bytes(inode.data[:length]))
+        inode.mapped(mapped, length)
+        return mapped
+
+    def entropy(self, size: int) -> bytes:
+        return self.rng.randbytes(size)
+
+    def lock(self, directory: str) -> FaultyLock:
+        if directory in self.locks:
+            raise DirectoryInUse(
+                f"another broker is using {directory}; stop it, or give this one a directory of its own"
+            )
+        self._directory(directory)
+        self.locks.add(directory)
+        return FaultyLock(self, directory)
+
+    # --- walking --------------------------------------------------------------------------------------------
+
+    def _parent(self, path: str) -> tuple[DirectoryImage, str]:
+        self.check_power()
+        *above, name = [part for part in path.split("/") if part not in {"", "."}] or [""]
+        node = self._root
+        for part in above:
+            found = node.names.get(part)
+            if not isinstance(found, DirectoryImage):
+                raise _error(errno.ENOENT, path)
+            node = found
+        return node, name
+
+    def _directory(self, path: str) -> DirectoryImage:
+        parent, name = self._parent(path)
+        node = parent.names.get(name) if name else parent
+        if not isinstance(node, DirectoryImage):
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _file(self, path: str) -> FileImage:
+        parent, name = self._parent(path)
+        node = parent.names.get(name)
+        if not isinstance(node, FileImage):
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def _directories(self, root: DirectoryImage) -> Iterator[DirectoryImage]:
+        yield root
+        for node in {id(node): node for node in (*root.names.values(), *root.disk.values())}.values():
+            if isinstance(node, DirectoryImage):
+                yield from self._directories(node)
+
+    def _inodes(self, root: DirectoryImage) -> Iterator[FileImage]:
+        """Every file once, however many names it has."""
+        found: dict[int, FileImage] = {}
+        for directory in self._directories(root):
+            for node in (*directory.names.values(), *directory.disk.values()):
+                if isinstance(node, FileImage):
+                    found[id(node)] = node
+        yield from found.values()
