@@ -8,9 +8,9 @@ is synced; a rename reaches it whole or not at all. Nothing here sleeps, starts 
     disk = FaultyDisk(random.Random(1))
     disk.fail("sync", nth=2)             # the second sync from now fails, and its pages are lost: clean in the cache
     disk.fail("write", error=errno.ENOSPC)
-    disk.power_fails_after(17)           # the 18th operation that changes something raises PowerLoss
-    disk = disk.crash()                  # what a machine finds after a power failure
-    disk = disk.kill()                   # what a process finds after SIGKILL: all that was written
+    disk.crash_after(17)                 # the 18th operation that changes something raises Crashed
+    disk.crash()                         # power failure: what was not synced is there or not
+    disk.kill()                          # SIGKILL: all that was written is there
     disk.flip("/log/x.segment", 100, 3)  # a bit of the disk changes
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class PowerLoss(BaseException):
-    """The machine is gone. Not an Exception: no code that handles failures may handle this one."""
+class Crashed(BaseException):
+    """The process is gone. Not an Exception: no code that handles failures may handle this one."""
 
 
 def _error(code: int, path: str = "") -> OSError:
@@ -66,9 +66,12 @@ class FaultyFile:
         self._inode: FileImage | None = inode
         self._path = path
         self._mode = mode
+        self._life = disk.life
 
     def _open_inode(self, *, writing: bool = False) -> FileImage:
-        self._disk.check_power()
+        self._disk.check_alive()
+        if self._life != self._disk.life:
+            raise Crashed
         if self._inode is None or (writing and self._mode == "read"):
             raise _error(errno.EBADF, self._path)
         return self._inode
@@ -135,9 +138,10 @@ class FaultyDisk:
         self.locks: set[str] = set()
         self.steps = 0
         self.dead = False
+        self.life = 0
         self._root = DirectoryImage()
         self._rules: list[_Rule] = []
-        self._power_for: int | None = None
+        self._steps_left: int | None = None
         self._pending: OSError | None = None
 
     # --- what the tests ask for -----------------------------------------------------------------------------
@@ -164,13 +168,26 @@ class FaultyDisk:
         self._rules.clear()
         self.capacity = None
 
-    def power_fails_after(self, steps: int | None) -> None:
-        """After so many more operations that change something PowerLoss is raised, and by every call from then on."""
-        self._power_for = steps
+    def crash_after(self, steps: int | None) -> None:
+        """After so many more operations that change something Crashed is raised, and by every call from then on."""
+        self._steps_left = steps
 
-    def crash(self, keep: str = "some") -> FaultyDisk:
-        """The disk after a power failure. `keep`: what was not synced survives "some" (at random), "all" or "none"."""
-        self.dead = True
+    def crash(self, *, power: bool = True, keep: str = "some") -> None:
+        """The process is gone, and with `power` the machine; afterwards the disk is what the next one finds.
+
+        What was not synced survives a power failure "some" (at random), "all" or "none"; without one all of it does.
+        Locks are free; files that were open raise Crashed.
+        """
+        if power:
+            self._lose_power(keep)
+        for inode in self._inodes(self._root):
+            inode.maps.clear()
+        self.dead = False
+        self.life += 1
+        self.locks.clear()
+        self._steps_left = None
+
+    def _lose_power(self, keep: str) -> None:
         for directory in self._directories(self._root):
             directory.lose(self.rng, keep)
         for inode in self._inodes(self._root):
@@ -179,13 +196,10 @@ class FaultyDisk:
             directory.names = dict(directory.disk)
         for inode in self._inodes(self._root):
             inode.data = bytearray(inode.disk)
-            inode.maps.clear()
-        return self._successor()
 
-    def kill(self) -> FaultyDisk:
-        """The disk after the process was killed: the system keeps all that was written, synced or not."""
-        self.dead = True
-        return self._successor()
+    def kill(self) -> None:
+        """SIGKILL: the system keeps all that was written, synced or not."""
+        self.crash(power=False)
 
     def drop_caches(self) -> None:
         """Clean pages are read from the disk from now on."""
@@ -212,16 +226,11 @@ class FaultyDisk:
         parent, name = self._parent(path)
         parent.names[name] = parent.disk[name] = inode
 
-    def _successor(self) -> FaultyDisk:
-        disk = FaultyDisk(self.rng, capacity=self.capacity, short_writes=self.short_writes)
-        disk._root = self._root
-        return disk
-
     # --- failing --------------------------------------------------------------------------------------------
 
-    def check_power(self) -> None:
+    def check_alive(self) -> None:
         if self.dead:
-            raise PowerLoss
+            raise Crashed
 
     def maybe_fail(self, op: str, path: str) -> None:
         for rule in self._rules:
@@ -230,13 +239,13 @@ class FaultyDisk:
 
     def interrupted(self, op: str, path: str) -> bool:
         """A step that may happen in part: True when `fail_now` is to be called after that."""
-        self.check_power()
+        self.check_alive()
         self.steps += 1
-        if self._power_for is not None:
-            if self._power_for == 0:
+        if self._steps_left is not None:
+            if self._steps_left == 0:
                 self.dead = True
                 return True
-            self._power_for -= 1
+            self._steps_left -= 1
         try:
             self.maybe_fail(op, path)
         except OSError as error:
@@ -245,7 +254,7 @@ class FaultyDisk:
         return False
 
     def fail_now(self) -> None:
-        self.check_power()
+        self.check_alive()
         assert self._pending is not None
         raise self._pending
 
@@ -369,7 +378,7 @@ class FaultyDisk:
     # --- walking --------------------------------------------------------------------------------------------
 
     def _parent(self, path: str) -> tuple[DirectoryImage, str]:
-        self.check_power()
+        self.check_alive()
         *above, name = [part for part in path.split("/") if part not in {"", "."}] or [""]
         node = self._root
         for part in above:
