@@ -1,0 +1,50 @@
+"""Streaming queries of tests: run them to their end, look at what they did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+PATIENCE_S = 120
+"""No query of a test takes this long; a hang becomes a failure."""
+
+
+def run_now(frame: DataFrame, checkpoint: Path, *, sink: str = "noop", **options: str) -> StreamingQuery:
+    """Write all there is now, as batches, and end. Raises what ended the query."""
+    writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint)).options(**options)
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE_S), "the query did not end"
+    return query
+
+
+def collect_now(frame: DataFrame, checkpoint: Path, output: Path) -> StreamingQuery:
+    """Write all there is now into Parquet files, whose sink is exactly-once."""
+    return run_now(frame, checkpoint, sink="parquet", path=str(output))
+
+
+def batches(query: StreamingQuery) -> list[int]:
+    """Rows of each batch that had any."""
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def logged(checkpoint: Path, log: str) -> list[int]:
+    """The batches in a log of the checkpoint: "offsets" or "commits"."""
+    return sorted(int(path.name) for path in (checkpoint / log).iterdir() if path.name.isdigit())
+
+
+def offset(checkpoint: Path, batch: int) -> dict[str, Any]:
+    """The source's offset in Spark's log."""
+    text = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()[2]
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def forget_commit(checkpoint: Path, batch: int) -> None:
+    """As if Spark had died after the sink's commit and before its own: it will repeat the batch."""
+    for path in (checkpoint / "commits").glob(f"*{batch}*"):
+        path.unlink()
