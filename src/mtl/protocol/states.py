@@ -40,7 +40,13 @@ from typing import Final
 from mtl.wire import commands as c
 
 
-class Peer(Enum):
+class _Key(Enum):
+    """A member is a key of the tables, looked up for every command: Enum's own hash is a function in Python."""
+
+    __hash__ = object.__hash__
+
+
+class Peer(_Key):
     """The two ends of a flow."""
 
     CLIENT = "client"
@@ -58,7 +64,7 @@ CLIENT, BROKER = Peer.CLIENT, Peer.BROKER
 # --- control flow -------------------------------------------------------------------------------------------
 
 
-class Control(Enum):
+class Control(_Key):
     """States of a control session; the broker keeps one per REQ identity."""
 
     NEW = "new"
@@ -68,7 +74,7 @@ class Control(Enum):
     PROFILED = "profiled"
 
 
-class Request(Enum):
+class Request(_Key):
     """The kinds of control requests that the table tells apart."""
 
     OPEN = "open"
@@ -114,7 +120,7 @@ OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
 # --- data flow ----------------------------------------------------------------------------------------------
 
 
-class Flow(Enum):
+class Flow(_Key):
     """States of a data flow; one per DEALER connection."""
 
     UNBOUND = "unbound"
@@ -122,7 +128,7 @@ class Flow(Enum):
     BOUND = "bound"
 
 
-class Resource(Enum):
+class Resource(_Key):
     """States of a resource on a data flow."""
 
     DISMISSED = "dismissed"

@@ -152,6 +152,7 @@ _BOTH_SIZE = _COUNT_SIZE + len(encode_table({TIMESTAMP: 0})) - 4
 _BOTH_HEAD = encode_table({COUNT: 0, TIMESTAMP: 0})[: len(_COUNT_HEAD)]
 _TIMESTAMP_HEAD = encode_table({TIMESTAMP: 0})[4:-8]
 _TIMESTAMP_AT = _COUNT_SIZE + len(_TIMESTAMP_HEAD)
+_STAMP_HEAD = encode_table({TIMESTAMP: 0})[:-8]
 
 
 @lru_cache(maxsize=4096)
@@ -211,6 +212,11 @@ def _is_packed(properties: bytes) -> bool:
         and properties.startswith(_BOTH_HEAD)
         and properties.startswith(_TIMESTAMP_HEAD, _COUNT_SIZE)
     )
+
+
+def _is_stamp(properties: bytes) -> bool:
+    """Whether the table is a time stamp and nothing else, as on most plain contents that a broker delivers."""
+    return len(properties) == len(_STAMP_HEAD) + 8 and properties.startswith(_STAMP_HEAD)
 
 
 # --- encoding -----------------------------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def _decode_content(header: bytes, body: Buffer) -> Command:
         raise Malformed("the name of a resource holds control characters")
     properties = header[end:]
     # A header cut off within the name leaves nothing here, which is no table.
-    if properties != EMPTY and not _is_packed(properties):
+    if properties != EMPTY and not _is_packed(properties) and not _is_stamp(properties):
         decode_table(properties)
     return Content(sequence, resource, properties, body)
 
