@@ -64,11 +64,11 @@ class Housekeeping:
         )
         planned = plan(
             reader.segments(),
-            reader.bytes,
-            reader.next,
-            policy,
-            self._holds(resource),
-            self._outbox.now.wall_us,
+            total_bytes=reader.bytes,
+            next_sequence=reader.next,
+            policy=policy,
+            holds=self._holds(resource),
+            now_us=self._outbox.now.wall_us,
         )
         if planned.earliest <= reader.earliest:
             return
