@@ -34,7 +34,7 @@ class Sender:
         match action:
             case a.Reply():
                 # A REQ that is gone or full does not wait for this any more; it will ask again.
-                self._sockets.control.send((*action.envelope, *action.frames))
+                self._sockets.control.send(*action.envelope, *action.frames)
             case a.Send():
                 self._command(action)
             case a.Deliver():

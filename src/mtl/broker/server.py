@@ -171,7 +171,7 @@ class Server:
             result: object
             try:
                 result = self._storage.perform(action)
-            except BaseException as e:  # a bug: the loop must die of it, loudly, instead of waiting for ever
+            except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, loudly, and not wait for ever
                 result = e
             self._done.append((action.id, result))
             self._wakeup.wake()

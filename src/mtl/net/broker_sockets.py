@@ -12,7 +12,7 @@ import zmq
 
 from mtl import limits
 from mtl.net.ports import Port
-from mtl.net.router import RouterSocket, Sent
+from mtl.net.router import Misframed, RouterSocket, Sent
 from mtl.wire.commands import Buffer
 
 
@@ -49,26 +49,29 @@ class BrokerSockets:
 
     def requests(self) -> Iterator[list[bytes]]:
         """Control messages, all frames of them."""
-        yield from self.control.drain(limits.DRAIN_MESSAGES, copy=True)  # type: ignore[misc]  # copies are bytes
+        for _ in range(limits.DRAIN_MESSAGES):
+            frames = self.control.receive()
+            if frames is None:
+                return
+            yield frames
 
     def commands(self, port: Port) -> Iterator[tuple[bytes, bytes, Buffer]]:
-        """Data messages of exactly two frames; others are dropped and counted (MTL-110)."""
-        zero_copy = port is Port.PACKED
-        for frames in self._by_port[port].drain(limits.DRAIN_MESSAGES, copy=not zero_copy):
-            if len(frames) != 3:
+        """Data messages of exactly two frames, behind the identity; others are dropped and counted (MTL-110)."""
+        router = self._by_port[port]
+        view = port is Port.PACKED
+        for _ in range(limits.DRAIN_MESSAGES):
+            try:
+                command = router.receive_command(view=view)
+            except Misframed:
                 self.misframed += 1
-            elif zero_copy:
-                identity, header, body = frames
-                yield identity.bytes, header.bytes, body.buffer  # type: ignore[union-attr]  # frames, not bytes
-            else:
-                yield frames[0], frames[1], frames[2]  # type: ignore[misc]  # copied frames are bytes
+                continue
+            if command is None:
+                return
+            yield command
 
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> Sent:
-        """Send one data command; a large body leaves from the memory it is in."""
-        router = self._by_port[port]
-        if len(body) >= limits.ZERO_COPY:
-            return router.send((identity, header, body), copy=False)  # type: ignore[arg-type]
-        return router.send((identity, header, body))  # type: ignore[arg-type]
+        """Send one data command."""
+        return self._by_port[port].send_command(identity, header, body)
 
     def close(self) -> None:
         """Stop listening."""

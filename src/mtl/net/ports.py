@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Port(Enum):
+class Port(StrEnum):
     """Control requests, data commands of packed leases, data commands of plain ones."""
 
     CONTROL = "control"

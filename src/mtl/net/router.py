@@ -7,19 +7,28 @@ messages were lost at the high-water mark).
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 import zmq
 
 from mtl import limits
 from mtl.errors import MtlError
+from mtl.wire.fields import Buffer
 
 
 class BindFailed(MtlError):
     """The endpoint cannot be bound: in use, not ours, or not an endpoint."""
+
+
+class Misframed(Exception):
+    """A data message of another number of frames than two; it was read to its end (MTL-110)."""
+
+
+# Plain numbers: combining zmq's enums costs a microsecond each time.
+_NOW = int(zmq.DONTWAIT)
+_FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 
 
 class Sent(Enum):
@@ -38,7 +47,7 @@ def seed_identities() -> None:
 
 
 class RouterSocket:
-    """One bound ROUTER. `copy_below` is the size from which a frame is sent without copying it."""
+    """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, *, hwm: int, max_frame: int
@@ -69,23 +78,53 @@ class RouterSocket:
         """The TCP port that it is bound to; 0 where the transport has none."""
         return int(self.endpoint.rpartition(":")[2]) if self.endpoint.startswith("tcp://") else 0
 
-    def drain(self, messages: int, *, copy: bool) -> Iterator[list[bytes] | list[zmq.Frame]]:
-        """What has arrived, at most so many messages; frames unread in their own memory when not `copy`."""
-        receive = self.socket.recv_multipart
-        for _ in range(messages):
-            try:
-                yield receive(zmq.DONTWAIT, copy=copy)
-            except zmq.Again:
-                return
-
-    def send(self, frames: Sequence[bytes | memoryview], *, copy: bool = True) -> Sent:
-        """Send one message to the identity in its first frame."""
+    def receive(self) -> list[bytes] | None:
+        """The frames of the next message, identity first; None when there is none."""
         try:
-            self.socket.send_multipart(frames, zmq.DONTWAIT, copy=copy)
+            return self.socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+    def receive_command(self, *, view: bool) -> tuple[bytes, bytes, Buffer] | None:
+        """The identity and the two frames of the next message; the second as a view of libzmq's memory if so asked.
+
+        Raises `Misframed` for a message of more or fewer, which is read to its end. This runs for every content, so
+        it asks the frames whether more follow, which costs a third of asking the socket.
+        """
+        receive = self.socket.recv
+        try:
+            identity = receive(_NOW)
+        except zmq.Again:
+            return None
+        header = receive(_NOW, copy=False)
+        if not header.more:
+            raise Misframed
+        body = receive(_NOW, copy=False)
+        if not body.more:
+            return identity, header.bytes, body.buffer if view else body.bytes
+        while body.more:
+            body = receive(_NOW, copy=False)
+        raise Misframed
+
+    def send(self, *frames: bytes) -> Sent:
+        """Send one message to the identity in its first frame."""
+        return self._send(frames[:-1], frames[-1], copy=True)
+
+    def send_command(self, identity: bytes, header: bytes, body: Buffer) -> Sent:
+        """Send one data command; a large body leaves from the memory it is in, which must not change until then."""
+        return self._send((identity, header), body, copy=len(body) < limits.ZERO_COPY)
+
+    def _send(self, frames: Sequence[bytes], last: Buffer, *, copy: bool) -> Sent:
+        # Only the first frame can be refused: a queue that has room for it takes the rest.
+        send = self.socket.send
+        try:
+            for frame in frames:
+                send(frame, _FIRST)
+            send(last, _NOW, copy=copy)
+        except zmq.Again:
+            return Sent.FULL
         except zmq.ZMQError as e:
-            if e.errno == zmq.EAGAIN:
-                return Sent.FULL
-            if e.errno in (zmq.EHOSTUNREACH, errno.EHOSTUNREACH):
+            if e.errno == zmq.EHOSTUNREACH:
                 return Sent.GONE
             raise
         return Sent.OK

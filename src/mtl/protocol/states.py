@@ -34,13 +34,13 @@ Resource, one per name summoned on a flow (RFC 11 "Summoning a Resource", "Dismi
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from mtl.wire import commands as c
 
 
-class _Key(Enum):
+class _Key(StrEnum):
     """A member is a key of the tables, looked up for every command: Enum's own hash is a function in Python."""
 
     __hash__ = object.__hash__
