@@ -19,7 +19,7 @@ from demo_job import chaos, flights
 from demo_job.processes import ROOT, Failed, Spark
 from demo_job.progress import Checkpoint
 from demo_job.publish import publish
-from demo_job.report import compare, kills, plot, table
+from demo_job.report import compare, plot, table
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -108,7 +108,8 @@ class Demo:
         finally:
             query.end()
         self._events += trouble.events
-        trouble.finish()
+        if self._kill:
+            trouble.finish()
 
     def _read(self, endpoint: str) -> list[tuple[flights.Key, flights.Figures]]:
         self._say("reading the windows back as a batch DataFrame")
@@ -136,11 +137,7 @@ class Demo:
         found = compare(self._expected, rows)
         self._console.print(table(self._expected, dict(rows)))
         if self._kill:
-            self._console.print(kills(self._events))
-            replays = sum(
-                a.replays for a in connection.stages(application=self._checkpoint.query).applications
-            )
-            self._say(f"{replays} repeated commits recognised by the broker")
+            self._tell_kills(connection)
         batches = self._checkpoint.committed + 1
         self._say(f"{batches} micro-batches; {found.summary}")
         if not found.is_exact:
@@ -152,6 +149,16 @@ class Demo:
         how = "after all those kills" if self._kill else "exactly once"
         plot(dict(rows), picture, f"{found.equal:,} windows through MTL and Spark, all of them exact, {how}")
         self._say(f"picture: {picture}")
+
+    def _tell_kills(self, connection: Connection) -> None:
+        kills = [event.victims for event in self._events]
+        query, broker = (sum(name in victims for victims in kills) for name in (chaos.QUERY, chaos.BROKER))
+        told = connection.stages(application=self._checkpoint.query)
+        replays = sum(application.replays for application in told.applications)
+        self._say(
+            f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised; "
+            f"{len(told.stages)} stages of killed tasks left, which nobody will ever see"
+        )
 
     def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
         found = connection.describe([resource])[resource].contents

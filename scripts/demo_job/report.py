@@ -13,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from demo_job.chaos import Event
 from demo_job.flights import FIGURES, Figures, Key
 
 SHOWN = 10
@@ -139,16 +138,6 @@ def _cells(total: _Total) -> list[str]:
 
 def _difference(must: _Total, came: _Total) -> str:
     return "none" if must == came else f"{came.flights - must.flights:+,} flights"
-
-
-def kills(events: Iterable[Event]) -> Table:
-    """What was killed, when, and how it went on."""
-    shown = Table(title="Killed with SIGKILL, each with its whole process group")
-    for name in ("killed", "when", "how far", "then"):
-        shown.add_column(name)
-    for event in events:
-        shown.add_row(event.victims, event.moment, event.progress, event.outcome)
-    return shown
 
 
 # --- the picture --------------------------------------------------------------------------------------------
