@@ -76,10 +76,6 @@ MAX_CHUNK_BODY = 64 << 20
 MAX_CHUNK_RUNS = MAX_PACK_CONTENTS
 """Writers' runs in one chunk: each has at least one content."""
 
-MAX_DEDUP_WRITERS = 1 << 20
-"""Writers in the dedup snapshot at the head of a segment, 16 octets each. Above it somebody makes up a name per
-content; a segment would begin with more snapshot than contents."""
-
 IOV_BATCH = 512
 """Buffers in one writev: below IOV_MAX of every system (1,024 on Linux and macOS)."""
 
@@ -148,6 +144,9 @@ CREDIT_DELAY_S = 0.02
 RESEND_DELAY_S = 0.005
 RESEND_DELAY_TOP_S = 1.0
 """Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to the second one."""
+
+QUIET_S = 2.0
+"""A writer whose contents are not confirmed for this long asks whether its lease still holds."""
 
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_TOP_S = 1.0

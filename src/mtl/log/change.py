@@ -56,7 +56,7 @@ class StagePart:
 
 
 class AdoptedSegment(NamedTuple):
-    header: SegmentHeader
+    base: int
     contents: int
     bytes: int
 

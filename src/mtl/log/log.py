@@ -63,7 +63,7 @@ def open_log(
         raise failure(error, f"opening the log {directory}") from error
     reader = LogReader(store, options, cache or ReadCache(), recovered)
     writer = LogWriter(store, options, recovered)
-    if recovered.header.adopted:
+    if recovered.index.adopted:
         # Retention never removes the newest segment, so that must be one with the table of writers.
         reader.apply(writer.roll(now_us))
     return reader, writer, recovered.report

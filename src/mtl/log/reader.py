@@ -25,23 +25,20 @@ from mtl.log.chunk import HEADER_SIZE, checksum, decode_header, padded
 from mtl.log.files import File, Mapped, failure
 from mtl.log.recovery import Recovered, rebuild, shortened
 from mtl.log.retention import SegmentInfo
-from mtl.log.segment import Index, SegmentHeader
+from mtl.log.segment import INDEX_ENTRY, Index, SegmentHeader, empty_index
 from mtl.log.store import Store
-
-INDEX_ENTRY = 32
-"""Octets per chunk in an index."""
 
 _NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, errno.EACCES}
 
 
 class _Segment:
-    """One segment as the reader knows it; what it needs of the files is read when it is first asked for.
+    """One segment as the reader knows it; its index is read when it is first asked for.
 
     `end` is the sequence after its last content, `bytes` what its file takes. `warm`: every chunk was written or
     scanned by this process; else `verified` has one octet per chunk, 1 for those that were checked.
     """
 
-    __slots__ = ("base", "bytes", "end", "header", "index", "sealed", "store", "verified", "warm")
+    __slots__ = ("base", "bytes", "end", "index", "sealed", "store", "verified", "warm")
 
     def __init__(self, store: Store, base: int, end: int, size: int) -> None:
         self.store = store
@@ -50,35 +47,24 @@ class _Segment:
         self.bytes = size
         self.sealed = True
         self.warm = False
-        self.header: SegmentHeader | None = None
         self.index: Index | None = None
         self.verified = bytearray()
 
     def drop_index(self) -> None:
         self.index = None
 
-    def known(self) -> SegmentHeader:
-        if self.header is None:
-            self.header = self.store.header(self.base)
-        return self.header
-
     def load(self) -> Index:
         """The index from its file, or from a scan when that does not verify."""
-        header = self.known()
-        index = self.store.index(self.base, header.salt)
+        index = self.store.index(self.base)
         if index is None:
-            index, _ = rebuild(self.store, header, self.end, self.bytes)
+            index, _ = rebuild(self.store, self.base, self.end, self.bytes)
         if index.contents != self.end - self.base:
             raise self.broken(f"it holds {index.contents} contents", index.length)
         if index.length > self.bytes:
-            raise shortened(self.store.segment_path(self.base), header, index, self.bytes)
+            raise shortened(self.store.segment_path(self.base), index, self.bytes)
         if not self.verified:
             self.verified = bytearray(len(index))
         return index
-
-    def newest(self, index: Index) -> int:
-        header = self.known()
-        return header.time if header.adopted else header.time + index.newest
 
     def broken(self, reason: str, offset: int, first: int | None = None, end: int | None = None) -> Damaged:
         path = self.store.segment_path(self.base)
@@ -109,7 +95,6 @@ class LogReader:
         self.bytes = sum(recovered.sizes.values())
         if recovered.active is not None:
             newest = self._segments[-1]
-            newest.header = recovered.header
             newest.index = recovered.index.cut(recovered.index.contents)  # the writer's own one grows
             newest.sealed, newest.warm = False, True
 
@@ -154,8 +139,8 @@ class LogReader:
         if place == filled:
             return None
         segment = self._segments[place]
-        index, header = self._index(segment), segment.known()
-        ref = _ref(segment, index, 0 if header.adopted else bisect_left(index.times, us - header.time))
+        index = self._index(segment)
+        ref = _ref(segment, index, index.first_since(us))
         return ref if ref.end > self.earliest else self.find(self.earliest)
 
     def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
@@ -189,7 +174,7 @@ class LogReader:
         newest, age = self._segments[-1], self._options.segment_age_s
         if age is None or newest.sealed or newest.end == newest.base:
             return False
-        return now_us - newest.known().time > age * 1e6
+        return now_us - self._index(newest).time > age * 1e6
 
     def _end_of_bytes(self, first: ChunkRef, limit: int) -> int:
         """The end of the last chunk that lies within `limit` octets from the start of `first`."""
@@ -211,7 +196,7 @@ class LogReader:
         return self._segments[self._place(sequence)]
 
     def _newest(self, segment: _Segment) -> int:
-        return segment.newest(self._index(segment))
+        return self._index(segment).newest_time
 
     def _index(self, segment: _Segment) -> Index:
         index = segment.index
@@ -276,7 +261,7 @@ class LogReader:
             data = self._whole(segment, ref, file, ref.stored, ref.offset)
         finally:
             file.close()
-        header = decode_header(data, ref.offset, segment.known().salt)
+        header = decode_header(data, ref.offset, self._index(segment).salt)
         expected = (ref.base - segment.base, ref.count, ref.size, ref.stored)
         if header is None or (header.sequence, header.contents, header.body, header.stored) != expected:
             raise segment.broken("its header does not verify", ref.offset, ref.base, ref.end)
@@ -350,10 +335,8 @@ class LogReader:
             assert header is not None
             self._begin(header)
         for part in change.segments:
-            self._leave_newest(part.header.base)
-            segment = _Segment(self._store, part.header.base, part.header.base + part.contents, 0)
-            segment.header = part.header
-            self._add(segment, part.bytes)
+            self._leave_newest(part.base)
+            self._add(_Segment(self._store, part.base, part.base + part.contents, 0), part.bytes)
         if newest is not None:
             self.next, self.last_time = change.next, change.time_us
             self._begin(newest)
@@ -382,8 +365,7 @@ class LogReader:
     def _begin(self, header: SegmentHeader) -> None:
         self._leave_newest(header.base)
         segment = _Segment(self._store, header.base, header.base, 0)
-        segment.header = header
-        segment.index = Index(header.salt, length=header.start)
+        segment.index = empty_index(header)
         segment.sealed, segment.warm = False, True
         self._add(segment, header.start)
 
@@ -422,12 +404,11 @@ class LogReader:
 
 
 def _ref(segment: _Segment, index: Index, place: int) -> ChunkRef:
-    header = segment.known()
     size = index.body(place)
     return ChunkRef(
         segment.base + index.sequences[place],
         index.count(place),
-        header.time if header.adopted else header.time + index.times[place],
+        index.time_of(place),
         size,
         HEADER_SIZE + index.table(place) + padded(size),
         segment.base,

@@ -14,13 +14,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from mtl.errors import Damaged
 from mtl.limits import SCAN_BLOCK
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
-from mtl.log.chunk import Place, decode_runs, encode_mark
+from mtl.log.chunk import Place, RunEntry, decode_runs, encode_mark
 from mtl.log.files import File, write_fully
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
 from mtl.log.segment import (
@@ -32,6 +32,7 @@ from mtl.log.segment import (
     Entry,
     Index,
     SegmentHeader,
+    empty_index,
     index_base,
     index_name,
     segment_base,
@@ -69,11 +70,10 @@ class Active:
 
 @dataclass(slots=True)
 class Recovered:
-    """A log's state as its files have it. `newest` is the newest segment's header and index, sealed or not."""
+    """A log's state as its files have it. `index` is the newest segment's, which is sealed unless it is `active`."""
 
     bases: list[int]
     sizes: dict[int, int]
-    header: SegmentHeader
     index: Index
     active: Active | None
     numbers: dict[int, int]
@@ -81,11 +81,11 @@ class Recovered:
 
     @property
     def next(self) -> int:
-        return self.header.base + self.index.contents
+        return self.index.base + self.index.contents
 
     @property
     def last_time(self) -> int:
-        return self.header.time + (0 if self.header.adopted else self.index.newest)
+        return self.index.newest_time
 
 
 @dataclass(slots=True)
@@ -110,13 +110,13 @@ class Scanned:
 
 @dataclass(slots=True)
 class _Plan:
-    """Everything that was found out before the first change."""
+    """Everything that was found out before the first change. `header` and `scanned`: of a newest one not sealed."""
 
     bases: list[int]
     below: list[int]
-    rebuilt: dict[int, Index]
-    header: SegmentHeader
+    rebuilt: list[Index]
     index: Index
+    header: SegmentHeader
     scanned: Scanned | None
     numbers: dict[int, int]
     orphans: list[str]
@@ -146,17 +146,25 @@ def _examine(store: Store, names: dict[str, int], sizes: dict[int, int], earlies
         raise _missing(store, earliest, bases[0])
 
     indexed = {base for name in names if (base := index_base(name)) is not None}
-    rebuilt = {
-        base: _rebuild(store, base, end, sizes[base]) for base, end in pairwise(bases) if base not in indexed
-    }
-    header, index, scanned = _newest(store, bases[-1], sizes[bases[-1]])
-    if torn is not None and torn != header.base + index.contents:
-        raise _missing(store, header.base + index.contents, torn)
+    rebuilt = [
+        rebuild(store, base, end, sizes[base])[0] for base, end in pairwise(bases) if base not in indexed
+    ]
+    newest = bases[-1]
+    header = store.header(newest)
+    index = store.index(newest)
+    scanned = None
+    if index is None or index.salt != header.salt:
+        scanned = _scan_newest(store, newest, header, sizes[newest])
+        index = scanned.index
+    elif index.length > sizes[newest]:
+        raise shortened(store.segment_path(newest), index, sizes[newest])
+    if torn is not None and torn != newest + index.contents:
+        raise _missing(store, newest + index.contents, torn)
     orphans = [index_name(base) for base in sorted(indexed - set(bases) - set(below))]
-    if scanned is not None and bases[-1] in indexed:
-        orphans.append(index_name(bases[-1]))
-    numbers = scanned.numbers if scanned is not None and not header.adopted else _walk(store, bases, rebuilt)
-    return _Plan(bases, below, rebuilt, header, index, scanned, numbers, orphans)
+    if scanned is not None and newest in indexed:
+        orphans.append(index_name(newest))
+    numbers = _walk(store, bases, sizes) if scanned is None else scanned.numbers
+    return _Plan(bases, below, rebuilt, index, header, scanned, numbers, orphans)
 
 
 def _missing(store: Store, first: int, end: int) -> Damaged:
@@ -166,38 +174,49 @@ def _missing(store: Store, first: int, end: int) -> Damaged:
     return Damaged(message, file=store.directory, first=first, end=end)
 
 
-def _newest(store: Store, base: int, size: int) -> tuple[SegmentHeader, Index, Scanned | None]:
-    """The newest segment: sealed, when its own index says so, or scanned."""
+def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int) -> Scanned:
+    """The newest segment, not sealed. Damaged when something is wrong with what was durable in it."""
+    path = store.segment_path(base)
+    if header.base != base:
+        message = f"{path}: its header belongs to another segment, and its index is missing"
+        raise Damaged(message, file=path, offset=0, first=base)
+    scanned = scan_segment(store, base, header, size)
+    if scanned.bad is not None and scanned.bad.offset < scanned.durable:
+        raise damaged(path, scanned)
+    return scanned
+
+
+def rebuild(store: Store, base: int, end: int, size: int) -> tuple[Index, dict[int, int]]:
+    """Index and writers' numbers of a sealed segment without an index, which must hold everything up to `end`."""
     header = store.header(base)
-    index = store.index(base, header.salt)
+    scanned = scan_segment(store, base, header, size, end - base)
+    if scanned.index.contents != end - base:
+        raise damaged(store.segment_path(base), scanned, end)
+    index = scanned.index
+    if header.base != base:
+        # It was adopted, at the time at which the next segment that was not began.
+        index = replace(index, time=_begun_after(store, end), adopted=True)
+    return index, scanned.numbers
+
+
+def _begun_after(store: Store, base: int) -> int:
+    """When the first segment from `base` on that is this log's own began; adopted ones say the same themselves."""
+    index = store.index(base)
     if index is not None:
-        if index.length > size:
-            raise shortened(store.segment_path(base), header, index, size)
-        return header, index, None
-    scanned = scan_segment(store, header, size)
-    if scanned.bad is not None and (header.adopted or scanned.bad.offset < scanned.durable):
-        raise damaged(store.segment_path(base), header, scanned)
-    return header, scanned.index, scanned
+        return index.time
+    header = store.header(base)
+    if header.base == base:
+        return header.time
+    raise Damaged(f"{store.segment_path(base)}: an adopted segment without its index", offset=0, first=base)
 
 
-def _rebuild(store: Store, base: int, end: int, size: int) -> Index:
-    """The index of a sealed segment, from its chunks. The next segment's base says where it ends."""
-    return rebuild(store, store.header(base), end, size)[0]
-
-
-def rebuild(store: Store, header: SegmentHeader, end: int, size: int) -> tuple[Index, dict[int, int]]:
-    """Index and writers' numbers of a segment that must hold everything up to sequence `end`."""
-    scanned = scan_segment(store, header, size, end - header.base)
-    if scanned.index.contents != end - header.base:
-        raise damaged(store.segment_path(header.base), header, scanned, end)
-    return scanned.index, scanned.numbers
-
-
-def scan_segment(store: Store, header: SegmentHeader, size: int, contents: int | None = None) -> Scanned:
+def scan_segment(
+    store: Store, base: int, header: SegmentHeader, size: int, contents: int | None = None
+) -> Scanned:
     """Read a segment up to its end, a bad chunk, or `contents` contents."""
-    path = store.segment_path(header.base)
-    numbers = store.snapshot(segment_name(header.base), header)
-    result = Scanned(Index(header.salt, length=header.start), numbers=numbers)
+    path = store.segment_path(base)
+    numbers = store.snapshot(segment_name(base), header)
+    result = Scanned(replace(empty_index(header), base=base), numbers=numbers)
     file = store.disk.open(path, "read")
     try:
         for item in scan(file, header, path, size):
@@ -221,16 +240,16 @@ def _take(result: Scanned, item: Found) -> None:
         result.index.length = item.end
         return
     result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
-    for run in item.runs():
-        result.numbers[run.writer] = max(result.numbers.get(run.writer, 0), run.first + run.count - 1)
+    _count(result.numbers, item.runs())
 
 
-def damaged(path: str, header: SegmentHeader, scanned: Scanned, end: int | None = None) -> Damaged:
+def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
     """What to tell about a segment whose durable part has a bad chunk."""
-    offset, reason = scanned.bad or (scanned.index.length, "the segment ends too early")
-    first = header.base + scanned.index.contents
+    index = scanned.index
+    offset, reason = scanned.bad or (index.length, "the segment ends too early")
+    first = index.base + index.contents
     if scanned.beyond.sequence is not None:
-        end = header.base + scanned.beyond.sequence
+        end = index.base + scanned.beyond.sequence
     affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
     return Damaged(
         f"{path}: damaged at octet {offset}: {reason}; {affected} are affected. Nothing was changed: "
@@ -242,41 +261,41 @@ def damaged(path: str, header: SegmentHeader, scanned: Scanned, end: int | None 
     )
 
 
-def shortened(path: str, header: SegmentHeader, index: Index, size: int) -> Damaged:
-    place = index.find_offset(size)
-    first = header.base + (index.sequences[place] if place >= 0 else 0)
+def shortened(path: str, index: Index, size: int) -> Damaged:
+    """What to tell about a sealed segment whose file has less than its index says."""
+    at = index.find_offset(size)
+    first = index.base + (index.sequences[at] if at >= 0 else 0)
     return Damaged(
         f"{path}: has {size} octets where {index.length} belong; contents from {first} on are affected",
         file=path,
         offset=size,
         first=first,
-        end=header.base + index.contents,
+        end=index.base + index.contents,
     )
 
 
 # --- the dedup table ----------------------------------------------------------------------------------------
 
 
-def _walk(store: Store, bases: list[int], rebuilt: dict[int, Index]) -> dict[int, int]:
+def _walk(store: Store, bases: list[int], sizes: dict[int, int]) -> dict[int, int]:
     """The dedup table of a log whose newest segment is sealed: the last snapshot and the runs after it.
 
     Adopted segments have neither. While they are put in place the table lies in the stashed next segment.
     """
+    end = None
     for base in reversed(bases):
-        header = store.header(base)
-        if base == bases[-1] and header.adopted:
-            stashed = _stashed(store)
-            if stashed is not None:
-                return stashed
-        if not header.adopted:
-            return _numbers(store, header, rebuilt.get(base), _end(bases, base))
+        index, header = store.index(base), store.header(base)
+        adopted = header.base != base if index is None else index.adopted
+        if not adopted and index is None:
+            assert end is not None  # the newest one's index was read before
+            return rebuild(store, base, end, sizes[base])[1]
+        if not adopted and index is not None:
+            return _numbers(store, header, index)
+        if end is None and (stashed := _stashed(store)) is not None:
+            return stashed
+        end = base
     message = f"{store.directory}: every segment is adopted, so the writers' last numbers are lost"
     raise Damaged(message, file=store.directory)
-
-
-def _end(bases: list[int], base: int) -> int | None:
-    place = bases.index(base) + 1
-    return bases[place] if place < len(bases) else None
 
 
 def _stashed(store: Store) -> dict[int, int] | None:
@@ -287,62 +306,63 @@ def _stashed(store: Store) -> dict[int, int] | None:
         return None
 
 
-def _numbers(store: Store, header: SegmentHeader, index: Index | None, end: int | None) -> dict[int, int]:
+def _numbers(store: Store, header: SegmentHeader, index: Index) -> dict[int, int]:
     """The table when a sealed segment ended: its snapshot and its chunks' runs, found through its index."""
-    index = index or store.index(header.base, header.salt)
-    if index is None:
-        assert end is not None  # the newest one's index was read before
-        size = store.disk.sizes(store.directory)[segment_name(header.base)]
-        return rebuild(store, header, end, size)[1]
-    numbers = store.snapshot(segment_name(header.base), header)
-    path = store.segment_path(header.base)
-    file = store.disk.open(path, "read")
+    numbers = store.snapshot(segment_name(index.base), header)
+    file = store.disk.open(store.segment_path(index.base), "read")
     try:
         for place in range(len(index)):
             if runs := index.runs(place):
                 table = file.pread(index.table(place), index.offsets[place] + CHUNK_HEADER_SIZE)
-                for run in decode_runs(table, runs):
-                    numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
+                _count(numbers, decode_runs(table, runs))
     finally:
         file.close()
     return numbers
+
+
+def _count(numbers: dict[int, int], runs: list[RunEntry]) -> None:
+    for run in runs:
+        numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
 
 
 # --- repairing ----------------------------------------------------------------------------------------------
 
 
 def _repair(store: Store, sizes: dict[int, int], plan: _Plan) -> Recovered:
-    removed = [TEMPORARY, NEW_INDEX, NEW_LINK, *plan.orphans]
-    if not plan.header.adopted:
-        removed.append(STASHED)
+    removed = _remove_leavings(store, plan)
+    for index in plan.rebuilt:
+        store.write_index(index)
+    newest = plan.bases[-1]
+    kept = {base: sizes[base] for base in plan.bases}
+    active, cut, scanned_bytes = None, 0, 0
+    if plan.scanned is not None:
+        scanned_bytes, cut = sizes[newest], sizes[newest] - plan.index.length
+        active = _reopen(store, plan.header, plan.scanned, sizes[newest])
+        kept[newest] = plan.index.length
+    report = RecoveryReport(
+        segments=len(plan.bases),
+        scanned_bytes=scanned_bytes,
+        cut_bytes=cut,
+        cut_file=store.segment_path(newest) if cut else None,
+        rebuilt=tuple(index_name(index.base) for index in plan.rebuilt),
+        removed=removed,
+    )
+    return Recovered(plan.bases, kept, plan.index, active, plan.numbers, report)
+
+
+def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
+    """Files that were in the making, and what an interrupted trim left. The names that stay are durable then."""
+    names = [TEMPORARY, NEW_INDEX, NEW_LINK, *plan.orphans]
+    if not plan.index.adopted:
+        names.append(STASHED)
     for base in plan.below:
-        removed += [segment_name(base), index_name(base)]
+        names += [segment_name(base), index_name(base)]
     present = set(store.disk.list_dir(store.directory))
-    removed = [name for name in removed if name in present]
+    removed = tuple(name for name in names if name in present)
     for name in removed:
         store.remove(name)
     store.sync_names()
-    for base, index in plan.rebuilt.items():
-        store.write_index(base, index)
-
-    newest = plan.bases[-1]
-    active, cut = None, 0
-    if plan.scanned is not None and plan.header.adopted:
-        store.write_index(newest, plan.index)
-    elif plan.scanned is not None:
-        cut = sizes[newest] - plan.index.length
-        active = _reopen(store, plan.header, plan.scanned, sizes[newest])
-    report = RecoveryReport(
-        segments=len(plan.bases),
-        scanned_bytes=0 if plan.scanned is None else sizes[newest],
-        cut_bytes=cut,
-        cut_file=store.segment_path(newest) if cut else None,
-        rebuilt=tuple(index_name(base) for base in plan.rebuilt),
-        removed=tuple(removed),
-    )
-    kept = {base: sizes[base] for base in plan.bases}
-    kept[newest] -= cut
-    return Recovered(plan.bases, kept, plan.header, plan.index, active, plan.numbers, report)
+    return removed
 
 
 def _reopen(store: Store, header: SegmentHeader, scanned: Scanned, size: int) -> Active:

@@ -12,6 +12,7 @@ from mtl.log.chunk import (
     HEADER_SIZE,
     MAGIC,
     RUN_SIZE,
+    VERSION,
     ChunkHeader,
     NewerChunk,
     RunEntry,
@@ -85,7 +86,7 @@ def scan(file: File, segment: SegmentHeader, path: str, size: int) -> Iterator[F
         try:
             header = decode_header(blocks.get(HEADER_SIZE, at), at, segment.salt)
         except NewerChunk:
-            raise newer(path, 0) from None
+            raise newer(path, VERSION + 1) from None
         reason = _reason(header, sequence, size - at)
         if header is None or reason:
             yield Bad(at, reason)

@@ -1,22 +1,23 @@
 """Segment files and index files: names, headers, the dedup snapshot, the columns of an index. Pure functions.
 
     %020d.segment   header, 64 octets | dedup snapshot, padded to 64 | chunks (chunk.py)
-    0  magic "MTLSEGMT"   8 version u32   12 flags u32 (1: adopted, see below)
+    0  magic "MTLSEGMT"   8 version u32   12 reserved u32, 0
     16 base sequence u64    24 base time u64 (µs)    32 salt u64
     40 writers u32          44 snapshot crc u32 (of the padded snapshot)
     48 reserved u64, 0      56 reserved u32, 0       60 header crc u32 (of octets 0..59)
     snapshot: (writer id u64, last publishing number u64) by writer id; the dedup table when the segment began
 
-    %020d.index     written once, when the segment is sealed; header, 64 octets, then four columns of u64
-    0  magic "MTLINDEX"   8 version u32   12 reserved u32, 0
-    16 chunks u64         24 length of the segment u64     32 contents u64    40 newest relative time u64
-    48 salt u64           56 columns crc u32               60 header crc u32 (of octets 0..59)
+    %020d.index     written once, when the segment is sealed; header, 80 octets, then four columns of u64
+    0  magic "MTLINDEX"   8 version u32   12 flags u32 (1: adopted)
+    16 base sequence u64    24 base time u64 (µs)    32 salt u64 (the segment's)
+    40 chunks u64    48 length of the segment u64    56 contents u64    64 newest relative time u64
+    72 columns crc u32      76 header crc u32 (of octets 0..75)
     columns: relative sequence, file offset, relative time, shape (body length | runs << 32) of every chunk
 
-Little-endian. The name of a segment is its base sequence. What is relative stays true when a stage's segment is
-adopted by a log: only its header is rewritten, with the flag `adopted`. All contents of an adopted segment have its
-base time, that of the commit, whatever their relative times say: those are when the stage was written, and counted
-on top of the base time they would run ahead of the clock.
+Little-endian. The name of a file is its base sequence. What is in a segment is relative to it, so a stage's segment is
+adopted by a log unchanged, by a link; the log's own index for it has the absolutes and says so. All contents of an
+adopted segment have its base time, that of the commit, whatever their relative times say: those are when the stage was
+written, and counted on top of the base time they would run ahead of the clock.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import re
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mtl.errors import NewerVersion
@@ -35,6 +36,8 @@ from mtl.log.chunk import RUN_SIZE, checksum, padded
 
 VERSION = 1
 HEADER_SIZE = 64
+INDEX_HEADER_SIZE = 80
+INDEX_ENTRY = 32
 ADOPTED = 1
 
 SEGMENT_MAGIC = b"MTLSEGMT"
@@ -48,7 +51,7 @@ STASHED = "segment.new"
 """The next segment, complete, waiting for its name: it keeps the dedup table while adopted segments get theirs."""
 
 _SEGMENT = struct.Struct("<8sIIQQQIIQI")
-_INDEX = struct.Struct("<8sIIQQQQQI")
+_INDEX = struct.Struct("<8sIIQQQQQQQI")
 _CRC = struct.Struct("<I")
 _WRITER = struct.Struct("<QQ")
 _NAME = re.compile(r"(\d{20})\.segment")
@@ -80,7 +83,6 @@ class SegmentHeader(NamedTuple):
     salt: int
     writers: int = 0
     snapshot_crc: int = 0
-    adopted: bool = False
 
     @property
     def start(self) -> int:
@@ -97,30 +99,19 @@ def encode_segment(base: int, time: int, salt: int, numbers: Mapping[int, int]) 
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    flags = ADOPTED if header.adopted else 0
-    fields = _SEGMENT.pack(
-        SEGMENT_MAGIC,
-        VERSION,
-        flags,
-        header.base,
-        header.time,
-        header.salt,
-        header.writers,
-        header.snapshot_crc,
-        0,
-        0,
-    )
+    base, time, salt, writers, crc = header
+    fields = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, 0, base, time, salt, writers, crc, 0, 0)
     return fields + _CRC.pack(checksum(fields))
 
 
 def decode_segment_header(data: bytes, path: str) -> SegmentHeader | None:
     """None when the octets are no segment header; NewerVersion when they are one of a later format."""
-    if not _is_header(data, SEGMENT_MAGIC):
+    if not _is_header(data[:HEADER_SIZE], SEGMENT_MAGIC, HEADER_SIZE):
         return None
-    _, version, flags, base, time, salt, writers, crc, _, _ = _SEGMENT.unpack_from(data)
-    if version != VERSION or flags & ~ADOPTED:
-        raise newer(path, version, flags)
-    return SegmentHeader(base, time, salt, writers, crc, bool(flags & ADOPTED))
+    _, version, _, base, time, salt, writers, crc, _, _ = _SEGMENT.unpack_from(data)
+    if version != VERSION:
+        raise newer(path, version)
+    return SegmentHeader(base, time, salt, writers, crc)
 
 
 def decode_snapshot(data: bytes, header: SegmentHeader) -> dict[int, int] | None:
@@ -131,18 +122,18 @@ def decode_snapshot(data: bytes, header: SegmentHeader) -> dict[int, int] | None
     return dict(_WRITER.iter_unpack(table[: header.writers * _WRITER.size]))
 
 
-def newer(path: str, version: int, flags: int = 0) -> NewerVersion:
+def newer(path: str, version: int) -> NewerVersion:
     return NewerVersion(
-        f"{path} was written by a newer version of this software (format {version}, flags {flags}); "
+        f"{path} was written by a newer version of this software (format {version}); "
         "use that version, this one would damage the data"
     )
 
 
-def _is_header(data: bytes, magic: bytes) -> bool:
-    if len(data) < HEADER_SIZE or data[:8] != magic:
+def _is_header(data: bytes, magic: bytes, size: int) -> bool:
+    if len(data) < size or data[:8] != magic:
         return False
-    crc: int = _CRC.unpack_from(data, HEADER_SIZE - 4)[0]
-    return crc == checksum(data[: HEADER_SIZE - 4])
+    crc: int = _CRC.unpack_from(data, size - 4)[0]
+    return crc == checksum(data[: size - 4])
 
 
 class Entry(NamedTuple):
@@ -165,10 +156,13 @@ class Index:
     """Where the chunks of one segment are: parallel columns, one entry per chunk, and what lies after the last one.
 
     In the active segment the columns are arrays that grow; of a sealed one they are views of its index file. Only
-    `add` and `cut` change an index, and only one that began empty.
+    `add` changes an index, and only one that began empty.
     """
 
+    base: int
+    time: int
     salt: int
+    adopted: bool = False
     sequences: Sequence[int] = field(default_factory=_column)
     offsets: Sequence[int] = field(default_factory=_column)
     times: Sequence[int] = field(default_factory=_column)
@@ -195,7 +189,16 @@ class Index:
         length = self.offsets[keep] if keep < len(self) else self.length
         newest = self.times[keep - 1] if keep else 0
         sequences, offsets, times, shapes = (array("Q", column[:keep]) for column in self.columns())
-        return Index(self.salt, sequences, offsets, times, shapes, contents, length, newest)
+        return replace(
+            self,
+            sequences=sequences,
+            offsets=offsets,
+            times=times,
+            shapes=shapes,
+            contents=contents,
+            length=length,
+            newest=newest,
+        )
 
     def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]]:
         return self.sequences, self.offsets, self.times, self.shapes
@@ -216,6 +219,21 @@ class Index:
         following = self.sequences[place + 1] if place + 1 < len(self.sequences) else self.contents
         return following - self.sequences[place]
 
+    def time_of(self, place: int) -> int:
+        """The chunk's append time, µs."""
+        return self.time if self.adopted else self.time + self.times[place]
+
+    @property
+    def newest_time(self) -> int:
+        """The last chunk's append time, µs; when the segment began if there is none."""
+        return self.time if self.adopted else self.time + self.newest
+
+    def first_since(self, us: int) -> int:
+        """The place of the first chunk appended at or after `us`; the number of chunks when there is none."""
+        if self.adopted:
+            return 0 if us <= self.time else len(self)
+        return bisect_left(self.times, us - self.time)
+
     def body(self, place: int) -> int:
         """Octets of the chunk's body."""
         return self.shapes[place] & 0xFFFFFFFF
@@ -228,17 +246,24 @@ class Index:
         return padded(self.runs(place) * RUN_SIZE)
 
 
+def empty_index(header: SegmentHeader) -> Index:
+    """The index of a segment that begins."""
+    return Index(header.base, header.time, header.salt, length=header.start)
+
+
 def encode_index(index: Index) -> bytes:
     columns = b"".join(map(_to_bytes, index.columns()))
     fields = _INDEX.pack(
         INDEX_MAGIC,
         VERSION,
-        0,
+        ADOPTED if index.adopted else 0,
+        index.base,
+        index.time,
+        index.salt,
         len(index),
         index.length,
         index.contents,
         index.newest,
-        index.salt,
         checksum(columns),
     )
     return fields + _CRC.pack(checksum(fields)) + columns
@@ -246,17 +271,19 @@ def encode_index(index: Index) -> bytes:
 
 def decode_index(data: bytes, path: str) -> Index | None:
     """The index in the octets of a whole file, None when they do not verify. Views, no copies."""
-    if not _is_header(data, INDEX_MAGIC):
+    if not _is_header(data[:INDEX_HEADER_SIZE], INDEX_MAGIC, INDEX_HEADER_SIZE):
         return None
-    _, version, _, chunks, length, contents, newest, salt, crc = _INDEX.unpack_from(data)
-    if version != VERSION:
+    _, version, flags, base, time, salt, chunks, length, contents, newest, crc = _INDEX.unpack_from(data)
+    if version != VERSION or flags & ~ADOPTED:
         raise newer(path, version)
-    view = memoryview(data)[HEADER_SIZE:]
-    if view.nbytes != chunks * 32 or checksum(view) != crc:
+    view = memoryview(data)[INDEX_HEADER_SIZE:]
+    if view.nbytes != chunks * INDEX_ENTRY or checksum(view) != crc:
         return None
     size = chunks * 8
     sequences, offsets, times, shapes = (_to_column(view[at * size : (at + 1) * size]) for at in range(4))
-    return Index(salt, sequences, offsets, times, shapes, contents, length, newest)
+    return Index(
+        base, time, salt, bool(flags & ADOPTED), sequences, offsets, times, shapes, contents, length, newest
+    )
 
 
 def _to_bytes(column: Sequence[int]) -> bytes:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from mtl.errors import Damaged
 from mtl.log.change import StagePart
-from mtl.log.files import Disk
+from mtl.log.files import Disk, failure
 from mtl.log.scan import Bad, Found, scan
-from mtl.log.segment import Index, SegmentHeader, index_name, segment_base
+from mtl.log.segment import Index, SegmentHeader, segment_base
 from mtl.log.store import Store, read_header
 
 
@@ -18,7 +18,6 @@ class Part:
     """A stage's segment whose header and index verify; `bytes` of the file are its own."""
 
     path: str
-    index_path: str
     header: SegmentHeader
     index: Index
 
@@ -32,7 +31,17 @@ class Part:
 
 
 def stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
-    """The segments of a sealed stage in order, without empty ones. Damaged when one is not sealed or not whole."""
+    """The segments of a sealed stage in order, without empty ones.
+
+    Damaged when one is not sealed or not whole; StorageFailed when the disk does not read.
+    """
+    try:
+        return _stage_parts(disk, directory)
+    except OSError as error:
+        raise failure(error, f"reading the stage {directory}") from error
+
+
+def _stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
     found = []
     for name, size in disk.sizes(directory).items():
         base = segment_base(name)
@@ -73,14 +82,14 @@ def _open(disk: Disk, path: str, size: int | None) -> Part | None:
             size = file.size()
         finally:
             file.close()
-    index = store.index(base, header.salt)
-    if index is None:
+    index = store.index(base)
+    if index is None or index.salt != header.salt:
         if size <= header.start:
             return None
         raise Damaged(f"{path}: the stage is not sealed, its index is missing", file=path)
     if index.length > size:
         raise Damaged(f"{path}: has {size} octets where {index.length} belong", file=path, offset=size)
-    return Part(path, store.path(index_name(base)), header, index) if index.contents else None
+    return Part(path, header, index) if index.contents else None
 
 
 def chunks(disk: Disk, part: Part) -> Iterator[Found]:

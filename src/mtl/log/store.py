@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 
 from mtl.errors import Damaged
-from mtl.limits import MAX_DEDUP_WRITERS, SCAN_BLOCK
+from mtl.limits import SCAN_BLOCK
 from mtl.log.files import Disk, File, write_fully
 from mtl.log.segment import (
     HEADER_SIZE,
@@ -25,7 +25,6 @@ from mtl.log.segment import (
     decode_snapshot,
     encode_index,
     encode_segment,
-    encode_segment_header,
     index_name,
     segment_name,
 )
@@ -77,10 +76,10 @@ class Store:
             file.close()
 
     def header(self, base: int) -> SegmentHeader:
-        """The header of a segment that must have one."""
+        """The header of a segment, which must have one; its own base is another one if the segment was adopted."""
         path = self.segment_path(base)
         header = read_header(self.disk, path)
-        if header is None or header.base != base:
+        if header is None:
             raise Damaged(f"{path}: the segment's header does not verify", file=path, offset=0, first=base)
         return header
 
@@ -97,27 +96,22 @@ class Store:
             raise Damaged(message, file=path, offset=HEADER_SIZE, first=header.base)
         return numbers
 
-    def index(self, base: int, salt: int) -> Index | None:
-        """The index of a segment, None when it is missing, does not verify or is another segment's."""
+    def index(self, base: int) -> Index | None:
+        """The index of a segment, None when it is missing or does not verify."""
         name = index_name(base)
         data = self.read(name)
         index = None if data is None else decode_index(data, self.path(name))
-        return index if index is not None and index.salt == salt else None
+        return index if index is not None and index.base == base else None
 
     # --- making ---------------------------------------------------------------------------------------------
 
-    def write_index(self, base: int, index: Index) -> None:
+    def write_index(self, index: Index) -> None:
         """Durable when this returns."""
         self._write(NEW_INDEX, encode_index(index)).close()
-        self.disk.rename(self.path(NEW_INDEX), self.path(index_name(base)))
-        self.sync_names()
+        self.place(NEW_INDEX, index_name(index.base))
 
     def write_segment(self, base: int, time: int, numbers: dict[int, int]) -> tuple[File, SegmentHeader]:
         """A new segment under its temporary name, its bytes durable; `place` gives it the final one."""
-        if len(numbers) > MAX_DEDUP_WRITERS:
-            raise OSError(
-                errno.EFBIG, f"{len(numbers)} writers' names are above the limit of {MAX_DEDUP_WRITERS}"
-            )
         salt = int.from_bytes(self.disk.entropy(8), "little")
         data = encode_segment(base, time, salt, numbers)
         file = self._write(TEMPORARY, data)
@@ -180,18 +174,5 @@ def read_header(disk: Disk, path: str) -> SegmentHeader | None:
     file = disk.open(path, "read")
     try:
         return decode_segment_header(file.pread(HEADER_SIZE, 0), path)
-    finally:
-        file.close()
-
-
-def rewrite_header(disk: Disk, path: str, header: SegmentHeader) -> None:
-    """Another header for a segment file, in place; durable when this returns.
-
-    64 octets at the start of a file lie in one sector, which a disk writes whole or not at all.
-    """
-    file = disk.open(path, "write")
-    try:
-        write_fully(file, [encode_segment_header(header)], 0)
-        file.sync()
     finally:
         file.close()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mtl.errors import Damaged
 from mtl.log.files import Disk, failure
 from mtl.log.recovery import damaged, scan_segment
-from mtl.log.segment import Index, SegmentHeader, index_base, index_name, segment_base
+from mtl.log.segment import Index, index_base, index_name, segment_base
 from mtl.log.store import Store
 
 
@@ -59,18 +59,18 @@ def _segment(store: Store, base: int, end: int | None, size: int, indexed: bool)
     path = store.segment_path(base)
     try:
         header = store.header(base)
-        index = store.index(base, header.salt)
-        scanned = scan_segment(store, header, size, _contents(index, base, end))
+        index = store.index(base)
+        scanned = scan_segment(store, base, header, size, _contents(index, base, end))
     except Damaged as error:
         problem = Problem(path, error.offset or 0, base, end, str(error))
         return SegmentReport(path, base, base, size, 0, 0, sealed=indexed, problems=(problem,))
     problems = []
     wanted = _contents(index, base, end)
     if wanted is not None and scanned.index.contents != wanted:
-        problems.append(_problem(damaged(path, header, scanned, base + wanted)))
+        problems.append(_problem(damaged(path, scanned, base + wanted)))
     elif scanned.bad is not None and wanted is None and scanned.bad.offset < scanned.durable:
-        problems.append(_problem(damaged(path, header, scanned)))
-    problems += _index_problems(store, header, index, scanned.index, indexed=indexed or end is not None)
+        problems.append(_problem(damaged(path, scanned)))
+    problems += _index_problems(store, base, index, scanned.index, indexed=indexed or end is not None)
     if end is not None and wanted is not None and base + wanted != end:
         message = f"{path}: ends at {base + wanted}, but the next segment begins at {end}"
         problems.append(Problem(path, size, base + wanted, end, message))
@@ -88,9 +88,9 @@ def _contents(index: Index | None, base: int, end: int | None) -> int | None:
 
 
 def _index_problems(
-    store: Store, header: SegmentHeader, index: Index | None, scanned: Index, *, indexed: bool
+    store: Store, base: int, index: Index | None, scanned: Index, *, indexed: bool
 ) -> list[Problem]:
-    path = store.path(index_name(header.base))
+    path = store.path(index_name(base))
     if index is None:
         if not indexed:
             return []

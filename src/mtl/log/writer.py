@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mtl.errors import Damaged, StorageFailed
@@ -35,9 +36,9 @@ from mtl.log.chunk import NewChunk, check
 from mtl.log.files import failure
 from mtl.log.group import Group
 from mtl.log.recovery import Active, Recovered, scan_segment, write_mark
-from mtl.log.segment import STASHED, TEMPORARY, Index, SegmentHeader, index_name, segment_name
+from mtl.log.segment import STASHED, TEMPORARY, Index, SegmentHeader, empty_index, index_name, segment_name
 from mtl.log.stage import Part, chunks, open_parts
-from mtl.log.store import NamesNotSynced, Store, rewrite_header
+from mtl.log.store import NamesNotSynced, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -99,7 +100,7 @@ class LogWriter:
             group = self._group(size, count, now_us)
             with self._undoing(group):
                 self._copy(group, opened)
-            self._commit(group)
+            self._commit(group, sync=True)  # also under durability "os": the stages are removed next
         return self._appended(group, ())
 
     def _copy(self, group: Group, parts: list[Part]) -> None:
@@ -146,13 +147,16 @@ class LogWriter:
                 active.durable = group.start
             raise
 
-    def _commit(self, group: Group) -> None:
+    def _commit(self, group: Group, *, sync: bool = False) -> None:
         active = group.active
-        if self._sync:
+        if sync or self._sync:
             try:
                 active.file.sync()
-            except OSError:
-                self._abandon(active, group.time_us)
+            except OSError as error:
+                if self._sync:
+                    self._abandon(active, group.time_us)
+                else:
+                    self._stop("syncing", error)
                 raise
             active.durable = group.end
         group.keep()
@@ -279,7 +283,7 @@ class LogWriter:
         """What is durable of a segment is its end; a mark that was not synced is left behind."""
         if len(active.index):
             active.index.length = active.durable
-            self._store.write_index(active.base, active.index)
+            self._store.write_index(active.index)
         self._active = None
         active.file.close()
 
@@ -292,7 +296,7 @@ class LogWriter:
         except OSError:
             file.close()
             raise
-        return self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+        return self._open_begun(Active(file, header, empty_index(header), header.start))
 
     def _open_begun(self, active: Active) -> Active:
         if self._bases[-1] != active.base:
@@ -314,8 +318,8 @@ class LogWriter:
     def adopt(self, parts: Sequence[StagePart], now_us: int) -> Adopted:
         """Make a stage's segments segments of this log, by links; all their contents get one time, now.
 
-        The stage's files get this log's sequences in their headers and can still be removed afterwards. If it fails
-        half-way, nothing else is accepted but truncate_to(first), after which it can be tried again.
+        The stage's files stay as they are and can be removed afterwards. If it fails half-way, nothing else is
+        accepted but truncate_to(first), after which it can be tried again.
         """
         with self._guard("adopting a stage"):
             self._refuse_unfinished()
@@ -338,7 +342,7 @@ class LogWriter:
                 raise
             self._unfinished = None
             self.last_time = time
-            self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+            self._open_begun(Active(file, header, empty_index(header), header.start))
         size = sum(segment.bytes for segment in adopted)
         return Adopted(first, end, time, size, tuple(adopted), self._take_begun())
 
@@ -350,16 +354,13 @@ class LogWriter:
 
     def _adopt(self, part: Part, time: int) -> AdoptedSegment:
         store, base = self._store, self.next
-        header = part.header._replace(base=base, time=time, adopted=True)
-        rewrite_header(store.disk, part.path, header)
-        store.take(
-            part.index_path, index_name(base)
-        )  # first: a segment of a stage never stands without its index
+        # The index first: a stage's segment never stands without the one that says what it is here.
+        store.write_index(replace(part.index, base=base, time=time, adopted=True))
         store.take(part.path, segment_name(base))
         if self._bases[-1] != base:
             self._bases.append(base)
         self.next += part.count
-        return AdoptedSegment(header, part.count, part.bytes)
+        return AdoptedSegment(base, part.count, part.bytes)
 
     def truncate_to(self, sequence: int) -> Cut:
         """Take back everything from `sequence` on: what a commit that was not applied left behind, before its redo.
@@ -395,10 +396,10 @@ class LogWriter:
             return self._active.index
         store = self._store
         header = store.header(base)
-        index = store.index(base, header.salt)
-        if index is None:
+        index = store.index(base)
+        if index is None or index.salt != header.salt:
             size = store.disk.sizes(store.directory)[segment_name(base)]
-            index = scan_segment(store, header, size).index
+            index = scan_segment(store, base, header, size).index
         return index
 
     def _refuse_writers(self, index: Index, contents: int, sequence: int) -> None:
@@ -431,7 +432,7 @@ class LogWriter:
                     store.sync_names()
                     self._bases.pop()
             if index is not None:
-                store.write_index(self._bases[-1], index)
+                store.write_index(index)
             else:
                 store.remove(index_name(sequence))
                 store.sync_names()
@@ -441,7 +442,7 @@ class LogWriter:
             raise
         self._unfinished = None
         self.next = sequence
-        self._open_begun(Active(file, header, Index(header.salt, length=header.start), header.start))
+        self._open_begun(Active(file, header, empty_index(header), header.start))
 
     # --- failing --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,253 @@
+"""A log beside a model of what it must hold, for tests that fail and crash it.
+
+`LogUnderTest` does to a log what a broker does, in the same order and with the same records beside it (they survive
+every crash, as a database does), and knows after every step what a reader must find: everything acknowledged, in
+order, without gaps, and nothing that was refused. What was on its way when the machine stopped may be there or not,
+but only as a prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mtl.errors import StorageError
+from mtl.log import (
+    LogOptions,
+    LogReader,
+    LogWriter,
+    NewChunk,
+    ReadCache,
+    RecoveryReport,
+    RunEntry,
+    StagePart,
+    Trimmed,
+    create_log,
+    delete_log,
+    open_log,
+    stage_parts,
+)
+from mtl.log.files import Disk
+from tests.support.faulty_disk import FaultyDisk
+
+LOG = "/data/log"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A chunk as a reader must find it."""
+
+    base: int
+    count: int
+    body: bytes
+    runs: tuple[RunEntry, ...] = ()
+
+    @property
+    def end(self) -> int:
+        return self.base + self.count
+
+
+@dataclass
+class Commit:
+    """The record of a commit that is not applied yet: where it begins, its stages' parts, what they hold."""
+
+    base: int
+    parts: tuple[StagePart, ...]
+    chunks: list[NewChunk]
+    adopt: bool
+
+
+def make_dirs(disk: Disk, *paths: str) -> None:
+    for path in paths:
+        disk.make_dir(path)
+        disk.fsync_dir(path.rsplit("/", 1)[0] or "/")
+
+
+def read_all(reader: LogReader) -> list[Stored]:
+    """Everything a reader finds, and that it finds it in one piece."""
+    found = []
+    ref = reader.find(reader.earliest)
+    while ref is not None:
+        found.append(Stored(ref.base, ref.count, bytes(reader.read(ref))))
+        assert not found[:-1] or found[-2].end == ref.base, "a gap"
+        ref = reader.following(ref)
+    return found
+
+
+def place(base: int, chunks: Sequence[NewChunk]) -> list[Stored]:
+    """`chunks` as they must be found when their first content gets sequence `base`."""
+    stored = []
+    for chunk in chunks:
+        stored.append(Stored(base, chunk.count, bytes(chunk.body), chunk.runs))
+        base += chunk.count
+    return stored
+
+
+class LogUnderTest:
+    """Opens the log at `/data/log` of `disk`, made if it is not there."""
+
+    def __init__(self, disk: FaultyDisk, options: LogOptions | None = None) -> None:
+        self.disk = disk
+        self.options = options or LogOptions(segment_bytes=2048)
+        self.now = 1_000_000
+        self.held: list[Stored] = []  # everything acknowledged, also what retention took since
+        self.maybe: list[NewChunk] = []  # what was on its way
+        self.synced = 0  # durability "os": how many of `held` are there after a power failure, at least
+        self.lost_power = False  # since it was last opened
+        self.earliest = 1  # the metadata's
+        self.record: Commit | None = None
+        self.stages = 0
+        self.reader: LogReader
+        self.writer: LogWriter
+        self.report: RecoveryReport
+        make_dirs(disk, "/data")
+        create_log(disk, LOG, self.now)
+        self.open()
+
+    @property
+    def next(self) -> int:
+        return self.held[-1].end if self.held else 1
+
+    @property
+    def visible(self) -> list[Stored]:
+        """What a reader must find."""
+        return [Stored(one.base, one.count, one.body) for one in self.held if one.end > self.earliest]
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The dedup table, from everything that was ever held."""
+        numbers: dict[int, int] = {}
+        for run in (run for one in self.held for run in one.runs):
+            numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
+        return numbers
+
+    # --- what a broker does ---------------------------------------------------------------------------------
+
+    def append(self, *chunks: NewChunk) -> None:
+        self.now += 1000
+        self.maybe = list(chunks)
+        change = self._do(lambda: self.writer.append(chunks, self.now))
+        stored = place(self.next, chunks)
+        assert [ref.base for ref in change.chunks] == [one.base for one in stored]
+        self.maybe = []
+        self.held += stored
+        if self.options.durability == "sync":
+            self.synced = len(self.held)
+        self.reader.apply(change)
+
+    def roll(self) -> None:
+        self.now += 1000
+        self.reader.apply(self._do(lambda: self.writer.roll(self.now)))
+        self.synced = len(self.held)
+
+    def sync(self) -> None:
+        self.reader.apply(self._do(self.writer.sync))
+        self.synced = len(self.held)
+
+    def mark(self) -> None:
+        self._do(self.writer.mark)
+
+    def trim(self, earliest: int) -> None:
+        """Retention: the metadata first, then what is visible, then the files."""
+        self.earliest = max(self.earliest, earliest)
+        self.reader.apply(Trimmed(self.earliest))
+        self._do(lambda: self.writer.trim(self.earliest))
+
+    def commit(self, stages: Sequence[Sequence[NewChunk]], *, adopt: bool) -> None:
+        """Write stages, record the commit, apply it."""
+        directories = [self._write_stage(chunks) for chunks in stages]
+        parts = tuple(part for directory in directories for part in stage_parts(self.disk, directory))
+        self.record = Commit(self.next, parts, [chunk for stage in stages for chunk in stage], adopt)
+        self.apply_commit()
+        for directory in directories:
+            delete_log(self.disk, directory)
+
+    def apply_commit(self) -> None:
+        """Also the redo: truncate_to does nothing the first time."""
+        record = self.record
+        assert record is not None
+        self.now += 1000
+        self.reader.apply(self._do(lambda: self.writer.truncate_to(record.base)))
+        method = self.writer.adopt if record.adopt else self.writer.append_from
+        change = self._do(lambda: method(record.parts, self.now))
+        stored = place(record.base, record.chunks)
+        assert (change.first, change.next) == (record.base, stored[-1].end)
+        self.reader.apply(change)
+        self.held += stored
+        self.record = None
+        self.synced = len(self.held)
+
+    def _write_stage(self, chunks: Sequence[NewChunk]) -> str:
+        self.stages += 1
+        directory = f"/data/stage{self.stages}"
+        create_log(self.disk, directory, self.now)
+        _, writer, _ = open_log(self.disk, directory, LogOptions(segment_bytes=1024), now_us=self.now)
+        for chunk in chunks:
+            writer.append([chunk], self.now)
+        writer.seal()
+        writer.close()
+        return directory
+
+    def _do(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except StorageError:
+            if not self.writer.stopped:
+                self.maybe = []
+            raise
+
+    # --- what happens to it ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.writer.close()
+        self.reader.close()
+        self.synced = len(self.held)
+
+    def crash(self, *, power: bool = True, keep: str = "some") -> None:
+        """The machine or the process stops; then everything is opened again and checked."""
+        self.disk.crash(power=power, keep=keep)
+        self.lost_power |= power
+        self.open()
+
+    def open(self) -> None:
+        """Open, compare with the model, redo a commit that was recorded."""
+        self.now += 1000
+        cache = ReadCache(mapped_segments=3, tail_bytes=1000)
+        self.reader, self.writer, self.report = open_log(
+            self.disk, LOG, self.options, now_us=self.now, earliest=self.earliest, cache=cache
+        )
+        self._take_stock()
+        if self.record is not None:
+            self.apply_commit()
+        self.check()
+
+    def _take_stock(self) -> None:
+        """What was on its way is acknowledged from now on as far as it is there; nothing else may be there."""
+        coming = self.maybe if self.record is None else self.record.chunks
+        candidates = [*self.held, *place(self.next, coming)]
+        may_lose = self.lost_power and self.options.durability == "os"
+        there = sum(one.base < self.reader.next for one in candidates)
+        assert (self.synced if may_lose else len(self.held)) <= there, "acknowledged contents are lost"
+        expected = [one for one in candidates[:there] if one.end > self.earliest]
+        assert read_all(self.reader) == [Stored(one.base, one.count, one.body) for one in expected]
+        if self.record is None:
+            self.held = candidates[:there]
+        self.maybe = []
+        self.lost_power = False
+        self.synced = len(self.held)
+
+    def check(self) -> None:
+        """Reader and writer agree with the model and with each other."""
+        reader, writer = self.reader, self.writer
+        assert read_all(reader) == self.visible
+        assert (reader.earliest, reader.next, writer.next) == (self.earliest, self.next, self.next)
+        assert writer.last_numbers == self.numbers
+        refs = [reader.find(one.base) for one in self.visible]
+        times = [ref.time_us for ref in refs if ref is not None]
+        assert times == sorted(times)
+        assert all(time <= reader.last_time == writer.last_time for time in times[-1:])
+        infos = list(reader.segments())
+        assert sum(info.bytes for info in infos) == reader.bytes
+        assert [info.base for info in infos[1:]] == [info.end for info in infos[:-1]]
