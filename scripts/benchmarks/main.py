@@ -13,15 +13,15 @@ sys.path.insert(0, str(HERE.parent))
 # Spark's workers import the peers by name.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
 
-import mtl.testing  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
+import mtl.testing  # noqa: E402
 from benchmarks import report  # noqa: E402 the path has to be there first
 from benchmarks.peers import DiscardSink, GeneratorSource  # noqa: E402
 from benchmarks.workloads import TASKS, WORKLOADS, Bench, Size  # noqa: E402
 
-SIZES = (Size(100, 4_000_000, 10_000), Size(1024, 800_000, 4_000))
-"""About 400 MB and 800 MB a run."""
+SIZES = (Size(100, 10_000_000, 10_000), Size(1024, 2_000_000, 4_000))
+"""1 GB and 2 GB a run: enough that a job's own start does not hide what moving the rows costs."""
 
 
 def arguments() -> argparse.Namespace:
