@@ -129,7 +129,7 @@ class RunningBroker:
                 break
         if process.poll() is None:
             self.kill()
-        self._process = None
+        self._forget()
         raise BrokerFailed(f"the broker did not become ready; its log ends:\n{self._tail()}")
 
     def _tail(self) -> str:

@@ -15,10 +15,14 @@ from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
 from mtl.errors import Closed, MtlError, NotGranted, Refused
-from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP
+from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
 from mtl.protocol.writing import WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
+
+
+def _nothing() -> None:
+    """The Pong itself is not of interest, only that none may come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Pump:
         self._channel = channel
         self._stage = options.stage
         self._timer: Timer | None = None
+        self._quiet: Timer | None = None
 
     @property
     def sending(self) -> bool:
@@ -154,7 +159,19 @@ class Pump:
 
     def bound(self) -> None:
         """Send what there is."""
+        self._watch(self.writer.progressed)
         self.run()
+
+    def _watch(self, progressed: int) -> None:
+        """Nothing settled for a while: ask whether the lease still holds. What a fenced writer sends gets no answer."""
+        if self._quiet is not None:
+            self._quiet.cancel()
+        if not self.sending:
+            return
+        if self.writer.unconfirmed and self.writer.progressed == progressed:
+            self.flow.ping(_nothing)
+        now = self.writer.progressed
+        self._quiet = self._loop.after(QUIET_S, lambda: self._watch(now))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         """A Confirm or Reject arrived."""

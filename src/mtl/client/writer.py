@@ -304,12 +304,15 @@ class Writer:
         raise Refused(404, w.UNKNOWN_STAGE, f"stage {self.stage} is gone", stage=self.stage)
 
     def close(self) -> None:
-        """Flush and end the lease, which seals a stage. Harmless when repeated."""
+        """Flush and end the lease, which seals a stage. Harmless when repeated.
+
+        Raises whatever ended the writer before if contents are not confirmed: they may be lost.
+        """
         if not self._open or self._pid != os.getpid():
             self._open = False
             return
         try:
-            if self._pump.error is None:
+            if self._pump.error is None or self.unconfirmed:
                 self.flush()
         except MtlError:
             self.abandon()

@@ -1,0 +1,499 @@
+"""The client against a real broker: what is written is read, once and in order, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import mtl
+from mtl.client import Connection, Reader, Writer
+from mtl.errors import (
+    Closed,
+    ContentTooLarge,
+    DataLoss,
+    Fenced,
+    FieldError,
+    OptionError,
+    Refused,
+    Unreachable,
+)
+from mtl.testing import RunningBroker, broker
+from mtl.wire.control import Retention, StageSpec
+from mtl.wire.packs import SCHEMA
+
+BOTH = pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+
+
+@pytest.fixture
+def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
+    with mtl.connect(mtl_broker.endpoint, request_timeout=2.0, retry_deadline=20.0) as connected:
+        connected.create_resource("orders")
+        yield connected
+
+
+def bodies(reader: Reader) -> list[bytes]:
+    with reader:
+        return [content.body for content in reader]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def send(writer: Writer, count: int, first: int = 0) -> None:
+    for body in numbered(count, first):
+        writer.send(body)
+
+
+def write(
+    connection: Connection, count: int, *, packed: bool = False, first: int = 0, name: str = "orders"
+) -> None:
+    with connection.writer(name, packed=packed) as writer:
+        for body in numbered(count, first):
+            writer.send(body)
+
+
+def batch(values: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA
+    )
+
+
+# --- reading and writing ------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("reading", [False, True], ids=["read-plain", "read-packed"])
+def test_what_is_written_is_read_with_its_properties(
+    connection: Connection, packed: bool, reading: bool
+) -> None:
+    before = time.time()
+    with connection.writer("orders", packed=packed) as writer:
+        numbers = [writer.send(b"%d" % i, {"i": i, "kind": "new"} if i % 2 else None) for i in range(500)]
+    assert numbers == list(range(1, 501))
+    with connection.reader("orders", until=501, packed=reading) as reader:
+        contents = list(reader)
+    assert [content.sequence for content in contents] == numbers
+    assert [content.body for content in contents] == numbered(500)
+    assert contents[0].properties == {}
+    assert contents[7].properties == {"i": 7, "kind": "new"}
+    assert {content.resource for content in contents} == {"orders"}
+    stamps = [content.timestamp or 0 for content in contents]
+    assert stamps == sorted(stamps)
+    assert before - 5 < stamps[0] / 1e6 < time.time() + 5
+
+
+def test_a_batch_leaves_and_arrives_as_one_and_is_cut_to_the_range(connection: Connection) -> None:
+    with connection.writer("orders", packed=True) as writer:
+        assert writer.send_pack(batch(numbered(10))) == 10
+        assert writer.send(b"10") == 11
+        assert writer.send_pack(batch(numbered(10, 11))) == 21
+    with connection.reader("orders", start=4, until=15) as reader:
+        packs = list(reader.batches())
+        assert reader.position == 15
+    assert [(pack.first, pack.count) for pack in packs] == [(4, 7), (11, 1), (12, 3)]
+    assert b"".join(value for pack in packs for value in pack.batch.column(1).to_pylist()) == b"".join(
+        numbered(11, 3)
+    )
+
+
+@BOTH
+def test_a_reader_waits_for_what_is_still_to_come(connection: Connection, packed: bool) -> None:
+    with connection.reader("orders", start="latest", packed=packed) as reader:
+        assert reader.next(timeout=0.05) is None
+        write(connection, 1)
+        content = reader.next(timeout=10)
+        assert content is not None
+        assert content.body == b"0"
+        assert reader.next(timeout=0.05) is None
+
+
+def test_an_empty_range_ends_at_once(connection: Connection) -> None:
+    write(connection, 3)
+    assert bodies(connection.reader("orders", start=2, until=2)) == []
+    assert bodies(connection.reader("orders", start=2, until=3)) == [b"1"]
+
+
+@BOTH
+def test_a_slow_reader_is_sent_a_window_and_no_more(connection: Connection, packed: bool) -> None:
+    with connection.writer("orders") as writer:
+        for body in numbered(5_000):
+            writer.send(body)
+            if int(body) % 100 == 99:
+                writer.flush()  # a chunk for every hundred
+    with connection.reader(
+        "orders", until=5_001, packed=packed, window_contents=300, window_bytes=1 << 20
+    ) as reader:
+        seen = 0
+        for content in reader:
+            assert content.body == b"%d" % seen
+            seen += 1
+            queued = sum(delivery.end - delivery.first for delivery in reader._feed.queue)
+            assert queued <= 300
+            if seen % 1_000 == 0:
+                time.sleep(0.05)  # the broker could send, were it allowed to
+        assert seen == 5_000
+
+
+def test_a_writer_of_several_resources_says_which(connection: Connection) -> None:
+    connection.create_resource("returns")
+    with connection.writer(["orders", "returns"]) as writer:
+        for i in range(100):
+            writer.send(b"%d" % i, resource="orders" if i % 3 else "returns")
+        with pytest.raises(OptionError, match="several"):
+            writer.send(b"where?")
+    assert bodies(connection.reader("returns", until=35)) == [b"%d" % i for i in range(0, 100, 3)]
+    assert bodies(connection.reader("orders", until=67)) == [b"%d" % i for i in range(100) if i % 3]
+
+
+def test_many_threads_share_a_writer(connection: Connection) -> None:
+    with connection.writer("orders", packed=True) as writer:
+        numbers: list[int] = []
+
+        def work() -> None:
+            numbers.extend([writer.send(b"x" * 50) for _ in range(2_000)])
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(numbers) == list(range(1, 8_001))
+    assert connection.describe(["orders"])["orders"].next == 8_001
+
+
+def test_a_writers_name_continues_where_it_ended(connection: Connection) -> None:
+    with connection.writer("orders", name="import") as writer:
+        assert [writer.send(body) for body in numbered(5)] == [1, 2, 3, 4, 5]
+    with connection.writer("orders", name="import") as writer:
+        assert writer.last == {"orders": 5}
+        assert writer.send(b"5") == 6
+    assert bodies(connection.reader("orders", until=7)) == numbered(6)
+
+
+def test_what_is_too_large_or_reserved_is_refused_before_it_is_sent(connection: Connection) -> None:
+    with connection.writer("orders") as writer:
+        with pytest.raises(ContentTooLarge):
+            writer.send(b"x" * (writer.max_content + 1))
+        with pytest.raises(FieldError, match="mtl-"):
+            writer.send(b"x", {"mtl-count": 1})
+        writer.send(b"x" * writer.max_content)
+    with connection.writer("orders", packed=True) as writer, pytest.raises(ContentTooLarge):
+        writer.send(b"x" * writer.max_content)
+    assert [len(body) for body in bodies(connection.reader("orders", until=2))] == [writer.max_content]
+
+
+# --- faults -------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("reading", [False, True], ids=["read-plain", "read-packed"])
+def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(
+    mtl_broker: RunningBroker, connection: Connection, packed: bool, reading: bool
+) -> None:
+    count, kills = 30_000, [3_000, 12_000, 21_000]
+    failures: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            with mtl.connect(mtl_broker.endpoint) as other, other.writer("orders", packed=packed) as writer:
+                for body in numbered(count):
+                    writer.send(body)
+                    if int(body) in kills:
+                        mtl_broker.kill()
+                        mtl_broker.restart()
+        except BaseException as error:  # noqa: BLE001 handed to the test's own thread
+            failures.append(error)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    seen = 0
+    with connection.reader("orders", until=count + 1, packed=reading) as reader:
+        for content in reader:
+            assert (content.sequence, content.body) == (seen + 1, b"%d" % seen)
+            seen += 1
+    publisher.join()
+    assert not failures
+    assert seen == count
+    assert connection.describe(["orders"])["orders"].next == count + 1
+
+
+def test_a_reader_resumes_where_it_was_when_the_broker_restarts(
+    mtl_broker: RunningBroker, connection: Connection
+) -> None:
+    write(connection, 1_000)
+    with connection.reader("orders", until=1_001, window_contents=100, packed=False) as reader:
+        first = [reader.next(timeout=5) for _ in range(250)]
+        mtl_broker.restart()
+        rest = list(reader)
+    assert [c.body for c in first if c is not None] + [c.body for c in rest] == numbered(1_000)
+
+
+def test_an_absent_broker_is_named_after_the_deadline() -> None:
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=re.escape("tcp://127.0.0.1:1 ")):
+        mtl.connect("tcp://127.0.0.1:1", request_timeout=0.2, retry_deadline=0.6)
+    assert 0.5 < time.monotonic() - began < 5
+
+
+def test_a_broker_that_stays_away_ends_writers_readers_and_requests(mtl_broker: RunningBroker) -> None:
+    connection = mtl.connect(mtl_broker.endpoint, request_timeout=0.3, retry_deadline=1.0)
+    connection.create_resource("orders")
+    writer = connection.writer("orders", window_contents=10)
+    reader = connection.reader("orders")
+    mtl_broker.kill()
+    with pytest.raises(Unreachable, match=mtl_broker.endpoint):
+        connection.describe()
+    with pytest.raises(Unreachable, match=mtl_broker.endpoint):
+        send(writer, 100)
+    with pytest.raises(Unreachable, match=mtl_broker.endpoint):
+        next(iter(reader))
+    with pytest.raises(Unreachable):
+        writer.flush()
+    with pytest.raises(Unreachable):
+        writer.close()
+    connection.close()
+    connection.close()
+    with pytest.raises(Closed):
+        connection.describe()
+
+
+def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:
+    with pytest.raises(OptionError):
+        mtl.connect("localhost:5975")
+    with pytest.raises(OptionError):
+        mtl.connect("tcp://no port")
+
+
+def test_a_fork_gets_a_session_of_its_own(connection: Connection) -> None:
+    writer = connection.writer("orders")
+    reader = connection.reader("orders")
+    writer.send(b"0")
+    writer.flush()
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"failed"
+        try:
+            with mtl.connect(connection.endpoint) as own, own.writer("orders") as another:
+                another.send(b"1")
+            ended = connection.describe(["orders"])["orders"].next
+            closed = 0
+            for use in (lambda: writer.send(b"?"), reader.next, writer.flush):
+                try:
+                    use()
+                except Closed:
+                    closed += 1
+            writer.close()
+            reader.close()
+            said = b"%d %d" % (ended, closed)
+        finally:
+            os.write(tell, said)
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(told, 100) == b"3 3"
+    os.close(told)
+    os.close(tell)
+    writer.send(b"2")
+    writer.close()
+    assert [reader.next(timeout=5) is not None for _ in range(3)] == [True] * 3
+    reader.close()
+
+
+def test_a_newer_writer_of_the_name_fences_the_older(connection: Connection) -> None:
+    older = connection.writer("orders", name="import")
+    send(older, 10)
+    older.flush()
+    newer = connection.writer("orders", name="import")
+    older.send(b"too late")
+    with pytest.raises(Fenced):
+        older.flush(timeout=20)
+    with pytest.raises(Fenced):
+        older.close()
+    assert newer.send(b"10") == 11
+    newer.close()
+    assert bodies(connection.reader("orders", until=12)) == numbered(11)
+
+
+# --- stages -------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_is_invisible_until_it_is_committed_once(connection: Connection) -> None:
+    with connection.writer("orders", packed=True, stage=StageSpec(application="app", version=0)) as writer:
+        for body in numbered(100):
+            writer.send(body)
+        sealed = writer.seal()
+    assert sealed.contents == {"orders": 100}
+    assert connection.describe(["orders"])["orders"].next == 1
+    result = connection.stage_commit("app", 0, [sealed.stage])
+    assert not result.already
+    assert result.resources["orders"].contents == 100
+    assert connection.stage_commit("app", 0, [sealed.stage]).already
+    assert bodies(connection.reader("orders", until=101)) == numbered(100)
+    with connection.writer("orders", stage=StageSpec(application="app", version=2)) as later:
+        later.send(b"later")
+    assert later.stage is not None
+    connection.stage_commit("app", 2, [later.stage])
+    with pytest.raises(Refused, match="rolled-back"):
+        connection.stage_commit("app", 1, [])
+    assert [one.version for one in connection.stages("app").applications] == [2]
+    connection.stage_forget("app")
+    assert connection.stages("app").applications == []
+
+
+def test_an_abandoned_stage_is_gone(connection: Connection) -> None:
+    writer = connection.writer("orders", stage=StageSpec(application="app", version=0))
+    writer.send(b"x")
+    writer.flush()
+    assert [stage.stage for stage in connection.stages("app").stages] == [writer.stage]
+    writer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert connection.stages("app").stages == []
+    with pytest.raises(Refused, match="unknown-stage"):
+        connection.stage_commit("app", 0, [writer.stage or ""])
+
+
+@BOTH
+def test_a_stage_goes_on_after_the_broker_is_killed(
+    mtl_broker: RunningBroker, connection: Connection, packed: bool
+) -> None:
+    writer = connection.writer("orders", packed=packed, stage=StageSpec(application="app", version=0))
+    for body in numbered(3_000):
+        writer.send(body)
+        if body in {b"1000", b"2000"}:
+            mtl_broker.kill()
+            mtl_broker.restart()
+    writer.flush()
+    mtl_broker.kill()
+    mtl_broker.restart()
+    sealed = writer.seal()
+    assert sealed.contents == {"orders": 3_000}
+    mtl_broker.restart()
+    connection.stage_commit("app", 0, [sealed.stage])
+    assert bodies(connection.reader("orders", until=3_001)) == numbered(3_000)
+
+
+# --- what is gone -------------------------------------------------------------------------------------------
+
+
+def test_what_retention_took_is_data_loss_or_skipped(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("segment-bytes = 8192\n")
+    with (
+        broker(data=tmp_path / "data", config=config) as running,
+        mtl.connect(running.endpoint) as connection,
+    ):
+        connection.create_resource("short", retention=Retention(contents=100))
+        slow = connection.reader("short", start=1, window_contents=10, window_bytes=1_000, packed=False)
+        assert slow.next(timeout=0.0) is None
+        for first in range(0, 2_000, 100):
+            write(connection, 100, name="short", first=first)
+        earliest = 1
+        while earliest == 1:
+            found = connection.describe(["short"], after={"short": 2_001}, wait=0.2)["short"]
+            earliest = found.earliest
+        with pytest.raises(DataLoss) as lost:
+            connection.reader("short", start=1)
+        assert (lost.value.resource, lost.value.first, lost.value.end) == ("short", 1, earliest)
+        with connection.reader("short", start=1, until=2_001, skip_lost=True) as reader:
+            contents = list(reader)
+            assert reader.lost == [(1, earliest)]
+        assert [content.sequence for content in contents] == list(range(earliest, 2_001))
+        with pytest.raises(DataLoss) as later:
+            list(slow)
+        assert later.value.end == earliest
+    with pytest.raises(DataLoss) as beyond:
+        raise_beyond(tmp_path)
+    assert (beyond.value.first, beyond.value.end) == (2_001, 3_000)
+
+
+def raise_beyond(place: Path) -> None:
+    """Read from a position that was never reached: "wait" would be for ever (profiles.md "Incarnation")."""
+    with broker(data=place / "data") as running, mtl.connect(running.endpoint) as connection:
+        connection.reader("short", start=3_000)
+
+
+def test_a_resource_that_was_made_again_is_data_loss(
+    mtl_broker: RunningBroker, connection: Connection
+) -> None:
+    write(connection, 10)
+    incarnation = connection.describe(["orders"])["orders"].incarnation
+    reader = connection.reader("orders", incarnation=incarnation)
+    assert reader.next(timeout=5) is not None
+    connection.delete_resource("orders", incarnation=incarnation)
+    connection.create_resource("orders")
+    mtl_broker.restart()
+    with pytest.raises(DataLoss, match="made again"):
+        list(reader)
+    with pytest.raises(Refused, match="incarnation"):
+        connection.reader("orders", incarnation=incarnation)
+    with pytest.raises(Refused, match="unknown-resource"):
+        connection.reader("nowhere")
+
+
+# --- requests -----------------------------------------------------------------------------------------------
+
+
+def test_resources_are_created_described_and_deleted(connection: Connection) -> None:
+    made = connection.create_resource("logs", durability="os", retention=Retention(bytes=1 << 20))
+    assert (made.earliest, made.next, made.durability) == (1, 1, "os")
+    with pytest.raises(Refused, match="exists"):
+        connection.create_resource("logs")
+    assert connection.create_resource("logs", durability="os", exist_ok=True).incarnation == made.incarnation
+    assert sorted(connection.describe()) == ["logs", "orders"]
+    assert list(connection.describe(pattern="l.*")) == ["logs"]
+    assert [one.resource for one in connection.list_resources()] == ["logs", "orders"]
+    with pytest.raises(Refused) as missing:
+        connection.describe(["logs", "nothing"])
+    assert missing.value.members["missing"] == ["nothing"]
+    connection.delete_resource("logs")
+    assert list(connection.describe()) == ["orders"]
+
+
+def test_a_describe_waits_for_news(connection: Connection) -> None:
+    began = time.monotonic()
+    connection.describe(["orders"], after={"orders": 1}, wait=0.2)
+    assert time.monotonic() - began >= 0.2
+    writer = threading.Timer(0.1, write, (connection, 5))
+    writer.start()
+    found = connection.describe(["orders"], after={"orders": 1}, wait=20.0)
+    assert found["orders"].next > 1
+    assert time.monotonic() - began < 15
+    writer.join()
+
+
+def test_places_are_located_by_time_and_size(connection: Connection) -> None:
+    write(connection, 100)
+    middle = time.time_ns() // 1000
+    write(connection, 100, first=100)
+    assert connection.locate_time("orders", 0) == (1, True)
+    assert connection.locate_time("orders", middle) == (101, True)
+    assert connection.locate_time("orders", middle + 10**9) == (201, False)
+    assert connection.locate_end("orders", 1, contents=10**6) == 201
+    assert connection.locate_end("orders", 1, bytes=1) > 1
+
+
+# --- the test profile ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-114", "MTL-115", "MTL-116")
+def test_the_test_profile_fans_out_without_confirmation(mtl_broker: RunningBroker) -> None:
+    with mtl.connect(mtl_broker.endpoint, profile="test") as connection:
+        readers = [connection.reader("resource") for _ in range(2)]
+        assert [reader.next(timeout=0.2) for reader in readers] == [None, None]  # both are summoned now
+        with connection.writer("resource") as writer:
+            for body in numbered(50):
+                writer.send(body)
+        for reader in readers:
+            assert [
+                content.body for content in (reader.next(timeout=5) for _ in range(50)) if content
+            ] == numbered(50)
+            reader.close()
+        with pytest.raises(OptionError):
+            connection.reader("resource", start=1)
