@@ -159,6 +159,8 @@ class LogUnderTest:
         """Write stages, record the commit, apply it."""
         directories = [self._write_stage(chunks) for chunks in stages]
         parts = tuple(part for directory in directories for part in stage_parts(self.disk, directory))
+        if self.options.durability == "os":
+            self.sync()  # what the record builds on must be there as long as the record
         self.record = Commit(self.next, parts, [chunk for stage in stages for chunk in stage], adopt)
         self.apply_commit()
         for directory in directories:

@@ -113,7 +113,8 @@ def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:
     """Write all octets of `buffers` at `offset`, however many calls the system wants. Returns the octets written."""
     at = offset
     for first in range(0, len(buffers), IOV_BATCH):
-        left = [memoryview(buffer).cast("B") for buffer in buffers[first : first + IOV_BATCH]]
+        views = [memoryview(buffer).cast("B") for buffer in buffers[first : first + IOV_BATCH]]
+        left = [view for view in views if view.nbytes]
         while left:
             written = file.writev(left, at)
             if written <= 0:

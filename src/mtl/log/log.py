@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtl.errors import Damaged
 from mtl.log.cache import ReadCache
-from mtl.log.change import LogOptions
+from mtl.log.change import LogOptions, Trimmed
 from mtl.log.files import Disk, failure
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport, recover
@@ -62,6 +62,8 @@ def open_log(
     except OSError as error:
         raise failure(error, f"opening the log {directory}") from error
     reader = LogReader(store, options, cache or ReadCache(), recovered)
+    if earliest is not None:
+        reader.apply(Trimmed(earliest))
     writer = LogWriter(store, options, recovered)
     if recovered.index.adopted:
         # Retention never removes the newest segment, so that must be one with the table of writers.

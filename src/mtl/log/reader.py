@@ -171,10 +171,8 @@ class LogReader:
 
     def roll_due(self, now_us: int) -> bool:
         """Whether the newest segment has contents and is older than the options want it to become."""
-        newest, age = self._segments[-1], self._options.segment_age_s
-        if age is None or newest.sealed or newest.end == newest.base:
-            return False
-        return now_us - self._index(newest).time > age * 1e6
+        newest = self._segments[-1]
+        return not newest.sealed and self._index(newest).is_older(self._options.segment_age_s, now_us)
 
     def _end_of_bytes(self, first: ChunkRef, limit: int) -> int:
         """The end of the last chunk that lies within `limit` octets from the start of `first`."""

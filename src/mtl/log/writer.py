@@ -125,10 +125,7 @@ class LogWriter:
         return (
             index.length + size > options.segment_bytes
             or len(index) + count > SEGMENT_CHUNKS
-            or (
-                options.segment_age_s is not None
-                and now_us - active.header.time > options.segment_age_s * 1e6
-            )
+            or index.is_older(options.segment_age_s, now_us)
         )
 
     @contextmanager
@@ -188,6 +185,7 @@ class LogWriter:
     def roll(self, now_us: int) -> Rolled:
         """Seal the newest segment and begin another, unless it is empty."""
         with self._guard("rolling"):
+            self._refuse_unfinished()
             active = self._active
             if active is not None and len(active.index):
                 self._seal()
@@ -198,6 +196,7 @@ class LogWriter:
     def seal(self) -> Sealed:
         """Make the log complete and durable, as a stage at its end: no new segment is begun."""
         with self._guard("sealing"):
+            self._refuse_unfinished()
             if self._active is not None and len(self._active.index):
                 self._seal()
         return Sealed(self.next)
@@ -337,7 +336,7 @@ class LogWriter:
                 self._unfinished = first
                 adopted = [self._adopt(part, time) for part in opened]
                 self._store.place(STASHED, segment_name(end))
-            except OSError:
+            except BaseException:
                 file.close()
                 raise
             self._unfinished = None
@@ -365,7 +364,9 @@ class LogWriter:
     def truncate_to(self, sequence: int) -> Cut:
         """Take back everything from `sequence` on: what a commit that was not applied left behind, before its redo.
 
-        No file is cut in place (it may be mapped): the new newest segment's base says where the old one ends.
+        No file is cut in place (it may be mapped): the new newest segment's base says where the old one ends. Under
+        durability "os" the commit must have synced or rolled the log before it was recorded, or the log may end
+        before `sequence`.
         Damaged, and nothing changed, when `sequence` is no boundary or contents of writers would go.
         """
         with self._guard("taking back an unapplied commit"):
@@ -453,10 +454,11 @@ class LogWriter:
             raise StorageFailed(f"{self._stopped}; open the log again to go on")
         try:
             yield
-        except NamesNotSynced as error:
-            self._stop(doing, error)
-            raise failure(error, f"{doing} in {self._store.directory}") from error
         except OSError as error:
+            if isinstance(error, NamesNotSynced):
+                self._stop(doing, error)
+            if self._stopped:
+                raise StorageFailed(f"{self._stopped}; open the log again to go on") from error
             raise failure(error, f"{doing} in {self._store.directory}") from error
 
     def _stop(self, doing: str, error: OSError) -> None:

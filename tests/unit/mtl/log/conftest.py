@@ -1,0 +1,31 @@
+"""Both disks: the real one in pytest's directory, and its twin in memory."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from mtl.log import RealDisk
+from mtl.log.files import Disk
+from tests.support.faulty_disk import FaultyDisk
+
+
+@pytest.fixture(params=["real", "twin"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
+    """A disk and a directory on it that exists, for what must hold on both disks."""
+    if request.param == "real":
+        return RealDisk(), str(tmp_path)
+    disk = FaultyDisk(random.Random(1))
+    disk.make_dir("/data")
+    disk.fsync_dir("/")
+    return disk, "/data"
+
+
+@pytest.fixture
+def twin() -> FaultyDisk:
+    disk = FaultyDisk(random.Random(1))
+    disk.make_dir("/data")
+    disk.fsync_dir("/")
+    return disk
