@@ -1,0 +1,206 @@
+"""What bad input gets: an error that names what is wrong, soon, and in words for whoever wrote the query."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+import mtl
+import mtl.testing
+from mtl.limits import MAX_CONTENT
+from tests.support.queries import run_now
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOBODY = "tcp://127.0.0.1:9"
+"""The discard service, which nobody runs."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[mtl.testing.RunningBroker]:
+    with mtl.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
+    with mtl.connect(broker.endpoint) as opened:
+        yield opened
+
+
+def publish(connection: mtl.Connection, resource: str, count: int) -> None:
+    with connection.writer(resource, packed=True) as writer:
+        for number in range(count):
+            writer.send(str(number).encode())
+
+
+def read(spark: SparkSession, endpoint: str, **options: str) -> DataFrame:
+    return spark.read.format("mtl").option("endpoint", endpoint).options(**options).load()
+
+
+def stream(spark: SparkSession, endpoint: str, **options: str) -> DataFrame:
+    return spark.readStream.format("mtl").option("endpoint", endpoint).options(**options).load()
+
+
+def save(frame: DataFrame, endpoint: str, **options: str) -> None:
+    frame.write.format("mtl").mode("append").option("endpoint", endpoint).options(**options).save()
+
+
+# --- options ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_option_is_named_with_the_right_one(spark: SparkSession) -> None:
+    with pytest.raises(
+        PySparkException, match="unknown option 'startingoffset'; did you mean 'startingOffsets'"
+    ):
+        read(spark, NOBODY, resources="a", startingOffset="earliest")
+    with pytest.raises(PySparkException, match="did you mean 'resource'"):
+        save(spark.range(1).selectExpr("'x' body"), NOBODY, resourse="a")
+
+
+def test_a_value_that_does_not_fit_names_its_option(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="option failOnDataLoss: 'no' is neither true nor false"):
+        read(spark, NOBODY, resources="a", failOnDataLoss="no")
+
+
+def test_no_resources_are_an_error_in_batches_and_streams(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(
+        PySparkException, match="one of the options resources and resourcePattern; neither is given"
+    ):
+        read(spark, NOBODY).collect()
+    with pytest.raises(
+        PySparkException, match="one of the options resources and resourcePattern; neither is given"
+    ):
+        run_now(stream(spark, NOBODY), tmp_path)
+
+
+def test_an_option_of_a_batch_has_no_meaning_in_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="option endingOffsets has no meaning in a streaming read"):
+        run_now(stream(spark, NOBODY, resources="a", endingOffsets="latest"), tmp_path)
+
+
+# --- the broker ---------------------------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_not_there_is_an_error_after_the_deadline(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    patience = {"requestTimeout": "500ms", "retryDeadline": "1s"}
+    frame = spark.range(1).selectExpr("'x' body")
+    words = f"no MTL broker answered at {NOBODY}"
+    for attempt in (
+        lambda: read(spark, NOBODY, resources="a", **patience).collect(),
+        lambda: run_now(stream(spark, NOBODY, resources="a", **patience), tmp_path),
+        lambda: save(frame, NOBODY, resource="a", **patience),
+    ):
+        began = time.monotonic()
+        with pytest.raises(PySparkException, match=words):
+            attempt()
+        assert time.monotonic() - began < 30
+
+
+def test_a_resource_that_does_not_exist_is_named(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match="the resource 'nowhere' to read does not exist"):
+        read(spark, broker.endpoint, resources="nowhere").collect()
+    with pytest.raises(PySparkException, match="the resource 'nowhere' to read does not exist"):
+        run_now(stream(spark, broker.endpoint, resources="nowhere"), tmp_path)
+    with pytest.raises(PySparkException, match=r"'nowhere' to write to does not exist.*createResource=true"):
+        save(spark.range(1).selectExpr("'x' body"), broker.endpoint, resource="nowhere")
+
+
+# --- offsets ------------------------------------------------------------------------------------------------
+
+
+def test_a_resource_made_again_ends_the_query(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    connection.create_resource("again")
+    publish(connection, "again", 10)
+    run_now(stream(spark, broker.endpoint, resources="again", startingOffsets="earliest"), tmp_path)
+    connection.delete_resource("again")
+    with pytest.raises(PySparkException, match="resource 'again' was deleted"):
+        run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
+    connection.create_resource("again")
+    publish(connection, "again", 5)
+    with pytest.raises(PySparkException, match="resource 'again' was deleted and made again"):
+        run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
+    forgiving = stream(spark, broker.endpoint, resources="again", failOnDataLoss="false")
+    assert sum(one.numInputRows for one in run_now(forgiving, tmp_path).recentProgress) == 5
+
+
+def test_a_start_outside_the_log_ends_the_query(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    connection.create_resource("short")
+    publish(connection, "short", 10)
+    beyond = stream(spark, broker.endpoint, resources="short", startingOffsets='{"short": 90}')
+    with pytest.raises(PySparkException, match="resource 'short' ends at 11 and should be read from 90"):
+        run_now(beyond, tmp_path)
+    with pytest.raises(PySparkException, match="resource 'short' ends at 11: contents 11 to 89"):
+        read(spark, broker.endpoint, resources="short", endingOffsets='{"short": 90}').collect()
+
+
+def test_a_checkpoint_of_another_source_is_an_error(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    connection.create_resource("mine")
+    run_now(stream(spark, broker.endpoint, resources="mine", startingOffsets="earliest"), tmp_path)
+    log = tmp_path / "offsets" / "0"
+    lines = log.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "offsets" / ".0.crc").unlink(missing_ok=True)
+    log.write_text("\n".join([*lines[:2], '{"orders-0": 5}']), encoding="utf-8")
+    with pytest.raises(PySparkException, match="holds an offset that is not of this source"):
+        run_now(stream(spark, broker.endpoint, resources="mine"), tmp_path)
+
+
+# --- schemas and rows ---------------------------------------------------------------------------------------
+
+
+def test_a_schema_that_does_not_fit_is_an_error_that_shows_ours(spark: SparkSession, tmp_path: Path) -> None:
+    words = (
+        r"the schema .value string. does not fit: rows of format mtl are .resource string, sequence bigint"
+    )
+    with pytest.raises(PySparkException, match=words):
+        spark.read.format("mtl").option("resources", "a").schema("value string").load().collect()
+    wrong = spark.readStream.format("mtl").option("resources", "a").schema("value string").load()
+    with pytest.raises(PySparkException, match=words):
+        run_now(wrong, tmp_path)
+
+
+def test_a_frame_without_a_body_is_an_error(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match="has no column 'body'"):
+        save(spark.range(1), NOBODY, resource="a")
+
+
+def test_rows_that_are_no_contents_are_errors(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
+) -> None:
+    connection.create_resource("rows")
+    for expressions, words in (
+        (["cast(null as binary) body", "'rows' resource"], "the body of a row is null"),
+        (["'x' body", "cast(null as string) resource"], "the resource of a row is null"),
+        (["'x' body", "'rows' resource", "map('mtl-count', '1') properties"], "are the broker's"),
+        (
+            [f"repeat('x', {MAX_CONTENT + 1}) body", "'rows' resource"],
+            f"{MAX_CONTENT + 1} octets is above the",
+        ),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            save(spark.range(1).selectExpr(*expressions), broker.endpoint)
+    assert connection.describe(["rows"])["rows"].contents == 0
+
+
+def test_nothing_is_overwritten(spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr("'x' body")
+    with pytest.raises(PySparkException, match=r"resources are logs. Use .mode\('append'\)"):
+        frame.write.format("mtl").mode("overwrite").option("resource", "a").save()

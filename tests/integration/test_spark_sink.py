@@ -1,0 +1,362 @@
+"""Writing into MTL resources with a real Spark and a real broker: what is visible, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+
+import mtl
+import mtl.testing
+from tests.support.queries import batches, forget_commit, logged, run_now
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[mtl.testing.RunningBroker]:
+    with mtl.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
+    with mtl.connect(broker.endpoint) as opened:
+        yield opened
+
+
+@pytest.fixture
+def source(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
+    """A resource to read from, for this test alone."""
+    name = f"{request.node.name}-in"
+    connection.create_resource(name)
+    return name
+
+
+@pytest.fixture
+def target(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
+    """A resource to write to, for this test alone."""
+    name = f"{request.node.name}-out"
+    connection.create_resource(name)
+    return name
+
+
+def publish(connection: mtl.Connection, resource: str, *bodies: str) -> None:
+    with connection.writer(resource, packed=True) as writer:
+        for body in bodies:
+            writer.send(body.encode())
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+def contents(connection: mtl.Connection, resource: str) -> list[str]:
+    """Every visible content, in order."""
+    end = connection.describe([resource])[resource].next
+    with connection.reader(resource, start="earliest", until=end) as reader:
+        return [content.body.decode() for content in reader]
+
+
+def stream(spark: SparkSession, broker: mtl.testing.RunningBroker, source: str, **options: str) -> DataFrame:
+    reader = spark.readStream.format("mtl").option("endpoint", broker.endpoint).option("resources", source)
+    return reader.option("startingOffsets", "earliest").options(**options).load()
+
+
+def copy(
+    frame: DataFrame, broker: mtl.testing.RunningBroker, checkpoint: Path, **options: str
+) -> StreamingQuery:
+    return run_now(frame, checkpoint, sink="mtl", endpoint=broker.endpoint, **options)
+
+
+def save(frame: DataFrame, broker: mtl.testing.RunningBroker, **options: str) -> None:
+    frame.write.format("mtl").mode("append").option("endpoint", broker.endpoint).options(**options).save()
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_query_copies_every_content_once(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *numbers(1, 100))
+    frame = stream(spark, broker, source, maxOffsetsPerTrigger="40").select("body")
+    first = copy(frame, broker, tmp_path, resource=target)
+    publish(connection, source, *numbers(101, 110))
+    copy(frame, broker, tmp_path, resource=target)
+    assert batches(first) == [40, 40, 20]
+    assert contents(connection, target) == numbers(1, 110)
+
+
+def test_a_batch_that_spark_repeats_is_published_once(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    """Spark dies after the sink's commit and before its own, several times."""
+    publish(connection, source, *numbers(1, 20))
+    frame = stream(spark, broker, source).select("body")
+    query = copy(frame, broker, tmp_path, resource=target)
+    for _ in range(2):
+        forget_commit(tmp_path, 0)
+        copy(frame, broker, tmp_path, resource=target)
+    publish(connection, source, *numbers(21, 30))
+    copy(frame, broker, tmp_path, resource=target)
+    assert contents(connection, target) == numbers(1, 30)
+    (application,) = connection.stages(str(query.id)).applications
+    assert (application.version, application.replays) == (1, 2)
+    assert connection.stages(str(query.id)).stages == []
+
+
+def test_a_checkpoint_that_was_rolled_back_is_an_error(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    """With "does nothing" instead, what the repeated batches hold would be lost in silence."""
+    frame = stream(spark, broker, source, maxOffsetsPerTrigger="10").select("body")
+    publish(connection, source, *numbers(1, 30))
+    copy(frame, broker, tmp_path, resource=target)
+    assert logged(tmp_path, "commits") == [0, 1, 2]
+    for batch in (1, 2):
+        forget_commit(tmp_path, batch)
+        for path in (tmp_path / "offsets").glob(f"*{batch}*"):
+            path.unlink()
+    with pytest.raises(PySparkException, match="the checkpoint was rolled back or copied"):
+        copy(frame, broker, tmp_path, resource=target)
+    assert contents(connection, target) == numbers(1, 30)
+
+
+def test_another_query_cannot_take_an_applications_name(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    frame = stream(spark, broker, source).select("body")
+    publish(connection, source, *numbers(1, 10))
+    copy(frame, broker, tmp_path / "one", resource=target, txnAppId="reused")
+    with pytest.raises(PySparkException, match="the name is reused by another query"):
+        copy(frame, broker, tmp_path / "two", resource=target, txnAppId="reused")
+    assert contents(connection, target) == numbers(1, 10)
+
+
+def test_rows_go_where_their_column_says(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *numbers(1, 30))
+    frame = stream(spark, broker, source).selectExpr(
+        "body", "concat('routed-', cast(cast(body as string) as int) % 3) as resource"
+    )
+    copy(frame, broker, tmp_path, createResource="true")
+    for rest in range(3):
+        expected = [str(number) for number in range(1, 31) if number % 3 == rest]
+        assert contents(connection, f"routed-{rest}") == expected
+
+
+def test_empty_batches_and_partitions_leave_nothing_behind(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *numbers(1, 10))
+    frame = stream(spark, broker, source, maxRecordsPerPartition="2").select("body")
+    query = copy(frame.where("body = X'33'"), broker, tmp_path, resource=target)
+    publish(connection, source, "nothing that passes")
+    copy(frame.where("body = X'33'"), broker, tmp_path, resource=target)
+    assert contents(connection, target) == ["3"]
+    found = connection.stages(str(query.id))
+    assert [one.version for one in found.applications] == [0]
+    assert found.stages == []
+
+
+def test_at_least_once_appends_as_it_goes(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *numbers(1, 10))
+    frame = stream(spark, broker, source).select("body")
+    query = copy(frame, broker, tmp_path, resource=target, deliveryGuarantee="at-least-once")
+    assert contents(connection, target) == numbers(1, 10)
+    forget_commit(tmp_path, 0)
+    copy(frame, broker, tmp_path, resource=target, deliveryGuarantee="at-least-once")
+    assert contents(connection, target) == numbers(1, 10) * 2
+    assert connection.stages(str(query.id)).applications == []
+
+
+def test_an_aggregation_is_published_as_it_closes(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *[f"2026-01-0{day} 00:00:00" for day in (1, 1, 2, 3, 3, 3, 9)])
+    frame = (
+        stream(spark, broker, source)
+        .selectExpr("cast(cast(body as string) as timestamp) as at")
+        .withWatermark("at", "1 day")
+        .groupBy("at")
+        .count()
+        .selectExpr("concat(date(at), ' ', count) as body")
+    )
+    copy(frame, broker, tmp_path, resource=target)
+    assert sorted(contents(connection, target)) == ["2026-01-01 2", "2026-01-02 1", "2026-01-03 3"]
+
+
+def test_foreach_batch_writes_once_under_a_name(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, source, *numbers(1, 10))
+
+    def write(frame: DataFrame, batch: int) -> None:
+        save(frame.select("body"), broker, resource=target, txnAppId="each", txnVersion=str(batch))
+
+    for _ in range(2):
+        writer = stream(spark, broker, source).writeStream.foreachBatch(write)
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        forget_commit(tmp_path, 0)
+    assert contents(connection, target) == numbers(1, 10)
+
+
+def test_a_query_writes_through_restarts_of_the_broker(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    frame = stream(spark, broker, source, maxOffsetsPerTrigger="1000").select("body")
+    writer = frame.writeStream.format("mtl").option("endpoint", broker.endpoint).option("resource", target)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        for round_ in range(4):
+            publish(connection, source, *numbers(5000 * round_ + 1, 5000 * round_ + 5000))
+            broker.kill()
+            broker.start()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert contents(connection, target) == numbers(1, 20_000)
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def test_a_dataframe_comes_back_as_it_was_written(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    frame = spark.sql(
+        "SELECT cast('one' as binary) body, map('kind', 'order', 'n', '1') properties, "
+        "timestamp'2026-01-31 12:00:00.123456' timestamp "
+        "UNION ALL SELECT cast('' as binary), null, null"
+    ).coalesce(1)
+    save(frame, broker, resource=target)
+    found = (
+        spark.read.format("mtl").option("endpoint", broker.endpoint)
+        .options(resources=target, includeProperties="true").load()
+    )  # fmt: skip
+    expected = spark.createDataFrame(
+        [
+            (1, bytearray(b"one"), {"kind": "order", "n": "1", "timestamp": "2026-01-31T12:00:00.123456Z"}),
+            (2, bytearray(), {}),
+        ],
+        "sequence bigint, body binary, properties map<string,string>",
+    )
+    assert_df_equality(found.select("sequence", "body", "properties"), expected)
+    times = found.selectExpr(
+        "cast(properties['timestamp'] as timestamp) = timestamp'2026-01-31 12:00:00.123456' t"
+    )
+    assert [row.t for row in times.collect()] == [True, None]
+
+
+def test_text_is_written_as_a_body(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    save(spark.range(3).selectExpr("cast(id as string) body").coalesce(1), broker, resource=target)
+    assert contents(connection, target) == ["0", "1", "2"]
+
+
+def test_a_write_that_fails_leaves_nothing_visible(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    failing = spark.range(0, 1000, 1, 4).selectExpr(
+        "if(id = 999, raise_error('the last row'), cast(id as string)) body"
+    )
+    with pytest.raises(PySparkException, match="the last row"):
+        save(failing, broker, resource=target)
+    assert contents(connection, target) == []
+
+
+def test_a_repeated_write_happens_once(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    frame = spark.range(10).selectExpr("cast(id as string) body")
+    for version in ("0", "0", "1"):
+        save(frame, broker, resource=target, txnAppId="loader", txnVersion=version)
+    assert len(contents(connection, target)) == 20
+    save(frame, broker, resource=target)
+    save(frame, broker, resource=target)
+    assert len(contents(connection, target)) == 40
+
+
+def test_partitions_are_published_in_their_order(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    save(spark.range(0, 40_000, 1, 4).selectExpr("cast(id as string) body"), broker, resource=target)
+    assert contents(connection, target) == numbers(0, 39_999)
+
+
+def test_a_write_to_several_resources_is_one(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    for name in ("both-a", "both-b"):
+        connection.create_resource(name)
+    rows: list[tuple[str, Any]] = [("both-a", "1"), ("both-b", "2"), ("both-a", "3"), ("both-c", "4")]
+    frame = spark.createDataFrame(rows, "resource string, body string").coalesce(1)
+    with pytest.raises(PySparkException, match="the resource 'both-c' to write to does not exist"):
+        save(frame, broker)
+    assert contents(connection, "both-a") == []
+    save(frame.where("body < '4'"), broker)
+    assert (contents(connection, "both-a"), contents(connection, "both-b")) == (["1", "3"], ["2"])

@@ -1,0 +1,357 @@
+"""Reading MTL resources with a real Spark from a real broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from chispa import assert_df_equality
+
+import mtl
+import mtl.testing
+from mtl.wire.control import Retention
+from tests.support.queries import batches, collect_now, forget_commit, logged, offset, run_now
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[mtl.testing.RunningBroker]:
+    with mtl.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture
+def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
+    with mtl.connect(broker.endpoint) as opened:
+        yield opened
+
+
+@pytest.fixture
+def resource(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
+    """A resource for this test alone."""
+    name = request.node.name
+    connection.create_resource(name)
+    return str(name)
+
+
+def publish(connection: mtl.Connection, resource: str, *bodies: str, **properties: Any) -> None:
+    with connection.writer(resource, packed=True) as writer:
+        for body in bodies:
+            writer.send(body.encode(), properties or None)
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+def read(spark: SparkSession, broker: mtl.testing.RunningBroker, **options: str) -> DataFrame:
+    return spark.read.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
+
+
+def stream(spark: SparkSession, broker: mtl.testing.RunningBroker, **options: str) -> DataFrame:
+    return spark.readStream.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
+
+
+def bodies(frame: DataFrame) -> list[str]:
+    rows = frame.selectExpr("resource", "sequence", "cast(body as string) body").collect()
+    return [row.body for row in sorted(rows, key=lambda row: (row.resource, row.sequence))]
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_read_is_the_contents_of_a_resource(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    before = datetime.now(UTC)
+    publish(connection, resource, "one", "two", "")
+    frame = read(spark, broker, resources=resource)
+    expected = spark.createDataFrame(
+        [(resource, 1, bytearray(b"one")), (resource, 2, bytearray(b"two")), (resource, 3, bytearray())],
+        "resource string, sequence bigint, body binary",
+    )
+    assert_df_equality(frame.drop("timestamp"), expected)
+    times = [row.timestamp for row in frame.selectExpr("unix_micros(timestamp) timestamp").collect()]
+    assert all(before.timestamp() * 1e6 <= at <= time.time() * 1e6 for at in times)
+
+
+def test_properties_are_a_column(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    publish(connection, resource, "with", kind="order", number=7, urgent=True)
+    publish(connection, resource, "without")
+    frame = read(spark, broker, resources=resource, includeProperties="true")
+    expected = spark.createDataFrame(
+        [(1, {"kind": "order", "number": "7", "urgent": "true"}), (2, {})],
+        "sequence bigint, properties map<string,string>",
+    )
+    assert_df_equality(frame.select("sequence", "properties"), expected)
+
+
+def test_where_a_batch_read_starts_and_ends(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    publish(connection, resource, *numbers(1, 20))
+    middle = datetime.now(UTC).isoformat()
+    publish(connection, resource, *numbers(21, 30))
+
+    def found(**options: str) -> list[str]:
+        return bodies(read(spark, broker, resources=resource, **options))
+
+    assert found() == numbers(1, 30)
+    assert found(startingOffsets=f'{{"{resource}": 11}}') == numbers(11, 30)
+    assert found(endingOffsets=f'{{"{resource}": 11}}') == numbers(1, 10)
+    assert found(startingTimestamp=middle) == numbers(21, 30)
+    assert found(endingTimestamp=middle) == numbers(1, 20)
+
+
+def test_a_batch_read_is_split_into_tasks(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    publish(connection, resource, *numbers(1, 30))
+    frame = read(spark, broker, resources=resource, maxRecordsPerPartition="7")
+    assert [row["count"] for row in frame.groupBy("resource").count().collect()] == [30]
+    parts = frame.selectExpr("spark_partition_id() part", "sequence").groupBy("part").count().collect()
+    assert sorted(row["count"] for row in parts) == [6, 6, 6, 6, 6]
+    assert bodies(frame) == numbers(1, 30)
+
+
+def test_several_resources_by_pattern(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
+) -> None:
+    for name, body in (("pattern-a", "1"), ("pattern-b", "2"), ("other-c", "3")):
+        connection.create_resource(name)
+        publish(connection, name, body)
+    assert bodies(read(spark, broker, resourcePattern="pattern-.*")) == ["1", "2"]
+    assert bodies(read(spark, broker, resourcePattern="nothing-like-it")) == []
+
+
+def test_a_temporary_view_in_sql(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    publish(connection, resource, "one")
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW contents USING mtl "
+        f"OPTIONS (endpoint '{broker.endpoint}', resources '{resource}')"
+    )
+    assert [row.body for row in spark.sql("SELECT CAST(body AS STRING) body FROM contents").collect()] == [
+        "one"
+    ]
+
+
+def test_many_contents_arrive_whole(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
+) -> None:
+    publish(connection, resource, *(f"{number:0100d}" for number in range(200_000)))
+    frame = read(spark, broker, resources=resource, minPartitions="4")
+    found = frame.selectExpr(
+        "count(*)", "count(distinct sequence)", "max(sequence)", "sum(cast(cast(body as string) as bigint))"
+    )
+    assert tuple(found.collect()[0]) == (200_000, 200_000, 200_000, sum(range(200_000)))
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_query_reads_everything_once_over_its_runs(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 30))
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest")
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    publish(connection, resource, *numbers(31, 50))
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    idle = collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 50)
+    assert batches(idle) == []
+    assert logged(tmp_path / "checkpoint", "commits") == [0, 1]
+
+
+def test_limits_hold_in_every_batch(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 100))
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest", maxOffsetsPerTrigger="30")
+    query = run_now(source, tmp_path)
+    assert batches(query) == [30, 30, 30, 10]
+
+
+def test_a_limit_of_octets(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    for _ in range(6):
+        publish(connection, resource, *["x" * 1000] * 100)
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest", maxBytesPerTrigger="250k")
+    query = run_now(source, tmp_path)
+    assert sum(batches(query)) == 600
+    assert batches(query) == [200, 200, 200]
+
+
+def test_latest_is_pinned_by_the_first_batch(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 10))
+    source = stream(spark, broker, resources=resource)
+    assert batches(collect_now(source, tmp_path / "checkpoint", tmp_path / "out")) == []
+    assert offset(tmp_path / "checkpoint", 0)["resources"][resource]["f"] == 11
+    publish(connection, resource, *numbers(11, 15))
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(11, 15)
+
+
+def test_a_batch_that_was_not_finished_is_read_again_as_it_was(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 10))
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest")
+    run_now(source, tmp_path / "checkpoint")
+    forget_commit(tmp_path / "checkpoint", 0)
+    publish(connection, resource, *numbers(11, 15))
+    again = run_now(source, tmp_path / "checkpoint")
+    assert batches(again) == [10, 5]
+
+
+def test_a_running_query_takes_what_comes_and_rests_in_between(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    source = stream(spark, broker, resources=resource)
+    query = source.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+    try:
+        for round_ in range(3):
+            query.processAllAvailable()
+            publish(connection, resource, *numbers(1, 10))
+            query.processAllAvailable()
+            assert sum(batches(query)) == 10 * (round_ + 1)
+        done = logged(checkpoint, "commits")
+        time.sleep(1.0)  # idle: nothing may happen, and that has no event to wait for
+        assert logged(checkpoint, "offsets") == done
+        began = time.monotonic()
+    finally:
+        query.stop()
+    assert time.monotonic() - began < 10
+    assert query.exception() is None
+
+
+def test_progress_is_confirmed_to_the_group_and_can_be_started_from(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 30))
+    options = {"resources": resource, "group": "billing", "maxOffsetsPerTrigger": "10"}
+    run_now(stream(spark, broker, **options), tmp_path / "first")
+    (cursor,) = connection.cursors(group="billing", resource=resource)
+    assert (cursor.position, cursor.behind) == (31, 0)
+
+    publish(connection, resource, *numbers(31, 35))
+    collect_now(stream(spark, broker, **options), tmp_path / "second", tmp_path / "out")
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(31, 35)
+    (cursor,) = connection.cursors(group="billing", resource=resource)
+    assert (cursor.position, cursor.behind) == (36, 0)
+
+
+def test_a_self_join_shares_its_group(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 20))
+    source = stream(spark, broker, resources=resource, group="joined")
+    left = source.selectExpr("sequence", "body as left_body")
+    joined = left.join(source.selectExpr("sequence", "body as right_body"), "sequence")
+    collect_now(joined, tmp_path / "checkpoint", tmp_path / "out")
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 20
+    (cursor,) = connection.cursors(group="joined", resource=resource)
+    assert cursor.position == 21
+
+
+def test_a_resource_found_later_is_read_from_its_beginning(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    connection.create_resource("later-a")
+    publish(connection, "later-a", "before")
+    source = stream(spark, broker, resourcePattern="later-.*")
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    connection.create_resource("later-b")
+    publish(connection, "later-b", "first", "second")
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == ["first", "second"]
+
+
+def test_contents_that_retention_took_are_skipped_where_that_is_allowed(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    name = "short-lived"
+    connection.create_resource(name)
+    publish(connection, name, *numbers(1, 10))
+    source = stream(spark, broker, resources=name, startingOffsets="earliest", failOnDataLoss="false")
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    connection.delete_resource(name)
+    connection.create_resource(name, retention=Retention(contents=1000))
+    publish(connection, name, *numbers(11, 15))
+    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+    found = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) body").collect()
+    assert sorted(int(row.body) for row in found) == list(range(1, 16))
+
+
+def test_a_query_lives_through_a_restart_of_the_broker(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest", group="survivor")
+    query = (
+        source.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(str(tmp_path / "out"))
+    )
+    try:
+        for round_ in range(3):
+            publish(connection, resource, *numbers(10 * round_ + 1, 10 * round_ + 10))
+            query.processAllAvailable()
+            broker.kill()
+            broker.start()
+        publish(connection, resource, *numbers(31, 40))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 40)
