@@ -23,6 +23,7 @@
         ├── Damaged           bytes that were durable once no longer verify
         ├── StorageFull       no space left
         └── StorageFailed     a write or sync failed
+            └── LogStopped    and left a log that takes nothing more until the broker starts again
 """
 
 from __future__ import annotations
@@ -186,3 +187,7 @@ class StorageFull(StorageError):
 
 class StorageFailed(StorageError):
     """A write or sync failed for another reason than space."""
+
+
+class LogStopped(StorageFailed):
+    """A failure after which nobody knows what is on the disk: the log takes nothing more until it is opened again."""

@@ -54,6 +54,10 @@ MAX_HEADER = 10 + MAX_SHORT_STRING + MAX_TABLE + RESERVED_FIELDS
 MAX_PATTERN = 1_000
 """Characters of a regular expression over resource names; a longer one is no longer written by hand."""
 
+MAX_PATTERN_COST = 4_000
+"""Characters of such an expression times its counted repetitions. RE2 takes time proportional to it: at 30,000 a thousand
+long names took half a minute."""
+
 MAX_STAGES_PER_COMMIT = 20_000
 """Stages of one Stage.Commit: one per task of a Spark job, and a job has a few thousand. Ids of 32 octets still fit a
 control frame."""
@@ -203,6 +207,9 @@ MAX_WRITER_NAMES = 1_000_000
 WRITER_NAME_IDLE_S = 24 * 3600.0
 """A writer name that nobody used for this long is forgotten, and with it its publishing numbers."""
 
+NAMES_CHECK_S = 600.0
+"""How often such names are looked for."""
+
 # --- the broker: leases and heartbeats ----------------------------------------------------------------------
 
 HEARTBEAT_S = 5.0
@@ -222,6 +229,13 @@ EXPIRY_CHECK_S = 5.0
 INBOUND_OCTETS = 256 << 20
 """Contents taken in and not yet synced, over all resources. Above it contents are pushed back (Reject, recycle) and
 never left unread, because Pings and Confirms share the socket."""
+
+ARRIVAL_OVERHEAD = 512
+"""What a content that waits for the disk costs beside its octets; counted with them, else empty ones were free."""
+
+MAX_UNCONFIRMED = 1 << 20
+"""Contents of one writing lease that are taken in and not confirmed. A resource that stands still holds back the Confirms
+of a flow's other resources, and each costs some 200 octets meanwhile."""
 
 GROUP_OCTETS = 32 << 20
 """One group commit of one log: large enough that the sync no longer shows, small enough for a Confirm every tenth of
@@ -252,6 +266,9 @@ BLOCKED_RETRY_S = 0.02
 
 FANOUT_RING = 1_000
 """Contents that wait for a slow reader of the `test` profile; the oldest are dropped and counted."""
+
+FANOUT_RING_OCTETS = 16 << 20
+"""The same in octets."""
 
 FANOUT_RETRY_S = 0.05
 """How often waiting rings of the `test` profile are tried."""
