@@ -207,9 +207,12 @@ class FaultyDisk:
             inode.forget_cache()
 
     def flip(self, path: str, offset: int, bit: int = 0) -> None:
-        """Change one bit, on the disk and in the cache."""
+        """Change one bit, on the disk, in the cache and in what is mapped."""
         inode = self._file(path)
-        for image in (inode.data, inode.disk):
+        mapped = [
+            mapping for weak, length in inode.maps if offset < length and (mapping := weak()) is not None
+        ]
+        for image in (inode.data, inode.disk, *mapped):
             image[offset] ^= 1 << bit
 
     def shorten(self, path: str, size: int) -> None:

@@ -1,0 +1,359 @@
+"""What a writer keeps and what it gives up, failure by failure. Crashes are in test_log.py."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from mtl.errors import StorageFailed, StorageFull
+from mtl.log import LogOptions, NewChunk, RunEntry, open_log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import LOG, LogUnderTest
+
+BODY = bytes(range(256)) * 3
+
+
+def chunk(count: int = 2, *runs: RunEntry) -> NewChunk:
+    return NewChunk(count, BODY, runs)
+
+
+@pytest.fixture
+def log() -> LogUnderTest:
+    return LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=1 << 20))
+
+
+def files(log: LogUnderTest) -> list[str]:
+    return log.disk.list_dir(LOG)
+
+
+# --- appending ----------------------------------------------------------------------------------------------
+
+
+def test_sequences_are_assigned_in_order(log: LogUnderTest) -> None:
+    change = log.writer.append([chunk(3), chunk(1)], 2_000_000)
+    assert (change.first, change.next, change.time_us) == (1, 5, 2_000_000)
+    assert [(ref.base, ref.count, ref.end, ref.size) for ref in change.chunks] == [
+        (1, 3, 4, len(BODY)),
+        (4, 1, 5, len(BODY)),
+    ]
+    assert change.bytes == sum(ref.stored for ref in change.chunks)
+    assert log.writer.next == 5
+
+
+def test_time_never_goes_back(log: LogUnderTest) -> None:
+    assert log.writer.append([chunk()], 5_000_000).time_us == 5_000_000
+    assert log.writer.append([chunk()], 4_000_000).time_us == 5_000_000
+    assert log.writer.roll(3_000_000).begun[0].time == 5_000_000
+    assert log.writer.append([chunk()], 0).time_us == 5_000_000
+
+
+def test_one_sync_for_a_group_and_none_under_os() -> None:
+    for durability, syncs in (("sync", 1), ("os", 0)):
+        log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability=durability))  # type: ignore[arg-type]
+        log.disk.fail("sync", nth=1 + syncs)
+        log.append(*[chunk() for _ in range(50)])
+        with pytest.raises(StorageFailed):
+            log.sync()
+
+
+def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTest) -> None:
+    ends = []
+    for _ in range(3):
+        change = log.writer.append([chunk(), chunk()], 0)
+        ends.append(change.entries[-1].end)
+    content = log.disk.content(f"{LOG}/{files(log)[-1]}")
+    durable = [int.from_bytes(content[at + 24 : at + 32], "little") for at in range(64, len(content), 832)]
+    assert durable == [64, 64, ends[0], ends[0], ends[1], ends[1]]
+
+
+def test_a_chunk_that_cannot_be_stored_leaves_the_log_alone(log: LogUnderTest) -> None:
+    with pytest.raises(ValueError, match="0 contents"):
+        log.writer.append([chunk(), NewChunk(0, b"")], 0)
+    log.check()
+    log.append(chunk())
+    log.check()
+
+
+def test_the_dedup_table_follows_the_runs(log: LogUnderTest) -> None:
+    log.append(chunk(5, RunEntry(7, 1, 2), RunEntry(8, 10, 3)))
+    log.append(chunk(2, RunEntry(7, 3, 2)))
+    assert log.writer.last_numbers == {7: 4, 8: 12}
+    log.writer.forget([8, 99])
+    log.roll()
+    log.close()
+    _, writer, _ = open_log(log.disk, LOG, now_us=0)
+    assert writer.last_numbers == {7: 4}
+
+
+# --- segments -----------------------------------------------------------------------------------------------
+
+
+def test_rolls_by_size(log: LogUnderTest) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=64 + 2 * 832))
+    for _ in range(5):
+        log.append(chunk())
+    assert [info.end - info.base for info in log.reader.segments()] == [4, 4, 2]
+    log.append(*[chunk() for _ in range(9)])  # a group is never split, however large
+    assert [info.end - info.base for info in log.reader.segments()] == [4, 4, 2, 18]
+    log.check()
+
+
+def test_rolls_by_age_of_the_first_content() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_age_s=10))
+    start = 100_000_000
+    log.reader.apply(log.writer.append([chunk()], start))
+    assert not log.reader.roll_due(start + 10_000_000)
+    assert log.reader.roll_due(start + 10_000_001)
+    log.reader.apply(log.writer.append([chunk()], start + 10_000_000))
+    assert len(list(log.reader.segments())) == 1
+    log.reader.apply(log.writer.append([chunk()], start + 10_000_001))
+    assert len(list(log.reader.segments())) == 2
+    log.reader.apply(log.writer.roll(start))
+    assert not log.reader.roll_due(start + 10**12)  # nothing in it
+
+
+def test_rolling_an_empty_segment_does_nothing(log: LogUnderTest) -> None:
+    assert log.writer.roll(0).begun == ()
+    assert len(files(log)) == 1
+
+
+def test_a_sealed_log_goes_on_in_a_new_segment(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.reader.apply(log.writer.seal())
+    assert [name.partition(".")[2] for name in files(log)] == ["index", "segment"]
+    assert log.writer.seal().next == 3
+    log.check()
+    log.append(chunk())
+    log.check()
+    assert len(files(log)) == 3
+
+
+def test_trim_removes_whole_segments_and_never_the_newest(log: LogUnderTest) -> None:
+    for _ in range(3):
+        log.append(chunk())
+        log.roll()
+    log.trim(log.next)
+    assert files(log) == ["00000000000000000007.segment"]
+    log.check()
+    log.append(chunk())
+    log.crash()
+    assert log.writer.next == 9
+
+
+def test_an_empty_log_knows_its_next_sequence_for_ever(log: LogUnderTest) -> None:
+    log.append(chunk(5, RunEntry(1, 1, 5)))
+    log.roll()
+    log.trim(log.next)
+    log.crash()
+    assert (log.reader.contents, log.writer.next, log.writer.last_numbers) == (0, 6, {1: 5})
+
+
+# --- a failed write -----------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_nothing_and_goes_on_when_there_is_space(log: LogUnderTest) -> None:
+    log.append(chunk())
+    size = len(log.disk.content(f"{LOG}/{files(log)[-1]}"))
+    log.disk.capacity = size + 300
+    with pytest.raises(StorageFull, match="appending in /data/log"):
+        log.append(chunk(), chunk())
+    assert not log.writer.stopped
+    assert len(log.disk.content(f"{LOG}/{files(log)[-1]}")) == size
+    log.check()  # reads go on
+    log.disk.capacity = None
+    log.append(chunk())
+    log.crash()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_that_failed_never_comes_back(seed: int) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions(segment_bytes=1 << 20))
+    log.append(chunk())
+    log.disk.fail("write", when=lambda path: path.endswith(".segment"))
+    with pytest.raises(StorageFailed):
+        log.append(chunk(3), chunk(4))
+    log.crash(keep="some")
+    assert log.writer.next == 3
+
+
+def test_a_log_that_cannot_be_cut_back_stops(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.disk.fail("write")
+    log.disk.fail("truncate")
+    with pytest.raises(StorageFailed, match=r"was stopped: cutting back .* open the log again"):
+        log.append(chunk())
+    assert log.writer.stopped
+    for call in (
+        lambda: log.writer.append([chunk()], 0),
+        lambda: log.writer.roll(0),
+        log.writer.sync,
+        log.writer.mark,
+    ):
+        with pytest.raises(StorageFailed, match="stopped"):
+            call()
+    log.check()  # reads go on
+    log.writer.close()
+    log.crash(power=False)
+    log.append(chunk())
+
+
+def test_short_writes_do_not_matter() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1), short_writes=0.9))
+    for _ in range(20):
+        log.append(chunk(), chunk())
+    log.crash()
+
+
+# --- a failed sync ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_a_failed_sync_the_log_goes_on_in_a_new_segment(seed: int) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions(segment_bytes=1 << 20))
+    log.append(chunk())
+    log.disk.fail("sync")
+    with pytest.raises(StorageFailed):
+        log.append(chunk(3), chunk(4))
+    assert not log.writer.stopped
+    assert files(log)[-1] == "00000000000000000003.segment"
+    log.disk.drop_caches()
+    log.check()
+    log.append(chunk(2))
+    assert log.held[-1].base == 3
+    log.crash()
+    assert [info.base for info in log.reader.segments()] == [1, 3]
+
+
+def test_a_failed_sync_of_the_first_group_replaces_the_segment(log: LogUnderTest) -> None:
+    log.disk.fail("sync")
+    with pytest.raises(StorageFailed):
+        log.append(chunk())
+    log.disk.drop_caches()
+    log.append(chunk(3))
+    log.check()
+    log.crash()
+    assert files(log) == ["00000000000000000001.segment"]
+
+
+def test_failing_twice_stops_the_log(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.disk.fail("sync", count=2)
+    with pytest.raises(StorageFailed, match="beginning a new segment after a failed sync"):
+        log.append(chunk())
+    assert log.writer.stopped
+
+
+def test_a_sync_that_fails_is_not_retried_in_place(log: LogUnderTest) -> None:
+    """What the cache shows after it must be written anew before it counts."""
+    log.append(chunk())
+    log.disk.fail("sync", count=2)
+    with pytest.raises(StorageFailed):
+        log.append(chunk())
+    log.maybe = [chunk()]
+    log.disk.heal()
+    log.crash(power=False)  # the process only: the cache still shows the group
+    log.crash(keep="none")  # what was found whole then is durable now
+
+
+def test_under_os_a_failed_sync_stops_the_log() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
+    log.append(chunk())
+    log.disk.fail("sync")
+    with pytest.raises(StorageFailed, match="syncing contents that were acknowledged"):
+        log.sync()
+    assert log.writer.stopped
+    log.check()
+    log.disk.heal()
+    log.crash(power=False)
+    log.crash(keep="none")
+    assert log.writer.next == 3
+
+
+def test_under_os_the_visible_end_is_the_written_end() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
+    log.append(chunk(2))
+    assert log.reader.next == 3
+    log.crash(power=False)  # the process is gone, the system has it
+    assert log.reader.next == 3
+    log.append(chunk(2))
+    log.crash(keep="none")
+    assert log.reader.next == 3
+
+
+# --- failures around segments -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", ["create", "write", "sync", "rename"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_roll_that_fails_can_be_tried_again(log: LogUnderTest, op: str, nth: int) -> None:
+    """The first file is the index, the second the new segment."""
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    log.disk.fail(op, nth=nth, error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        log.roll()
+    assert not log.writer.stopped
+    log.check()
+    log.append(chunk())
+    log.check()
+    log.crash()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_directory_that_cannot_be_synced_stops_the_log(log: LogUnderTest, nth: int) -> None:
+    log.append(chunk())
+    log.disk.fail("fsync_dir", nth=nth)
+    with pytest.raises(StorageFailed, match="was stopped"):
+        log.roll()
+    log.check()
+    log.crash()
+
+
+def test_a_trim_that_fails_is_finished_by_the_next_start(log: LogUnderTest) -> None:
+    for _ in range(4):
+        log.append(chunk())
+        log.roll()
+    log.disk.fail("unlink", nth=3)
+    with pytest.raises(StorageFailed):
+        log.trim(log.next)
+    log.check()
+    log.disk.heal()
+    log.crash()
+    assert len(files(log)) == 1
+
+
+def test_a_mark_that_fails_is_taken_back(log: LogUnderTest) -> None:
+    log.append(chunk())
+    size = len(log.disk.content(f"{LOG}/{files(log)[-1]}"))
+    log.disk.fail("write", error=errno.ENOSPC)
+    log.mark()
+    assert len(log.disk.content(f"{LOG}/{files(log)[-1]}")) == size
+    log.append(chunk())
+    log.mark()
+    log.mark()  # once is enough
+    log.append(chunk())
+    log.check()
+    log.crash()
+    log.append(chunk())
+    log.disk.fail("write")
+    log.disk.fail("truncate")
+    with pytest.raises(StorageFailed, match="taking back a mark"):
+        log.mark()
+    assert log.writer.stopped
+
+
+def test_a_closed_writer_is_of_no_use(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.writer.close()
+    log.writer.close()
+    with pytest.raises(StorageFailed, match="is closed"):
+        log.writer.append([chunk()], 0)
+
+
+def test_a_close_that_fails_says_so(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.disk.fail("sync")
+    with pytest.raises(StorageFailed, match="closing"):
+        log.writer.close()
+    log.crash()

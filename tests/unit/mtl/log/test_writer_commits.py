@@ -1,0 +1,165 @@
+"""Stages become contents of a log: adopted or copied, taken back and done again."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import pytest
+
+from mtl.errors import Damaged, StorageError, StorageFailed
+from mtl.log import LogOptions, NewChunk, RunEntry, StagePart
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import LOG, LogUnderTest
+
+BODY = bytes(range(256)) * 3
+
+
+def chunk(count: int = 2, *runs: RunEntry) -> NewChunk:
+    return NewChunk(count, BODY, runs)
+
+
+@pytest.fixture
+def log() -> LogUnderTest:
+    return LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=1 << 20))
+
+
+STAGES = [[chunk(2), chunk(3)], [chunk(1)], [chunk(4), chunk(5), chunk(6)]]
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_commit_appends_the_stages_in_order(log: LogUnderTest, before: int, *, adopt: bool) -> None:
+    for _ in range(before):
+        log.append(chunk(2, RunEntry(1, log.next, 2)))
+    log.commit(STAGES, adopt=adopt)
+    log.check()
+    log.append(chunk(2, RunEntry(2, 1, 2)))
+    log.commit(STAGES, adopt=adopt)
+    log.commit(STAGES, adopt=not adopt)
+    log.check()
+    log.crash()
+
+
+def test_adopted_contents_have_the_time_of_the_commit(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.commit(STAGES, adopt=True)
+    times = {ref.time_us for one in log.held[1:] if (ref := log.reader.find(one.base)) is not None}
+    assert times == {log.now}
+    first = log.reader.at_time(log.now)
+    assert first is not None
+    assert first.base == 3
+
+
+def test_adopting_nothing_and_copying_nothing(log: LogUnderTest) -> None:
+    for change in (log.writer.adopt([], 0), log.writer.append_from([], 0)):
+        assert change.first == change.next == 1
+        log.reader.apply(change)
+    log.check()
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_without_links_the_segments_are_copied(log: LogUnderTest, code: int) -> None:
+    log.append(chunk())
+    log.disk.fail("link", count=100, error=code)
+    log.commit(STAGES, adopt=True)
+    log.check()
+    log.crash()
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_commit_can_be_done_again(log: LogUnderTest, *, adopt: bool) -> None:
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    log.commit(STAGES, adopt=adopt)
+    whole = log.visible
+    log.reader.apply(log.writer.truncate_to(3))
+    del log.held[1:]
+    log.check()
+    log.append(chunk(9))
+    log.check()
+    log.crash()
+    assert log.visible[:1] == whole[:1]
+
+
+@pytest.mark.parametrize("base", [2, 1000])
+def test_truncates_at_boundaries_only(log: LogUnderTest, base: int) -> None:
+    log.append(chunk(2))
+    log.append(chunk(2))
+    with pytest.raises(Damaged, match="no chunk begins"):
+        log.writer.truncate_to(base)
+    log.check()
+    log.append(chunk())
+    log.check()
+
+
+def test_never_takes_back_what_writers_sent(log: LogUnderTest) -> None:
+    log.append(chunk(2))
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    with pytest.raises(Damaged, match="named writers"):
+        log.writer.truncate_to(3)
+    log.roll()
+    log.append(chunk(2))
+    with pytest.raises(Damaged, match="named writers"):
+        log.writer.truncate_to(3)
+    log.check()
+
+
+def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
+    """The twin asserts it: truncating below a mapping is SIGBUS."""
+    log.append(chunk(2))
+    log.writer.append([chunk(3)], log.now)  # of a commit that nobody saw
+    log.writer.roll(log.now)
+    log.close()
+    log.held += [type(log.held[0])(3, 3, BODY)]
+    log.open()
+    first, second = log.reader.find(1), log.reader.find(3)
+    assert first is not None
+    assert second is not None
+    seen = log.reader.read(first), log.reader.read(second)
+    log.reader.apply(log.writer.truncate_to(3))
+    del log.held[1:]
+    log.append(chunk(1))
+    log.check()
+    assert [bytes(body) for body in seen] == [BODY, BODY]
+    log.crash()
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize("nth", range(1, 25))
+@pytest.mark.parametrize("op", ["create", "write", "rename", "link", "sync", "open", "unlink"])
+def test_a_commit_that_fails_is_redone_in_the_same_process(op: str, nth: int, *, adopt: bool) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(nth)))
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    log.append(chunk(2))
+    log.disk.fail(op, nth=nth, when=lambda path: path.startswith(LOG))
+    try:
+        log.commit(STAGES, adopt=adopt)
+    except StorageError:
+        assert not log.writer.stopped
+        if log.reader.next != log.writer.next:
+            with pytest.raises(StorageFailed, match="unfinished commit at 5: redo it first"):
+                log.writer.append([chunk()], 0)
+        log.apply_commit()
+    log.disk.heal()
+    log.check()
+    log.append(chunk(1, RunEntry(1, 3, 1)))
+    log.check()
+    log.crash()
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+def test_a_stage_that_is_not_what_was_recorded_changes_nothing(log: LogUnderTest, *, adopt: bool) -> None:
+    log.append(chunk())
+    directory = log._write_stage([chunk(2), chunk(3)])
+    part = StagePart(f"{directory}/00000000000000000001.segment", 2, 0)
+    method = log.writer.adopt if adopt else log.writer.append_from
+    with pytest.raises(Damaged, match="of 6 contents has 2"):
+        method([StagePart(part.path, 6, 0)], 0)
+    log.check()
+    if not adopt:
+        log.disk.flip(part.path, 64 + 64 + 5)
+        with pytest.raises(Damaged, match="checksum"):
+            method([part], 0)
+        log.check()
+    log.append(chunk())
+    log.check()
