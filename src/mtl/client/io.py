@@ -112,10 +112,13 @@ class Loop:
             watcher.ready(link, what)
         self._asleep = False
         now = self.clock() + _DUE_TOGETHER_S
+        due = []
         while self._timers and self._timers[0][0] <= now:
-            call = heapq.heappop(self._timers)[2].call
-            if call is not None:
-                call()
+            due.append(heapq.heappop(self._timers)[2])
+        # Only these: a call that finds itself early and sets its timer again would be called over and over.
+        for timer in due:
+            if timer.call is not None:
+                timer.call()
         for _ in range(len(self._posted)):
             self._posted.popleft()()
 
