@@ -116,12 +116,20 @@ class Driver:
         """Hold a resource from `position` on, unless it is held; the epoch that members name, if there is a group."""
         holder = self._holders.get(resource)
         if holder is None or holder.incarnation != incarnation:
-            if holder is not None:
-                holder.reader.close()
-            holder = self._holders[resource] = _Holder(
-                self._lease(resource, incarnation, position), incarnation
-            )
+            self._let_go(resource)
+            holder = _Holder(self._lease(resource, incarnation, position), incarnation)
+            self._holders[resource] = holder
         return holder.reader.epoch if self._settings.group is not None else None
+
+    def try_to_hold(self, resource: str, incarnation: str, position: int) -> bool:
+        """As `hold`; False when the place, or the resource, is gone."""
+        try:
+            self.hold(resource, incarnation, position)
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            return False
+        return True
 
     def confirm(self, positions: Mapping[str, tuple[str, int]]) -> None:
         """Everything before these (incarnation, next sequence) is done with. Fenced when another driver took over.
@@ -135,8 +143,8 @@ class Driver:
             if not done and position > 1 and self._is_held(resource, incarnation, position):
                 self._holders[resource].reader.confirm(position - 1)
                 moved[resource] = (incarnation, position)
-        for resource in moved:
-            self._holders[resource].reader.ping_holder()
+        for resource, (incarnation, position) in moved.items():
+            self._await_pong(resource, incarnation, position)
         self._confirmed.update(moved)
 
     def _is_held(self, resource: str, incarnation: str, position: int) -> bool:
@@ -144,17 +152,29 @@ class Driver:
         a batch of the run before.
         """
         holder = self._holders.get(resource)
-        if holder is not None and holder.incarnation == incarnation:
-            return True
-        if self._settings.group is None:
-            return False
+        if holder is not None:
+            return holder.incarnation == incarnation
+        return self._settings.group is not None and self.try_to_hold(resource, incarnation, position)
+
+    def _await_pong(self, resource: str, incarnation: str, position: int) -> None:
+        """Wait for the Pong; hold the resource anew when its lease did not survive a restart of the broker.
+
+        That is so where retention has moved past the place that the lease began at: what it took was confirmed.
+        """
         try:
-            self.hold(resource, incarnation, position)
+            self._holders[resource].reader.ping_holder()
         except Refused as refused:
             if refused.reason not in _GONE:
                 raise
-            return False
-        return True
+            self._let_go(resource)
+            if self.try_to_hold(resource, incarnation, position):
+                self._holders[resource].reader.confirm(position - 1)
+                self._holders[resource].reader.ping_holder()
+
+    def _let_go(self, resource: str) -> None:
+        holder = self._holders.pop(resource, None)
+        if holder is not None:
+            holder.reader.close()
 
     def _lease(self, resource: str, incarnation: str, position: int) -> Reader:
         return self._broker.reader(
@@ -163,9 +183,8 @@ class Driver:
 
     def close(self) -> None:
         """Let go of the holdings. Nothing depends on it: Spark ends this process without asking."""
-        for holder in self._holders.values():
-            holder.reader.close()
-        self._holders.clear()
+        for resource in list(self._holders):
+            self._let_go(resource)
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if progress.is_fixed or self._settings.confirm_on_start:
             self._confirm(driver, begin)
         end = progress.advance(begin, time.monotonic(), unlimited=isinstance(limit, ReadAllAvailable))
+        for one in offsets.between(begin, end):  # from here on, retention leaves it alone
+            first = max(one.first, progress.latest[one.resource].earliest)
+            driver.try_to_hold(one.resource, one.incarnation, first)
         if progress.is_fixed and end == begin:
             driver.close()  # the run is over; Spark ends the process without a word
         return end.json()

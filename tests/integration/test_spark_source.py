@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa import assert_df_equality
+from pyspark.errors import PySparkException
 
 import mtl
 import mtl.testing
@@ -315,20 +316,103 @@ def test_a_resource_found_later_is_read_from_its_beginning(
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == ["first", "second"]
 
 
-def test_contents_that_retention_took_are_skipped_where_that_is_allowed(
+def test_contents_that_retention_took_end_the_query_or_are_skipped(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     name = "short-lived"
-    connection.create_resource(name)
-    publish(connection, name, *numbers(1, 10))
-    source = stream(spark, broker, resources=name, startingOffsets="earliest", failOnDataLoss="false")
-    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
-    connection.delete_resource(name)
-    connection.create_resource(name, retention=Retention(contents=1000))
+    connection.create_resource(name, retention=Retention(age=0.5))
+    source = stream(spark, broker, resources=name, startingOffsets="earliest")
+    with connection.reader(name, start=1, holder="this test"):  # keeps what is not confirmed
+        publish(connection, name, *numbers(1, 10))
+        collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
     publish(connection, name, *numbers(11, 15))
-    collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
-    found = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) body").collect()
-    assert sorted(int(row.body) for row in found) == list(range(1, 16))
+    await_retention(connection, name, 16)
+    with connection.reader(name, start=16, holder="this test"):
+        publish(connection, name, *numbers(16, 20))
+        with pytest.raises(PySparkException, match=r"contents 11 to 15 \(5 in all\) are gone"):
+            collect_now(source, tmp_path / "checkpoint", tmp_path / "out")
+        forgiving = stream(spark, broker, resources=name, failOnDataLoss="false")
+        collect_now(forgiving, tmp_path / "checkpoint", tmp_path / "out")
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 10) + numbers(16, 20)
+
+
+def test_contents_that_a_batch_reads_are_not_retentions_to_take(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
+) -> None:
+    """The driver holds what is not confirmed, for tasks may come to it late."""
+    name, out = "held", tmp_path / "out"
+    connection.create_resource(name, retention=Retention(age=0.5))
+    source = stream(spark, broker, resources=name, startingOffsets="earliest")
+    writer = source.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(out))
+    try:
+        with connection.reader(name, start=1, holder="this test"):
+            publish(connection, name, *numbers(1, 10))
+            query.processAllAvailable()
+        for round_ in range(1, 4):
+            await_retention(connection, name, 10 * (round_ - 1) + 1)
+            publish(connection, name, *numbers(10 * round_ + 1, 10 * round_ + 10))
+            query.processAllAvailable()
+            earliest = connection.describe([name])[name].earliest
+            assert earliest <= 10 * round_ + 1, "the last batch is not confirmed before there is another"
+    finally:
+        query.stop()
+    assert bodies(spark.read.parquet(str(out))) == numbers(1, 40)
+
+
+def await_retention(connection: mtl.Connection, resource: str, earliest: int) -> None:
+    """The broker looks at retention every few seconds, and tells nobody what it took."""
+    deadline = time.monotonic() + 60
+    while connection.describe([resource])[resource].earliest < earliest:
+        assert time.monotonic() < deadline, "retention took nothing"
+        time.sleep(0.1)
+
+
+def test_a_batch_waits_for_its_minimum_but_not_for_ever(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "100", "maxTriggerDelay": "2s"}
+    source = stream(spark, broker, resources=resource, **options)
+    query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        publish(connection, resource, *numbers(1, 10))
+        query.processAllAvailable()
+        publish(connection, resource, *numbers(11, 12))
+        deadline = time.monotonic() + 60
+        while sum(batches(query)) < 12:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # the batch comes when its delay is over, which nothing announces
+        publish(connection, resource, *numbers(13, 212))
+        while sum(batches(query)) < 212:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        query.stop()
+    assert batches(query)[-1] == 200
+
+
+def test_a_newer_driver_takes_over_the_group(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    source = stream(spark, broker, resources=resource, startingOffsets="earliest", group="contested")
+    query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    try:
+        publish(connection, resource, *numbers(1, 10))
+        query.processAllAvailable()
+        with connection.reader(resource, group="contested", holder="another driver"):
+            publish(connection, resource, *numbers(11, 20))
+            with pytest.raises(PySparkException, match="fenced"):
+                query.awaitTermination(60)
+    finally:
+        query.stop()
 
 
 def test_a_query_lives_through_a_restart_of_the_broker(

@@ -51,6 +51,7 @@ class FakeReader:
     epoch: int | None = None
     confirmed: list[int] = field(default_factory=list)
     pings: int = 0
+    lost: bool = False
     closed: bool = False
 
     def batches(self) -> Iterator[FakePack]:
@@ -72,6 +73,8 @@ class FakeReader:
     def ping_holder(self) -> None:
         if self.client.fenced:
             raise Fenced("a newer holder took over")
+        if self.lost:
+            raise DataLoss(self.resource, self.start, self.client.logs[self.resource].earliest)
         self.pings += 1
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from tests.support.fake_client import DEFAULT, FakeClient, install
 
 
 def test_tasks_of_a_process_share_a_connection(client: FakeClient) -> None:
-    assert connections.connection(DEFAULT) is client
+    found: object = connections.connection(DEFAULT)
+    assert found is client
 
 
 def test_another_process_or_broker_has_its_own(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,5 +31,6 @@ def test_another_process_or_broker_has_its_own(client: FakeClient, monkeypatch: 
         ("tcp://127.0.0.1:5975", {"virtual_host": "other", "request_timeout": 5.0, "retry_deadline": 30.0})
     ]
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert connections.connection(DEFAULT) is not client
+    found: object = connections.connection(DEFAULT)
+    assert found is not client
     del connections._connections[-1, DEFAULT]

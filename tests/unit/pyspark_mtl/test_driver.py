@@ -133,6 +133,29 @@ def test_a_driver_that_was_fenced_is_told(client: FakeClient) -> None:
         driver.confirm({"a": ("i1", 20)})
 
 
+@pytest.mark.parametrize("group", [{}, {"group": "g"}])
+def test_a_holding_that_was_lost_is_taken_up_where_reading_is(
+    client: FakeClient, group: dict[str, str]
+) -> None:
+    """After a restart of the broker a lease cannot begin again where retention has taken what was confirmed."""
+    driver = Driver(settings(**group))
+    driver.hold("a", "i1", 7)
+    client.readers[0].lost = True
+    driver.confirm({"a": ("i1", 20)})
+    before, after = client.readers
+    assert before.closed
+    assert (after.start, after.confirmed, after.pings) == (20, [19], 1)
+
+
+def test_a_holding_of_what_was_deleted_is_over(client: FakeClient) -> None:
+    driver = Driver(settings())
+    driver.hold("a", "i1", 7)
+    client.readers[0].lost = True
+    client.logs["a"].incarnation = "i2"
+    driver.confirm({"a": ("i1", 20)})
+    assert [reader.closed for reader in client.readers] == [True]
+
+
 def test_closing_lets_go(client: FakeClient) -> None:
     driver = Driver(settings())
     driver.hold("a", "i1", 7)
