@@ -14,7 +14,7 @@ import msgspec
 from mtl import limits
 from mtl.broker.cursors import Cursors, Holding
 from mtl.broker.fanout import Fanout, FanoutLease
-from mtl.broker.intake import STAGE_WRITER, Intake, WriterKey
+from mtl.broker.intake import Intake, WriterKey
 from mtl.broker.leases import Leases, LeaseTerms
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.readers import ReaderLease, Readers
@@ -24,6 +24,7 @@ from mtl.broker.sessions import Session
 from mtl.broker.stages import Stage, Stages
 from mtl.broker.writers import WriterLease
 from mtl.errors import DataLoss, Fenced, Refused
+from mtl.log import STAGE_WRITER
 from mtl.profiles import Profile
 from mtl.wire import control as w
 

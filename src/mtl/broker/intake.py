@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 WriterKey = int | str
 """Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
 
-STAGE_WRITER = 0
-"""The writer id of a stage's own numbers: kept in its log so that it can be re-opened, never in a resource's table."""
-
 
 class Arrival:
     """One Content that was taken in: a pack, or one plain content."""

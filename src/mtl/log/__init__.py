@@ -20,7 +20,7 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.chunk import NewChunk, RunEntry
+from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from mtl.log.files import Disk, File, Lock, RealDisk
 from mtl.log.log import create_log, delete_log, open_log
 from mtl.log.reader import LogReader
@@ -31,6 +31,7 @@ from mtl.log.verify import Problem, SegmentReport, verify_log
 from mtl.log.writer import LogWriter
 
 __all__ = [
+    "STAGE_WRITER",
     "Adopted",
     "Appended",
     "Change",

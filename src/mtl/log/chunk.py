@@ -46,6 +46,10 @@ _ZEROS = bytes(ALIGNMENT)
 _SLICE = 64 << 10  # copies of this size stay in the processor's cache
 
 
+STAGE_WRITER = 0
+"""Writer id of a stage's own numbers. They count in the stage only: a log that takes its contents over ignores them."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunEntry:
     """Contents `first` .. `first + count - 1`, by publishing number, of the writer with id `writer`."""

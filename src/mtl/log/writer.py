@@ -32,7 +32,7 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.chunk import NewChunk, check
+from mtl.log.chunk import HEADER_SIZE, STAGE_WRITER, NewChunk, RunEntry, check, decode_runs
 from mtl.log.files import failure
 from mtl.log.group import Group
 from mtl.log.recovery import Active, Recovered, scan_segment, write_mark
@@ -376,7 +376,7 @@ class LogWriter:
             before, victims = self._bases[:at], self._bases[at:]
             index = self._index_before(before, victims, sequence)
             for base in victims:
-                self._refuse_writers(self._index_of(base), 0, sequence)
+                self._refuse_writers(base, self._index_of(base), 0, sequence)
             self._replace_tail(victims, sequence, index)
         return Cut(sequence, self._take_begun())
 
@@ -389,7 +389,7 @@ class LogWriter:
         index, contents = self._index_of(before[-1]), sequence - before[-1]
         if contents > index.contents or not index.is_boundary(contents):
             raise self._no_boundary(sequence)
-        self._refuse_writers(index, contents, sequence)
+        self._refuse_writers(before[-1], index, contents, sequence)
         return index.cut(contents)
 
     def _index_of(self, base: int) -> Index:
@@ -403,14 +403,27 @@ class LogWriter:
             index = scan_segment(store, base, header, size).index
         return index
 
-    def _refuse_writers(self, index: Index, contents: int, sequence: int) -> None:
-        if any(index.runs(place) for place in range(bisect_left(index.sequences, contents), len(index))):
+    def _refuse_writers(self, base: int, index: Index, contents: int, sequence: int) -> None:
+        places = [p for p in range(bisect_left(index.sequences, contents), len(index)) if index.runs(p)]
+        if any(run.writer != STAGE_WRITER for run in self._runs(base, index, places)):
             raise Damaged(
                 f"{self._store.directory}: contents of named writers lie after {sequence}, so an unapplied commit "
                 "cannot have begun there; nothing was changed",
                 file=self._store.directory,
                 first=sequence,
             )
+
+    def _runs(self, base: int, index: Index, places: Sequence[int]) -> Iterator[RunEntry]:
+        """The runs of a segment's chunks."""
+        if not places:
+            return
+        file = self._store.disk.open(self._store.segment_path(base), "read")
+        try:
+            for place in places:
+                table = file.pread(index.table(place), index.offsets[place] + HEADER_SIZE)
+                yield from decode_runs(table, index.runs(place))
+        finally:
+            file.close()
 
     def _no_boundary(self, sequence: int) -> Damaged:
         message = (
@@ -434,10 +447,9 @@ class LogWriter:
                     self._bases.pop()
             if index is not None:
                 store.write_index(index)
-            else:
-                store.remove(index_name(sequence))
-                store.sync_names()
             store.place(STASHED, segment_name(sequence))
+            store.remove(index_name(sequence))  # last: an adopted segment is nothing without its index
+            store.sync_names()
         except OSError:
             file.close()
             raise

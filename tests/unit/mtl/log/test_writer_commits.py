@@ -8,7 +8,7 @@ import random
 import pytest
 
 from mtl.errors import Damaged, StorageError, StorageFailed
-from mtl.log import LogOptions, NewChunk, RunEntry, StagePart
+from mtl.log import STAGE_WRITER, LogOptions, NewChunk, RunEntry, StagePart
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest
 
@@ -102,6 +102,18 @@ def test_never_takes_back_what_writers_sent(log: LogUnderTest) -> None:
     with pytest.raises(Damaged, match="named writers"):
         log.writer.truncate_to(3)
     log.check()
+
+
+@pytest.mark.parametrize("rolled", [True, False])
+def test_a_stages_own_numbers_do_not_keep_a_commit_from_being_redone(
+    log: LogUnderTest, *, rolled: bool
+) -> None:
+    """They came with the copied chunks: a crash before the mark of the commit blocked its resources for good."""
+    log.append(chunk(2))
+    log.writer.append([chunk(3, RunEntry(STAGE_WRITER, 1, 3))], log.now)  # of a commit that nobody saw
+    if rolled:
+        log.writer.roll(log.now)
+    assert log.writer.truncate_to(3).next == 3
 
 
 def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
