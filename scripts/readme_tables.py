@@ -1,0 +1,69 @@
+"""README.md's generated parts: the table of options out of the code, the table of figures out of the last benchmark.
+
+Each lies between two marks, `<!-- name -->` and `<!-- /name -->`; what is outside of them is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pyspark_mtl.options import OPTIONS, Use
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+FIGURES = ROOT / "build" / "bench" / "bench.md"
+
+_WHERE = {
+    Use.ALL: "all",
+    Use.READ: "read",
+    Use.WRITE: "write",
+    Use.STREAM_READ: "streaming read",
+    Use.BATCH_READ: "batch read",
+    Use.STREAM_WRITE: "streaming write",
+    Use.BATCH_WRITE: "batch write",
+}
+
+
+def options() -> str:
+    """One row for each option of `format("mtl")`."""
+    lines = ["| option | where | default | meaning |", "|---|---|---|---|"]
+    for option in OPTIONS:
+        meaning = option.meaning.replace("|", "\\|")
+        lines.append(f"| `{option.name}` | {_WHERE[option.use]} | {_default(option.default)} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return ""
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """`text` with `content` between the marks of `name`."""
+    marks = re.compile(rf"(<!-- {name}\b[^>]*-->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    result, count = marks.subn(lambda found: f"{found[1]}{content}\n{found[2]}", text)
+    if count != 1:
+        raise ValueError(f"README.md has {count} places for {name}, not one")
+    return result
+
+
+def main() -> int:
+    """Write the file."""
+    text = filled(README.read_text(encoding="utf-8"), "options", options())
+    if FIGURES.exists():
+        text = filled(text, "bench", FIGURES.read_text(encoding="utf-8").rstrip())
+    README.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
