@@ -70,6 +70,7 @@ class Intake:
         self.pending: deque[Arrival] = deque()
         self.octets = 0
         self.stopped: StorageError | None = None
+        self._writing: list[Arrival] = []
         self._echoes: list[Arrival] = []
         self._durable = durable
         self._refused = refused
@@ -102,8 +103,8 @@ class Intake:
         self._recount(lease.key)
 
     def _recount(self, key: WriterKey) -> None:
-        waiting = [x.last for x in self.pending if x.lease.key == key]
-        self.taken[key] = max([self.last.get(key, 0), *waiting])
+        coming = [x.last for x in (*self._writing, *self.pending) if x.lease.key == key]
+        self.taken[key] = max([self.last.get(key, 0), *coming])
 
     def forget(self, key: WriterKey) -> None:
         """An unnamed lease ended: its numbers mean nothing any more."""
@@ -126,7 +127,7 @@ class Intake:
         """Hand the next group to the disk if none is there and nobody holds the log."""
         if self._busy or self._holders or not self.pending or self.reader is None or self.stopped:
             return
-        group = self._next_group()
+        group = self._writing = self._next_group()
         drafts = tuple(_drafts(group))
         wall = self._outbox.now.wall_us
         self.submit(
@@ -182,6 +183,7 @@ class Intake:
         return group
 
     def _appended(self, group: list[Arrival], result: Result) -> None:
+        self._writing = []
         if isinstance(result, StorageError):
             for key in {x.lease.key: None for x in group}:
                 self._recount(key)
