@@ -220,6 +220,11 @@ class FaultyDisk:
         inode = self._file(path)
         del inode.data[size:], inode.disk[size:]
 
+    @property
+    def used(self) -> int:
+        """Octets of all files."""
+        return sum(len(inode.data) for inode in self._inodes(self._root))
+
     def content(self, path: str) -> bytes:
         return bytes(self._file(path).data)
 
@@ -275,8 +280,7 @@ class FaultyDisk:
         """Octets that are free for a write that ends at `end`: those that it overwrites, and what else there is."""
         if self.capacity is None:
             return end
-        used = sum(len(other.data) for other in self._inodes(self._root))
-        return max(0, len(inode.data) + self.capacity - used)
+        return max(0, len(inode.data) + self.capacity - self.used)
 
     # --- the contract of mtl.log.files.Disk -----------------------------------------------------------------
 

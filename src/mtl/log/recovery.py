@@ -199,15 +199,18 @@ def rebuild(store: Store, base: int, end: int, size: int) -> tuple[Index, dict[i
     return index, scanned.numbers
 
 
-def _begun_after(store: Store, base: int) -> int:
-    """When the first segment from `base` on that is this log's own began; adopted ones say the same themselves."""
-    index = store.index(base)
-    if index is not None:
-        return index.time
-    header = store.header(base)
-    if header.base == base:
-        return header.time
-    raise Damaged(f"{store.segment_path(base)}: an adopted segment without its index", offset=0, first=base)
+def _begun_after(store: Store, start: int) -> int:
+    """When the first segment from `start` on began that knows: one that was adopted and has no index does not."""
+    for name in store.disk.list_dir(store.directory):
+        base = segment_base(name)
+        if base is None or base < start:
+            continue
+        index, header = store.index(base), store.header(base)
+        if index is not None or header.base == base:
+            return header.time if index is None else index.time
+    raise Damaged(
+        f"{store.directory}: no segment from {start} on is its own", file=store.directory, first=start
+    )
 
 
 def scan_segment(

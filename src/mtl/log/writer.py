@@ -226,7 +226,8 @@ class LogWriter:
         with self._guard("removing old segments"):
             self._refuse_unfinished()
             while len(self._bases) > 1 and self._bases[1] <= earliest:
-                self._remove_segment(self._bases[0])
+                self._store.remove(segment_name(self._bases[0]))
+                self._store.remove(index_name(self._bases[0]))
                 del self._bases[0]
             self._store.sync_names()
         return Trimmed(earliest)
@@ -307,10 +308,6 @@ class LogWriter:
     def _take_begun(self) -> tuple[SegmentHeader, ...]:
         begun, self._begun = tuple(self._begun), []
         return begun
-
-    def _remove_segment(self, base: int) -> None:
-        self._store.remove(segment_name(base))
-        self._store.remove(index_name(base))
 
     # --- commits of stages ----------------------------------------------------------------------------------
 
@@ -432,7 +429,10 @@ class LogWriter:
         return Damaged(message, file=self._store.directory, first=sequence)
 
     def _replace_tail(self, victims: list[int], sequence: int, index: Index | None) -> None:
-        """Newest first, so that every state in between is a whole log; the stash keeps the dedup table meanwhile."""
+        """Newest first, so that every state in between is a whole log; the stash keeps the dedup table meanwhile.
+
+        An index goes after its segment is gone: an adopted segment is nothing without it.
+        """
         store = self._store
         self._begun = [header for header in self._begun if header.base < sequence]
         file, header = store.write_segment(sequence, self.last_time, self.last_numbers)
@@ -442,13 +442,14 @@ class LogWriter:
             self._drop_active()
             for base in reversed(victims):
                 if base != sequence:
-                    self._remove_segment(base)
+                    store.remove(segment_name(base))
                     store.sync_names()
+                    store.remove(index_name(base))
                     self._bases.pop()
             if index is not None:
                 store.write_index(index)
             store.place(STASHED, segment_name(sequence))
-            store.remove(index_name(sequence))  # last: an adopted segment is nothing without its index
+            store.remove(index_name(sequence))
             store.sync_names()
         except OSError:
             file.close()
