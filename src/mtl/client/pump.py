@@ -126,16 +126,12 @@ class Pump:
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo, and settle what the broker has already."""
+        """Check the echo; the first lease says where the numbers begin."""
         if self.options.extended:
             self._check(lease)
         with self.lock:
-            last = lease.last or {}
             if self.lease is None:
-                # What an earlier writer of this name published keeps its numbers.
-                self.writer.start(max(last.values(), default=0) + 1)
-            else:
-                self.writer.resumed(last)
+                self.writer.start(max((lease.last or {}).values(), default=0) + 1)
             self.lease = lease
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK

@@ -11,7 +11,7 @@ confirmed is sent again, in order and in identical frames, on every new flow. Ti
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtl.errors import LocalError
@@ -162,25 +162,14 @@ class WriterFlow:
         return True
 
     def lost(self) -> None:
-        """The data flow is gone, and what was under way with it: all that is unsettled will be sent again."""
+        """The data flow is gone, and what was under way with it: all that is unsettled will be sent again.
+
+        Also what a 202 says the broker has (`last`): it may be above a number whose Reject was lost, which only sending
+        it again brings back.
+        """
         if self.confirm:
             self._send_again(0)
         self._held_until = self._delay = 0.0
-
-    def resumed(self, last: Mapping[str, int]) -> bool:
-        """A new lease of the same writer said which numbers the broker has, per resource; whether that settled any.
-
-        Only a prefix is taken out: numbers on the new flow must not jump.
-        """
-        settled = 0
-        for sent in list(self._unsettled):
-            if sent.last > last.get(sent.item.resource, 0):
-                break
-            self._unsettled.settle(sent.last, multiple=False)
-            settled += 1
-        self.progressed += settled
-        self._drop_settled()
-        return settled > 0
 
     # --- inside ---------------------------------------------------------------------------------------------
 
@@ -204,7 +193,7 @@ class WriterFlow:
         self._unsent = deque(sorted(again + spent, key=lambda sent: sent.first) if spent else again)
 
     def _drop_settled(self) -> None:
-        """What was settled while it waited to be sent again need not be sent."""
+        """What was settled while it waited to be sent again need not be sent; what was refused must be."""
         confirmed = self.confirmed
-        while self._unsent and self._unsent[0].last <= confirmed:
+        while self._unsent and self._unsent[0].last <= confirmed and self._unsent[0] not in self._spent:
             self._unsent.popleft()

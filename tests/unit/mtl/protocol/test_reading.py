@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mtl.errors import Malformed
+from mtl.limits import CREDIT_DELAY_S
+from mtl.protocol.reading import Delivery, Gap, ReaderFlow
+from mtl.wire import commands as c
+from mtl.wire.commands import packed_properties
+from mtl.wire.fields import EMPTY
+
+
+def content(first: int, count: int | None = None, size: int = 10) -> c.Content:
+    properties = EMPTY if count is None else packed_properties(count, 1_000_000)
+    return c.Content(first, "a", properties, b"x" * size)
+
+
+def reader(start: int | None = 1, until: int | None = None, *, packed: bool = False) -> ReaderFlow:
+    flow = ReaderFlow(start, until, packed=packed)
+    flow.granted(start or 1, 100, 1_000)
+    return flow
+
+
+def delivered(meaning: Delivery | Gap | None) -> tuple[int, int, int] | None:
+    assert not isinstance(meaning, Gap)
+    return meaning[:3] if meaning is not None else None
+
+
+def test_contents_are_delivered_in_order_and_never_again() -> None:
+    flow = reader()
+    assert delivered(flow.received(content(1))) == (1, 2, 0)
+    assert flow.received(content(1)) is None
+    assert delivered(flow.received(content(2))) == (2, 3, 0)
+    flow.lost()
+    assert [flow.received(content(n)) for n in (1, 2)] == [None, None]
+    assert delivered(flow.received(content(3))) == (3, 4, 0)
+
+
+def test_a_pack_is_cut_to_the_range() -> None:
+    flow = reader(5, 12, packed=True)
+    assert delivered(flow.received(content(1, 8))) == (5, 9, 4)
+    assert delivered(flow.received(content(9, 10))) == (9, 12, 0)
+    assert flow.ended
+    assert flow.received(content(19, 1)) is None
+
+
+def test_a_pack_on_a_plain_lease_is_one_content() -> None:
+    assert delivered(reader().received(content(1, 8))) == (1, 2, 0)
+
+
+def test_a_range_may_be_empty() -> None:
+    assert reader(5, 5).ended
+    assert reader(5, 3).ended
+    assert not reader(5, 6).ended
+
+
+def test_a_jump_is_a_gap_and_stops_delivery_until_the_place_is_set() -> None:
+    flow = reader()
+    flow.received(content(1))
+    assert flow.received(content(5)) == Gap(2, 5)
+    assert flow.received(content(2)) is None
+    flow.restart(4)
+    assert delivered(flow.received(content(4))) == (4, 5, 0)
+    assert flow.received(content(6)) == Gap(5, 6)
+    flow.lost()
+    assert delivered(flow.received(content(5))) == (5, 6, 0)
+
+
+def test_a_lease_that_begins_later_than_asked_is_a_gap() -> None:
+    flow = ReaderFlow(3)
+    assert flow.granted(7, 10, 10) == Gap(3, 7)
+    assert reader(None).granted(1, 10, 10) is None
+
+
+def test_nothing_past_the_end_is_a_gap() -> None:
+    flow = reader(1, 2)
+    flow.received(content(1))
+    assert flow.received(content(9)) is None
+
+
+def test_sequence_zero_is_no_sequence() -> None:
+    with pytest.raises(Malformed):
+        reader().received(content(0))
+
+
+def test_where_latest_is_the_lease_tells() -> None:
+    flow = ReaderFlow(None)
+    assert flow.granted(41, 10, 10) is None
+    assert (flow.next, flow.finished) == (41, 41)
+    assert delivered(ReaderFlow(None).received(content(9))) == (9, 10, 0)
+
+
+# --- credit -------------------------------------------------------------------------------------------------
+
+
+def test_credit_comes_with_half_of_the_window_in_octets_or_contents() -> None:
+    flow = reader(packed=True)
+    flow.received(content(1, 20, size=100))
+    flow.received(content(21, 20, size=400))
+    flow.received(content(41, 50, size=1))
+    flow.finish(21)
+    assert flow.credit(5.0) is None
+    flow.finish(40)
+    assert flow.credit(5.0) is None, "the second pack is not done"
+    flow.finish(41)
+    assert flow.credit(5.0) == c.Confirm(40, multiple=True)
+    assert flow.credit(5.0) is None
+    flow.finish(91)
+    assert flow.credit(5.0) == c.Confirm(90, multiple=True)
+
+
+def test_an_idle_reader_confirms_what_it_has_done_after_a_while() -> None:
+    flow = reader()
+    for n in (1, 2):
+        flow.received(content(n))
+        flow.finish(n + 1)
+    assert flow.credit(10.0) is None
+    assert flow.credit(10.0, idle=True) == c.Confirm(2, multiple=True)
+    flow.received(content(3))
+    flow.finish(4)
+    assert flow.owes
+    assert flow.credit(10.0 + CREDIT_DELAY_S / 2, idle=True) is None
+    assert flow.credit_at == 10.0 + CREDIT_DELAY_S
+    assert flow.credit(flow.credit_at, idle=True) == c.Confirm(3, multiple=True)
+    assert not flow.owes
+
+
+def test_the_whole_pack_is_confirmed_though_the_range_ends_within() -> None:
+    flow = reader(1, 5, packed=True)
+    flow.received(content(1, 10, size=900))
+    flow.finish(5)
+    assert flow.credit(1.0) == c.Confirm(10, multiple=True)
+
+
+def test_a_confirm_that_was_lost_is_given_again() -> None:
+    flow = reader()
+    for n in range(1, 4):
+        flow.received(content(n))
+    flow.finish(3)
+    assert flow.credit(1.0, idle=True) == c.Confirm(2, multiple=True)
+    flow.lost()
+    for n in range(1, 4):
+        assert flow.received(content(n)) is None
+    assert flow.credit(2.0, idle=True) == c.Confirm(2, multiple=True), "3 is not done"
+    flow.finish(4)
+    assert flow.credit(3.0, idle=True) == c.Confirm(3, multiple=True)
+
+
+def test_an_explicit_confirm_counts_as_credit() -> None:
+    flow = reader()
+    for n in range(1, 6):
+        flow.received(content(n))
+    assert flow.confirm(4, 1.0) == c.Confirm(4, multiple=True)
+    assert (flow.finished, flow.owes) == (5, False)
+    assert flow.confirm(2, 1.0) == c.Confirm(2, multiple=True)
+    assert flow.finished == 5
+
+
+# --- against a peer that loses, repeats and forgets ---------------------------------------------------------
+
+
+class Peer:
+    """A broker by profiles.md "Readers": chunks in order within a window; a new flow begins at the lowest unsettled."""
+
+    def __init__(self, chunks: list[int], packed: bool) -> None:
+        self.packed = packed
+        self.chunks = [(1 + sum(chunks[:i]), count) for i, count in enumerate(chunks)]
+        self.end = 1 + sum(chunks)
+        self.earliest = 1
+        self.begin(1)
+
+    def begin(self, at: int) -> None:
+        self.next = at
+        self.unsettled: deque[tuple[int, int]] = deque()
+
+    def rebind(self) -> None:
+        self.begin(min([first for first, _ in self.unsettled], default=self.next))
+
+    def send(self) -> c.Content | None:
+        self.next = max(self.next, self.earliest)
+        for first, count in self.chunks:
+            if first <= self.next < first + count:
+                begin, taken = (first, count) if self.packed else (self.next, 1)
+                held = sum(last - start + 1 for start, last in self.unsettled)
+                if held and held + taken > 20:
+                    return None
+                self.unsettled.append((max(begin, self.next), begin + taken - 1))
+                self.next = begin + taken
+                return content(begin, count if self.packed else None)
+        return None
+
+    def confirm(self, confirm: c.Confirm) -> None:
+        sent = max([last for _, last in self.unsettled], default=0)
+        if confirm.sequence > sent:
+            return
+        while self.unsettled and self.unsettled[0][1] <= confirm.sequence:
+            self.unsettled.popleft()
+
+
+class Reading(RuleBasedStateMachine):
+    """The reader and its wire, cut at any moment, with a slow application and retention at its heels."""
+
+    @initialize(
+        chunks=st.lists(st.integers(1, 30), min_size=1, max_size=15),
+        packed=st.booleans(),
+        start=st.integers(1, 5),
+        short=st.integers(0, 5),
+    )
+    def begin(self, chunks: list[int], packed: bool, start: int, short: int) -> None:
+        self.peer = Peer(chunks, packed)
+        start = min(start, self.peer.end)
+        self.until = max(start, self.peer.end - short)
+        self.flow = ReaderFlow(start, self.until, packed=packed)
+        self.peer.begin(start)
+        self.flow.granted(start, 20, 1 << 20)
+        self.start = start
+        self.down: deque[c.Content] = deque()
+        self.up: deque[c.Confirm] = deque()
+        self.queue: deque[Delivery] = deque()
+        self.seen: list[int] = []
+        self.missing: list[int] = []
+        self.now = 0.0
+
+    @rule()
+    def send(self) -> None:
+        sent = self.peer.send()
+        if sent is not None:
+            self.down.append(sent)
+
+    @precondition(lambda self: self.down)
+    @rule()
+    def receive(self) -> None:
+        meaning = self.flow.received(self.down.popleft())
+        if isinstance(meaning, Delivery):
+            self.queue.append(meaning)
+        elif isinstance(meaning, Gap):
+            # What a client does: Describe, then a new lease where contents still are.
+            assert self.flow.next is not None
+            at = max(self.flow.next, min(self.peer.earliest, self.until))
+            self.missing += range(self.flow.next, at)
+            self.flow.restart(at)
+            self.new_lease()
+
+    @precondition(lambda self: self.queue)
+    @rule()
+    def consume(self) -> None:
+        delivery = self.queue.popleft()
+        self.seen += range(delivery.first, delivery.end)
+        self.flow.finish(delivery.end)
+
+    @rule(idle=st.booleans())
+    def credit(self, idle: bool) -> None:
+        confirm = self.flow.credit(self.now, idle=idle)
+        if confirm is not None:
+            self.up.append(confirm)
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def confirm(self) -> None:
+        self.peer.confirm(self.up.popleft())
+
+    @rule()
+    def wait(self) -> None:
+        self.now += CREDIT_DELAY_S
+
+    @rule()
+    def cut(self) -> None:
+        self.flow.lost()
+        self.down.clear()
+        self.up.clear()
+        self.peer.rebind()
+
+    @rule()
+    def new_lease(self) -> None:
+        self.cut()
+        assert self.flow.next is not None
+        if self.flow.next < self.peer.earliest:
+            at = min(self.peer.earliest, self.until)
+            self.missing += range(self.flow.next, at)
+            self.flow.restart(max(at, self.flow.next))
+        self.peer.begin(self.flow.next)
+        assert self.flow.granted(self.flow.next, 20, 1 << 20) is None
+
+    @rule(share=st.floats(0.0, 0.5))
+    def retain(self, share: float) -> None:
+        whole = [first for first, _ in self.peer.chunks] + [self.peer.end]
+        self.peer.earliest = max(self.peer.earliest, whole[int(share * (len(whole) - 1))])
+
+    @invariant()
+    def nothing_twice_and_in_order(self) -> None:
+        assert self.seen == sorted(set(self.seen))
+
+    def teardown(self) -> None:
+        for _ in range(2_000):
+            self.send()
+            if self.down:
+                self.receive()
+            if self.queue:
+                self.consume()
+            self.now += CREDIT_DELAY_S
+            self.credit(idle=True)
+            if self.up:
+                self.confirm()
+            if self.flow.ended and not self.queue:
+                break
+        assert self.flow.ended
+        assert sorted(self.seen + self.missing) == list(range(self.start, self.until))
+
+
+Reading.TestCase.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestReading = Reading.TestCase
