@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import pyarrow.parquet
 from demo_job import chaos, flights
@@ -32,7 +31,7 @@ FLIGHTS, DAILY = "flights", "daily"
 """The resources, as query.py names them."""
 
 BATCHES = 12
-"""Micro-batches with contents; Spark adds one that closes the last windows."""
+"""Micro-batches with contents, unless told otherwise; Spark adds one that closes the last windows."""
 
 LEAST_SAMPLE = 1_000
 """Fewer flights would not make every batch close a window."""
@@ -44,9 +43,10 @@ LOOK_S = 0.02
 class Demo:
     """One run, step by step; `place` is the directory of everything that it writes, except the picture."""
 
-    def __init__(self, place: Path, sample: int | None, seed: int, *, kill: bool) -> None:
+    def __init__(self, place: Path, sample: int | None, batches: int, seed: int, *, kill: bool) -> None:
         self._console = Console()
         self._place = place
+        self._batches = batches
         self._seed = seed
         self._kill = kill
         self._events: list[chaos.Event] = []
@@ -87,17 +87,17 @@ class Demo:
         self._demand_contents(connection, FLIGHTS, self._contents)
 
     def _stream(self, broker: RunningBroker, connection: Connection) -> None:
-        limit = -(-self._contents // BATCHES)
+        limit = -(-self._contents // self._batches)
         hook = chaos.Hook(self._place / "answered")
         checkpoint = str(self._checkpoint.directory)
         arguments = ("stream", broker.endpoint, "--checkpoint", checkpoint, "--limit", str(limit))
         query = Spark(self._place, *arguments, hook=hook.path if self._kill else None)
-        blows = chaos.plan(BATCHES, self._seed) if self._kill else []
+        blows = chaos.plan(self._batches, self._seed) if self._kill else []
         scene = chaos.Scene(query, broker, connection, self._checkpoint, hook, self._contents, limit)
         trouble = chaos.Chaos(scene, blows, self._say)
         query.start()
         try:
-            with self._bar("micro-batches", BATCHES + 1) as (bar, task):
+            with self._bar("micro-batches", self._batches + 1) as (bar, task):
                 while (code := query.wait(LOOK_S)) != 0:
                     bar.update(task, completed=self._checkpoint.committed + 1)
                     if code is None:
@@ -183,24 +183,30 @@ class Demo:
 def main() -> int:
     """The demo's exit code: 0 only if every window is there, once, with exactly the figures that it must have."""
     options = _options()
-    signal.signal(signal.SIGTERM, _interrupted)
-    place = Path(options.keep) if options.keep else Path(tempfile.mkdtemp(prefix="mtl-demo-"))
-    place = place.resolve()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to end as by Ctrl-C: leaving nothing behind
+    place = Path(options.keep or tempfile.mkdtemp(prefix="mtl-demo-")).resolve()
     if place.exists() and any(place.iterdir()):
         sys.exit(f"{place} is not empty; the demo begins with nothing")
     place.mkdir(parents=True, exist_ok=True)
-    picture = place / "demo.png" if options.keep else ROOT / "build" / "demo.png"
     seed = options.seed if options.seed is not None else random.randrange(1_000_000)
+    demo = Demo(place, options.sample, options.batches, seed, kill=options.kill)
     began = time.monotonic()
     try:
-        Demo(place, options.sample, seed, kill=options.kill).run(picture)
+        demo.run(place / "demo.png" if options.keep else ROOT / "build" / "demo.png")
     except (Failed, MtlError) as error:
         print(f"\nFAILED: {error}", f"seed {seed}; everything is kept in {place}", sep="\n", file=sys.stderr)
         return 1
-    print(f"All exact, in {time.monotonic() - began:.0f} s" + (f" (seed {seed})." if options.kill else "."))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        code = 130
+    else:
+        print(
+            f"All exact, in {time.monotonic() - began:.0f} s" + (f" (seed {seed})." if options.kill else ".")
+        )
+        code = 0
     if not options.keep:
         shutil.rmtree(place)
-    return 0
+    return code
 
 
 def _options() -> argparse.Namespace:
@@ -215,14 +221,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", metavar="S", type=int, help="chooses sample and moments (default: by chance)"
     )
+    parser.add_argument(
+        "--batches", metavar="N", type=int, default=BATCHES, help="micro-batches (default: %(default)s)"
+    )
     options = parser.parse_args()
+    if options.batches < chaos.LEAST_BATCHES:
+        parser.error(f"--batches is at least {chaos.LEAST_BATCHES}")
     if options.sample is not None and not LEAST_SAMPLE <= options.sample <= flights.ALL:
         parser.error(f"--sample is between {LEAST_SAMPLE:,} and {flights.ALL:,}")
     return options
-
-
-def _interrupted(_signal: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
