@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.errors import Refused
+from mtl.protocol.control import _KINDS, ControlSession, kind_of
+from mtl.protocol.states import Control, Request
+from mtl.wire import control as w
+
+OPEN = w.Open(protocol=w.Protocol())
+AUTHORIZE = w.Authorize(mechanism="PLAIN", response="")
+PROFILE = w.Profile(profile="log")
+READER = w.Reader(resources=["a"])
+LIST = w.ResourceList()
+
+
+def session(*steps: tuple[w.Request, int]) -> ControlSession:
+    made = ControlSession()
+    for request, status in steps:
+        made.replied(made.check(request), status)
+    return made
+
+
+def test_the_connection_class_has_rows_of_its_own_and_all_else_is_the_profiles() -> None:
+    connection = {made for name, made in w.REQUESTS.items() if name.startswith("connection.")}
+    assert set(_KINDS) == connection
+    assert kind_of(LIST) is Request.CLASS
+
+
+@pytest.mark.requirement("MTL-21", "MTL-26", "MTL-37", "MTL-48")
+def test_open_profile_and_lease_in_this_order() -> None:
+    made = session((OPEN, 201), (PROFILE, 200), (READER, 202), (LIST, 200))
+    assert made.state is Control.PROFILED
+
+
+@pytest.mark.requirement("MTL-21", "MTL-45", "MTL-52")
+@pytest.mark.parametrize(
+    ("steps", "request_", "status", "reason"),
+    [
+        ([], PROFILE, 400, "not-open"),
+        ([], READER, 400, "not-open"),
+        ([(OPEN, 201)], READER, 400, "no-profile"),
+        ([(OPEN, 201)], LIST, 400, "no-profile"),
+        ([(OPEN, 401)], PROFILE, 401, "not-authorized"),
+        ([(OPEN, 401), (AUTHORIZE, 402)], READER, 401, "not-authorized"),
+    ],
+)
+def test_what_is_out_of_turn_is_refused(
+    steps: list[tuple[w.Request, int]], request_: w.Request, status: int, reason: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        session(*steps).check(request_)
+    assert (refused.value.status, refused.value.reason) == (status, reason)
+
+
+@pytest.mark.requirement("MTL-31", "MTL-32", "MTL-33", "MTL-34")
+def test_sasl_may_take_several_steps() -> None:
+    made = session((OPEN, 401), (AUTHORIZE, 402), (AUTHORIZE, 402), (AUTHORIZE, 201))
+    assert made.state is Control.READY
+
+
+@pytest.mark.requirement("MTL-28", "MTL-29")
+def test_a_401_leads_back_to_authentication_from_anywhere() -> None:
+    made = session((OPEN, 201), (PROFILE, 200), (LIST, 401))
+    assert made.state is Control.UNAUTHORIZED
+    again = session((OPEN, 201), (PROFILE, 200), (LIST, 401), (AUTHORIZE, 201), (PROFILE, 200))
+    assert again.state is Control.PROFILED
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 501, 503])
+def test_a_refusal_changes_nothing(status: int) -> None:
+    assert session((OPEN, 201), (PROFILE, 200), (READER, status)).state is Control.PROFILED
+    assert session((OPEN, status)).state is Control.NEW
+
+
+def test_a_profile_may_be_selected_again() -> None:
+    assert session((OPEN, 201), (PROFILE, 200), (PROFILE, 200)).state is Control.PROFILED

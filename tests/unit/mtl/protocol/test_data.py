@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.protocol.data import Answered, DataSession, OutOfTurn
+from mtl.protocol.states import BROKER, CLIENT, Flow, Peer, Resource
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY
+
+LEASE, SUMMON, DISMISS = c.Lease(1, "token"), c.Summon(2, "a"), c.Dismiss(3, "a")
+CONTENT = c.Content(1, "a", EMPTY, b"")
+
+
+def session(*steps: tuple[Peer, c.Command], role: Peer = CLIENT) -> DataSession:
+    made = DataSession(role)
+    for sender, command in steps:
+        step(made, sender, command)
+    return made
+
+
+def step(one: DataSession, sender: Peer, command: c.Command) -> Answered | None:
+    return one.sending(command) if sender is one.role else one.received(command)
+
+
+BOUND = ((CLIENT, LEASE), (BROKER, c.Response(1, 200)))
+SUMMONED = (*BOUND, (CLIENT, SUMMON), (BROKER, c.Response(2, 200)))
+
+
+@pytest.mark.requirement("MTL-62", "MTL-64")
+def test_a_lease_binds_when_it_is_accepted() -> None:
+    one = session((CLIENT, LEASE))
+    assert (one.state, one.bound) == (Flow.LEASING, False)
+    assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
+    assert one.bound
+
+
+@pytest.mark.requirement("MTL-64")
+def test_a_refused_lease_leaves_the_flow_unbound_and_a_bound_one_bound() -> None:
+    one = session((CLIENT, LEASE))
+    answered = one.received(c.Response(1, 403))
+    assert answered is not None
+    assert (answered.ok, one.state) == (False, Flow.UNBOUND)
+    one = session(*BOUND, (CLIENT, c.Lease(9, "other")), (BROKER, c.Response(9, 403)))
+    assert one.bound
+
+
+@pytest.mark.requirement("MTL-60")
+@pytest.mark.parametrize("command", [SUMMON, DISMISS, CONTENT, c.Confirm(1, True), c.Ping(), c.Pong()])
+def test_nothing_comes_before_the_lease(command: c.Command) -> None:
+    with pytest.raises(OutOfTurn) as error:
+        session().sending(command)
+    assert error.value.code == (403 if isinstance(command, c.Summon | c.Dismiss) else None)
+
+
+@pytest.mark.requirement("MTL-65", "MTL-66")
+def test_commands_are_pipelined_and_answered_in_any_order() -> None:
+    one = session((CLIENT, LEASE), (CLIENT, SUMMON), (CLIENT, c.Summon(4, "b")))
+    assert one.received(c.Response(4, 200)) == Answered(c.Summon(4, "b"), 200)
+    assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
+    assert one.received(c.Response(2, 400)) == Answered(SUMMON, 400)
+    assert (one.summoned, one.resource("a"), one.resource("b")) == (
+        ["b"],
+        Resource.DISMISSED,
+        Resource.SUMMONED,
+    )
+
+
+@pytest.mark.requirement("MTL-70", "MTL-75")
+def test_a_resource_is_not_summoned_or_dismissed_twice() -> None:
+    for again in (c.Summon(7, "a"), c.Dismiss(7, "b")):
+        with pytest.raises(OutOfTurn) as error:
+            session(*SUMMONED, role=BROKER).received(again)
+        assert error.value.code == 400
+    one = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 200)))
+    assert one.summoned == []
+    one.sending(c.Summon(8, "a"))
+
+
+def test_a_command_sequence_is_not_used_twice_at_once() -> None:
+    with pytest.raises(OutOfTurn) as error:
+        session((CLIENT, LEASE)).sending(c.Summon(1, "a"))
+    assert error.value.code == 400
+    session(*BOUND).sending(c.Summon(1, "a"))
+
+
+@pytest.mark.requirement("MTL-81")
+def test_a_content_before_the_response_to_summon_is_out_of_turn() -> None:
+    with pytest.raises(OutOfTurn):
+        session(*BOUND, (CLIENT, SUMMON)).received(CONTENT)
+    with pytest.raises(OutOfTurn):
+        session(*SUMMONED).received(c.Content(1, "b", EMPTY, b""))
+    session(*SUMMONED).received(CONTENT)
+    session(*SUMMONED).received(c.Content(1, "", EMPTY, b""))
+
+
+@pytest.mark.requirement("MTL-77", "MTL-82")
+def test_contents_may_come_until_the_dismiss_is_accepted() -> None:
+    one = session(*SUMMONED, (CLIENT, DISMISS))
+    one.received(CONTENT)
+    one.received(c.Response(3, 200))
+    with pytest.raises(OutOfTurn):
+        one.received(CONTENT)
+    one = session(*SUMMONED, (CLIENT, DISMISS), (BROKER, c.Response(3, 400)))
+    one.received(CONTENT)
+
+
+def test_what_a_writer_sends_needs_no_summon() -> None:
+    session(*BOUND).sending(CONTENT)
+    session(*BOUND, role=BROKER).received(CONTENT)
+
+
+def test_a_response_to_nothing_is_nothing() -> None:
+    assert session(*BOUND).received(c.Response(99, 200)) is None
+
+
+STEPS = st.one_of(
+    st.builds(c.Lease, st.integers(1, 4), st.just("t")),
+    st.builds(c.Response, st.integers(1, 4), st.sampled_from([200, 400, 403])),
+    st.builds(c.Summon, st.integers(1, 4), st.sampled_from("ab")),
+    st.builds(c.Dismiss, st.integers(1, 4), st.sampled_from("ab")),
+    st.builds(c.Content, st.integers(1, 4), st.sampled_from(["a", "b", ""]), st.just(EMPTY), st.just(b"")),
+    st.builds(c.Confirm, st.integers(1, 4), st.booleans()),
+    st.builds(c.Ping),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Peer), STEPS), max_size=40))
+def test_both_ends_agree_about_every_step(steps: list[tuple[Peer, c.Command]]) -> None:
+    ends = DataSession(CLIENT), DataSession(BROKER)
+    for sender, command in steps:
+        outcomes: list[object] = []
+        for end in ends:
+            try:
+                outcomes.append(step(end, sender, command))
+            except OutOfTurn as error:
+                outcomes.append(error.code)
+        assert outcomes[0] == outcomes[1]
+        assert ends[0].state is ends[1].state
+        assert ends[0].summoned == ends[1].summoned

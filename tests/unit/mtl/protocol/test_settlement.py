@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.protocol.settlement import Sent, Unsettled
+
+SIZES = st.lists(st.integers(1, 5), max_size=12)
+SETTLES = st.lists(st.tuples(st.integers(0, 70), st.booleans()), max_size=12)
+
+
+def filled(counts: list[int]) -> Unsettled[int]:
+    held: Unsettled[int] = Unsettled()
+    at = 1
+    for index, count in enumerate(counts):
+        held.add(Sent(at, at + count - 1, count * 10, index))
+        at += count
+    return held
+
+
+@pytest.mark.requirement("MTL-90", "MTL-91")
+def test_one_or_everything_up_to_it() -> None:
+    held = filled([1, 1, 1, 1])
+    assert [one.item for one in held.settle(2, multiple=False)] == [1]
+    assert [one.item for one in held.settle(3, multiple=True)] == [0, 2]
+    assert [one.item for one in held] == [3]
+    assert (held.contents, held.octets, len(held), held.highest) == (1, 10, 1, 4)
+
+
+@pytest.mark.requirement("MTL-93")
+@pytest.mark.parametrize("multiple", [True, False])
+@pytest.mark.parametrize("sequence", [0, 5, 1 << 63])
+def test_what_was_never_sent_covers_nothing(sequence: int, multiple: bool) -> None:
+    held = filled([1, 1, 2])
+    assert held.settle(sequence, multiple) == []
+    assert held.contents == 4
+
+
+def test_settled_twice_is_settled_once() -> None:
+    held = filled([1, 1])
+    assert len(held.settle(1, multiple=False)) == 1
+    assert held.settle(1, multiple=False) == []
+    assert len(held.settle(2, multiple=True)) == 1
+    assert held.settle(2, multiple=True) == []
+
+
+def test_a_pack_settles_as_a_whole_with_its_last_number() -> None:
+    held = filled([3, 3])
+    assert held.settle(2, multiple=False) == []
+    assert [one.item for one in held.settle(5, multiple=True)] == [0]
+    assert [one.item for one in held.settle(6, multiple=False)] == [1]
+
+
+def test_clear_gives_everything_back_in_order() -> None:
+    held = filled([1, 2, 3])
+    assert [one.item for one in held.clear()] == [0, 1, 2]
+    assert (len(held), held.contents, held.octets, held.highest) == (0, 0, 0, 6)
+
+
+@given(SIZES, SETTLES)
+def test_totals_are_those_of_what_is_left(counts: list[int], settles: list[tuple[int, bool]]) -> None:
+    held = filled(counts)
+    gone: list[int] = []
+    for sequence, multiple in settles:
+        gone += [one.item for one in held.settle(sequence, multiple)]
+    left = list(held)
+    assert sorted(gone + [one.item for one in left]) == list(range(len(counts)))
+    assert held.contents == sum(one.last - one.first + 1 for one in left)
+    assert held.octets == sum(one.size for one in left)
+    assert [one.first for one in left] == sorted(one.first for one in left)

@@ -1,0 +1,110 @@
+"""The tables are well-formed: every state can be reached, every event leads somewhere that exists."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pytest
+
+from mtl.protocol.states import (
+    CONTROL,
+    FLOW,
+    LEASED,
+    OUT_OF_TURN,
+    RESOURCE,
+    Control,
+    Flow,
+    Peer,
+    Request,
+    Resource,
+)
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+
+def reachable(start: Enum, steps: dict[Enum, set[Enum]]) -> set[Enum]:
+    found, todo = {start}, [start]
+    while todo:
+        for after in steps[todo.pop()] - found:
+            found.add(after)
+            todo.append(after)
+    return found
+
+
+def test_every_state_has_a_row_and_is_reached_from_the_first() -> None:
+    control = {state: {to for row in rows.values() for to in row.values()} for state, rows in CONTROL.items()}
+    flow = {state: set(FLOW[state].values()) | set(LEASED.get(state, {}).values()) for state in Flow}
+    resource = {state: set(rows.values()) for state, rows in RESOURCE.items()}
+    assert reachable(Control.NEW, control) == set(Control) == set(CONTROL)  # type: ignore[arg-type]
+    assert reachable(Flow.UNBOUND, flow) == set(Flow) == set(FLOW)  # type: ignore[arg-type]
+    assert reachable(Resource.DISMISSED, resource) == set(Resource) == set(RESOURCE)  # type: ignore[arg-type]
+
+
+def test_every_state_can_be_left() -> None:
+    assert all(
+        any(to is not state for row in rows.values() for to in row.values())
+        for state, rows in CONTROL.items()
+        if state is not Control.PROFILED
+    )
+    assert all(any(to is not state for to in rows.values()) for state, rows in RESOURCE.items())
+
+
+def test_out_of_turn_is_answered_in_every_state() -> None:
+    assert set(OUT_OF_TURN) == set(Control)
+    assert all(400 <= status <= 599 for status, _, _ in OUT_OF_TURN.values())
+
+
+@pytest.mark.requirement("MTL-21")
+def test_only_open_begins_a_session() -> None:
+    assert set(CONTROL[Control.NEW]) == {Request.OPEN}
+
+
+@pytest.mark.requirement("MTL-28", "MTL-29")
+def test_a_401_is_possible_everywhere_and_authorize_after_it() -> None:
+    for state in (Control.READY, Control.PROFILED):
+        assert all(row[401] is Control.UNAUTHORIZED for row in CONTROL[state].values())
+    for state in set(Control) - {Control.NEW}:
+        assert Request.AUTHORIZE in CONTROL[state]
+
+
+@pytest.mark.requirement("MTL-45")
+def test_leases_need_a_profile() -> None:
+    assert [state for state in Control if Request.LEASE in CONTROL[state]] == [Control.PROFILED]
+
+
+def test_statuses_of_the_table_are_those_of_the_replies() -> None:
+    replies = {
+        Request.OPEN: w.Open.replies,
+        Request.AUTHORIZE: w.Authorize.replies,
+        Request.PROFILE: w.Profile.replies,
+        Request.LEASE: w.Reader.replies,
+        Request.CLASS: w.ResourceCreate.replies,
+    }
+    for rows in CONTROL.values():
+        for kind, row in rows.items():
+            assert set(row) == set(replies[kind]) | {401}
+
+
+@pytest.mark.requirement("MTL-60", "MTL-65")
+def test_a_flow_begins_with_a_lease_and_may_be_pipelined_after_it() -> None:
+    assert {command for sender, command in FLOW[Flow.UNBOUND] if sender is Peer.CLIENT} == {c.Lease}
+    pipelined = {command for sender, command in FLOW[Flow.LEASING] if sender is Peer.CLIENT}
+    assert pipelined == {c.Lease, c.Summon, c.Dismiss, c.Content, c.Confirm, c.Reject, c.Ping, c.Pong}
+
+
+def test_only_clients_ask_and_only_brokers_respond() -> None:
+    for rows in FLOW.values():
+        for sender, command in rows:
+            assert not (sender is Peer.BROKER and command in {c.Lease, c.Summon, c.Dismiss})
+            assert not (sender is Peer.CLIENT and command is c.Response)
+
+
+@pytest.mark.requirement("MTL-81", "MTL-82")
+def test_contents_travel_between_the_response_to_summon_and_that_to_dismiss() -> None:
+    states = [state for state in Resource if (Peer.BROKER, c.Content) in RESOURCE[state]]
+    assert states == [Resource.SUMMONED, Resource.DISMISSING]
+
+
+def test_the_two_ends_are_each_others_other() -> None:
+    assert [peer.other.other for peer in Peer] == list(Peer)
+    assert Peer.CLIENT.other is Peer.BROKER
