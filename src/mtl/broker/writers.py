@@ -234,7 +234,8 @@ class Writers:
     def _push_back(self, lease: WriterLease, first: int) -> None:
         """Ask for `first` and everything after it again: the disk or the memory could not take it."""
         self.counts["overloads"] += 1
-        for number in [n for n, x in lease.unconfirmed.items() if x.first >= first and not x.done]:
+        # What is durable in another resource goes too: confirmed later, it would take with it what comes again.
+        for number in [n for n, x in lease.unconfirmed.items() if x.first >= first]:
             del lease.unconfirmed[number]
         before = sum(x.octets for x in lease.intakes.values())
         for intake in lease.intakes.values():
