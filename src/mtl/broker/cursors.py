@@ -109,7 +109,11 @@ class Cursors:
     def hold(
         self, key: CursorKey, session: str, holder: str, then: Callable[[Holding | Refused], None]
     ) -> None:
-        """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one."""
+        """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one.
+
+        A holder that comes back, after a restart of the broker too, with nobody in between is still in its epoch: its
+        members know that one.
+        """
         self.check(key, session)
         current = self.holding(key)
         if current is not None and current.holder == holder:
@@ -118,7 +122,8 @@ class Cursors:
         if current is not None:
             self._fence(key, current)
         record = self._records[key]
-        fresh = msgspec.structs.replace(record, epoch=record.epoch + 1, holder=holder)
+        epoch = record.epoch if record.holder == holder else record.epoch + 1
+        fresh = msgspec.structs.replace(record, epoch=epoch, holder=holder)
 
         def saved(result: CursorRecord | Refused) -> None:
             if isinstance(result, Refused):
