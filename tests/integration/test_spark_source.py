@@ -439,3 +439,35 @@ def test_a_query_lives_through_a_restart_of_the_broker(
     finally:
         query.stop()
     assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 40)
+
+
+def test_a_batch_lives_through_a_restart_of_the_broker(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    """Its tasks name the driver's holding, which the broker has to know again."""
+    publish(connection, resource, *numbers(1, 3000))
+    options = {"startingOffsets": "earliest", "group": "restarted", "maxRecordsPerPartition": "20"}
+    source = stream(spark, broker, resources=resource, **options)
+    writer = source.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    tracker = spark.sparkContext.statusTracker()
+    query = writer.start(str(tmp_path / "out"))
+    try:
+        deadline = time.monotonic() + 60
+        while not any(
+            stage.numCompletedTasks
+            for number in tracker.getActiveStageIds()
+            if (stage := tracker.getStageInfo(number)) is not None
+        ):
+            assert time.monotonic() < deadline, "no task ends"
+            time.sleep(0.01)
+        broker.kill()
+        broker.start()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert bodies(spark.read.parquet(str(tmp_path / "out"))) == numbers(1, 3000)
