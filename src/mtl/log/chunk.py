@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import google_crc32c
 
 from mtl.limits import MAX_CHUNK_BODY, MAX_CHUNK_RUNS
+from mtl.log.files import octets
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -70,7 +71,7 @@ class NewChunk:
     @property
     def size(self) -> int:
         """Octets of the body."""
-        return len(self.body) if isinstance(self.body, bytes) else memoryview(self.body).nbytes
+        return octets(self.body)
 
     @property
     def stored(self) -> int:

@@ -113,15 +113,25 @@ def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:
     """Write all octets of `buffers` at `offset`, however many calls the system wants. Returns the octets written."""
     at = offset
     for first in range(0, len(buffers), IOV_BATCH):
-        views = [memoryview(buffer).cast("B") for buffer in buffers[first : first + IOV_BATCH]]
-        left = [view for view in views if view.nbytes]
-        while left:
-            written = file.writev(left, at)
-            if written <= 0:
-                raise OSError(errno.EIO, "a write that writes nothing")
-            at += written
-            left = _after(left, written)
+        batch = buffers[first : first + IOV_BATCH]
+        size = sum(map(octets, batch))
+        written = file.writev(batch, at) if size else 0
+        if written < size:
+            _write_rest(file, batch, at, written)
+        at += size
     return at - offset
+
+
+def _write_rest(file: File, buffers: Sequence[Buffer], offset: int, written: int) -> None:
+    """After a write that wrote less than it should: the rest, as long as every call writes something."""
+    left = _after([memoryview(buffer).cast("B") for buffer in buffers], written)
+    at = offset + written
+    while left:
+        if not written:
+            raise OSError(errno.EIO, "a write that writes nothing")
+        written = file.writev(left, at)
+        at += written
+        left = _after(left, written)
 
 
 def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
@@ -131,6 +141,11 @@ def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
             return [buffer[written:], *buffers[index + 1 :]]
         written -= buffer.nbytes
     return []
+
+
+def octets(buffer: Buffer) -> int:
+    """The size of a buffer of any kind."""
+    return len(buffer) if isinstance(buffer, bytes) else memoryview(buffer).nbytes
 
 
 class RealFile:
@@ -159,8 +174,9 @@ class RealFile:
         return b"".join(parts)
 
     def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        # Not pwritev, which macOS lacks in Python; nobody else uses this descriptor.
-        os.lseek(self._fd, offset, os.SEEK_SET)
+        if hasattr(os, "pwritev"):  # not on macOS
+            return os.pwritev(self._fd, buffers, offset)
+        os.lseek(self._fd, offset, os.SEEK_SET)  # nobody else uses this descriptor
         return os.writev(self._fd, buffers)
 
     def truncate(self, size: int) -> None:

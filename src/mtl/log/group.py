@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtl.log.change import ChunkRef
-from mtl.log.chunk import ChunkHeader, NewChunk, Place, encode, encode_header
+from mtl.log.chunk import NewChunk, Place, encode, encode_header
 from mtl.log.files import write_fully
 from mtl.log.recovery import Active
 from mtl.log.scan import Found
@@ -39,17 +39,16 @@ class Group:
     def add(self, chunk: NewChunk) -> None:
         place = self._place()
         self._waiting += encode(chunk, place)
-        self._count(chunk.count, chunk.size, len(chunk.runs), place)
+        self._count(place, chunk.count, chunk.size, len(chunk.runs), chunk.stored)
 
     def add_copy(self, found: Found) -> None:
         """A chunk of another segment: its region as it is (the checksum goes with it), under a header of its own."""
-        place = self._place()
-        old = found.header
-        header = ChunkHeader(
-            old.runs, place.sequence, place.time, place.durable, old.contents, old.body, old.crc, place.salt
+        place, old = self._place(), found.header
+        header = old._replace(
+            sequence=place.sequence, time=place.time, durable=place.durable, salt=place.salt
         )
         self._waiting += [encode_header(header, place.offset), found.region]
-        self._count(old.contents, old.body, old.runs, place)
+        self._count(place, old.contents, old.body, old.runs, old.stored)
 
     def write(self) -> None:
         """Write what is waiting. OSError: the segment must be cut back to `start`."""
@@ -70,13 +69,10 @@ class Group:
             self.next - header.base, self.time_us - header.time, self.end, active.durable, header.salt
         )
 
-    def _count(self, count: int, body: int, runs: int, place: Place) -> None:
-        header = ChunkHeader(runs, place.sequence, place.time, place.durable, count, body, 0, place.salt)
+    def _count(self, place: Place, count: int, body: int, runs: int, stored: int) -> None:
         at = len(self.active.index) + len(self.entries)
         base = self.active.base
-        self.refs.append(
-            ChunkRef(self.next, count, self.time_us, body, header.stored, base, place.offset, at)
-        )
-        self.end += header.stored
+        self.refs.append(ChunkRef(self.next, count, self.time_us, body, stored, base, place.offset, at))
+        self.end += stored
         self.next += count
         self.entries.append(Entry(place.offset, place.time, count, body, runs, self.end))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mtl.errors import Damaged
 from mtl.log.files import Disk, failure
 from mtl.log.recovery import damaged, scan_segment
-from mtl.log.segment import Index, index_base, index_name, segment_base
+from mtl.log.segment import Index, index_base, index_name, segment_base, segment_name
 from mtl.log.store import Store
 
 
@@ -44,13 +44,11 @@ def verify_log(disk: Disk, directory: str) -> Iterator[SegmentReport]:
         indexed = {base for name in sizes if (base := index_base(name)) is not None}
         if not bases:
             message = f"{directory}: a log without a segment"
-            yield SegmentReport(
-                directory, 0, 0, 0, 0, 0, sealed=False, problems=(Problem(directory, 0, None, None, message),)
-            )
+            problem = Problem(directory, 0, None, None, message)
+            yield SegmentReport(directory, 0, 0, 0, 0, 0, sealed=False, problems=(problem,))
+            return
         for base, end in zip(bases, [*bases[1:], None], strict=True):
-            yield _segment(
-                store, base, end, sizes[store.segment_path(base).rsplit("/", 1)[1]], base in indexed
-            )
+            yield _segment(store, base, end, sizes[segment_name(base)], base in indexed)
     except OSError as error:
         raise failure(error, f"verifying {directory}") from error
 

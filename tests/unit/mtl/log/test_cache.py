@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import gc
+from array import array
+
+from mtl.log.cache import ReadCache
+
+
+def mapping(size: int) -> array[int]:
+    return array("B", bytes(size))
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    def drop_index(self) -> None:
+        self.dropped += 1
+
+
+def test_the_mapping_not_used_for_longest_goes() -> None:
+    cache = ReadCache(mapped_segments=2)
+    first, second, third = mapping(1), mapping(2), mapping(4)
+    cache.keep_mapping("first", first, 1)
+    cache.keep_mapping("second", second, 2)
+    assert cache.mapping("first") is first
+    cache.keep_mapping("third", third, 4)
+    assert cache.mapping("second") is None
+    assert cache.mapping("first") is first
+    assert cache.mapped_bytes == 5
+
+
+def test_a_ghost_is_a_removed_file_that_somebody_still_sees() -> None:
+    cache = ReadCache(mapped_segments=1, ghost_limit=3)
+    seen, evicted = mapping(2), mapping(8)
+    key = Owner()
+    cache.keep_mapping(key, evicted, 8)
+    cache.keep_mapping("other", mapping(1), 1)
+    cache.keep_mapping("seen", seen, 2)
+    assert cache.ghost_bytes == 0
+    cache.drop_mapping("seen")
+    cache.drop_mapping("unknown")
+    assert (cache.ghost_bytes, cache.may_map) == (2, True)
+    cache.drop_mapping(key)  # not kept any more, but lent out before
+    assert (cache.ghost_bytes, cache.may_map) == (10, False)
+    del evicted
+    gc.collect()
+    assert (cache.ghost_bytes, cache.may_map) == (2, True)
+    del seen
+    gc.collect()
+    assert cache.ghost_bytes == 0
+
+
+def test_indexes_are_bounded_by_octets_and_the_last_one_stays() -> None:
+    cache = ReadCache(index_bytes=10)
+    a, b, c = Owner(), Owner(), Owner()
+    cache.keep_index(a, 4)
+    cache.keep_index(b, 4)
+    cache.use_index(a)
+    cache.keep_index(c, 4)
+    assert (a.dropped, b.dropped, c.dropped) == (0, 1, 0)
+    cache.keep_index(c, 4)  # again is the same
+    assert a.dropped == 0
+    cache.keep_index(b, 100)
+    assert (a.dropped, c.dropped, b.dropped) == (1, 1, 1)
+    cache.forget_index(b)
+    cache.forget_index(b)
+    cache.use_index(b)
+    cache.keep_index(a, 10)
+    assert a.dropped == 1
+
+
+def test_the_tail_is_bounded_by_octets() -> None:
+    cache = ReadCache(tail_bytes=10)
+    one, other = object(), object()
+    cache.keep_body(one, 1, b"1234")
+    cache.keep_body(other, 1, memoryview(b"1234"))
+    assert cache.body(one, 1) == b"1234"
+    cache.keep_body(one, 2, b"12345")
+    assert cache.body(one, 1) is None
+    assert cache.body(other, 1) is not None
+    cache.keep_body(one, 3, bytes(11))  # larger than all
+    assert cache.body(one, 3) is None
+    assert cache.body(one, 2) == b"12345"
+
+
+def test_bodies_that_were_taken_back_are_forgotten() -> None:
+    cache = ReadCache(tail_bytes=10)
+    one, other = object(), object()
+    for base in (1, 2, 3):
+        cache.keep_body(one, base, b"x")
+    cache.keep_body(other, 2, b"y")
+    cache.forget_bodies(one, 2)
+    assert [cache.body(one, base) for base in (1, 2, 3)] == [b"x", None, None]
+    assert cache.body(other, 2) == b"y"
+    cache.keep_body(one, 2, b"new")
+    cache.keep_body(one, 3, b"12345")
+    assert cache.body(one, 2) == b"new"

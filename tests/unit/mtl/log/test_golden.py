@@ -1,0 +1,86 @@
+"""The format on the disk, byte for byte: what was written once stays readable, and is still written the same way.
+
+When this fails after a change of the format, the format's version has to change with it, and these files stay.
+To make the files of a new version: python -m tests.unit.mtl.log.test_golden
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mtl.log import LogOptions, NewChunk, RealDisk, RunEntry, open_log, verify_log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import LOG, LogUnderTest, Stored, read_all
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "log" / "v1"
+
+BODIES = [
+    Stored(1, 3, b"three contents of two writers"),
+    Stored(4, 1, b""),
+    Stored(5, 2, bytes(range(256))),
+    Stored(7, 4, b"staged"),
+    Stored(11, 1, b"after the stage"),
+    Stored(12, 2, b"the end"),
+]
+TIMES = [1_002_000, 1_002_000, 1_003_000, 1_004_000, 1_005_000, 1_006_000]
+
+
+class Counting(FaultyDisk):
+    """Random octets that are not."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(1))
+        self._count = 0
+
+    def entropy(self, size: int) -> bytes:
+        self._count += 1
+        return bytes([0x50 + self._count]) * size
+
+
+def written() -> dict[str, bytes]:
+    """Today's files of the golden log: a sealed segment, an adopted one, and the newest, closed."""
+    log = LogUnderTest(Counting(), LogOptions(segment_bytes=1 << 20))
+    bodies = [one.body for one in BODIES]
+    log.append(NewChunk(3, bodies[0], (RunEntry(1, 1, 2), RunEntry(2**63, 7, 1))), NewChunk(1, bodies[1]))
+    log.mark()
+    log.append(NewChunk(2, bodies[2], (RunEntry(1, 3, 2),)))
+    log.commit([[NewChunk(4, bodies[3])]], adopt=True)
+    log.append(NewChunk(1, bodies[4]))
+    log.append(NewChunk(2, bodies[5], (RunEntry(5, 1, 1),)))
+    log.close()
+    return {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)}
+
+
+def test_files_are_written_as_ever() -> None:
+    assert written() == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
+
+
+def test_golden_files_are_read(tmp_path: Path) -> None:
+    directory = str(shutil.copytree(GOLDEN, tmp_path / "log"))
+    assert not [problem for report in verify_log(RealDisk(), directory) for problem in report.problems]
+    reader, writer, report = open_log(RealDisk(), directory, now_us=0, earliest=1)
+    assert read_all(reader) == BODIES
+    assert [ref.time_us for one in BODIES if (ref := reader.find(one.base)) is not None] == TIMES
+    assert writer.last_numbers == {1: 4, 2**63: 7, 5: 1}
+    assert (report.segments, report.cut_bytes, report.rebuilt, report.removed) == (3, 0, (), ())
+    writer.close()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "log").iterdir()} == written()
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["segment", "index"])
+def test_golden_files_say_what_they_are(kind: str) -> None:
+    magic = {"segment": b"MTLSEGMT", "index": b"MTLINDEX"}[kind]
+    files = [path.read_bytes() for path in GOLDEN.glob(f"*.{kind}")]
+    assert files
+    assert all(data[:12] == magic + (1).to_bytes(4, "little") for data in files)
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(parents=True, exist_ok=True)
+    for name, data in written().items():
+        (GOLDEN / name).write_bytes(data)

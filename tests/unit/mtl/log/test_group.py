@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import random
+
+from mtl.log.chunk import NewChunk, RunEntry
+from mtl.log.group import Group
+from mtl.log.recovery import Active
+from mtl.log.scan import Found, scan
+from mtl.log.segment import SegmentHeader, empty_index
+from tests.support.faulty_disk import FaultyDisk, FaultyFile
+
+HEADER = SegmentHeader(base=100, time=1_000, salt=7)
+
+
+def begin() -> tuple[Active, FaultyFile]:
+    file = FaultyDisk(random.Random(1)).open("/f", "create")
+    return Active(file, HEADER, empty_index(HEADER), HEADER.start), file
+
+
+def found_in(file: FaultyFile) -> list[Found]:
+    return [item for item in scan(file, HEADER, "/f", file.size()) if isinstance(item, Found)]
+
+
+def test_a_group_counts_before_anything_is_written() -> None:
+    active, file = begin()
+    group = Group(active, 100, 1_500)
+    group.add(NewChunk(3, b"abc", (RunEntry(1, 1, 3),)))
+    group.add(NewChunk(1, bytes(65)))
+    assert (group.first, group.next, group.start, group.end) == (100, 104, 64, 64 + 192 + 192)
+    assert group.waiting == 384
+    assert [
+        (ref.base, ref.count, ref.time_us, ref.size, ref.stored, ref.offset, ref.place) for ref in group.refs
+    ] == [
+        (100, 3, 1_500, 3, 192, 64, 0),
+        (103, 1, 1_500, 65, 192, 256, 1),
+    ]
+    assert file.size() == len(active.index) == 0
+
+
+def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
+    active, file = begin()
+    group = Group(active, 100, 1_500)
+    group.add(NewChunk(3, b"abc"))
+    group.write()
+    assert group.waiting == 0
+    group.add(NewChunk(2, b""))
+    group.write()
+    assert len(active.index) == 0
+    group.keep()
+    assert (len(active.index), active.index.contents, active.index.length) == (2, 5, group.end)
+    assert [(item.header.sequence, item.header.time, item.header.durable) for item in found_in(file)] == [
+        (0, 500, 64),
+        (3, 500, 64),
+    ]
+
+
+def test_a_copied_chunk_has_its_own_header_and_the_same_contents() -> None:
+    source, source_file = begin()
+    old = Group(source, 100, 1_500)
+    old.add(NewChunk(1, b"before"))
+    old.add(NewChunk(3, b"abc" * 50))
+    old.write()
+    copied = found_in(source_file)[1]
+
+    active, file = begin()
+    group = Group(active, 100, 2_500)
+    group.add_copy(copied)
+    group.write()
+    group.keep()
+    (found,) = found_in(file)
+    assert (found.header.sequence, found.header.time, found.header.contents) == (0, 1_500, 3)
+    assert found.body() == b"abc" * 50
+    assert active.index.body(0) == 150

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.limits import SCAN_BLOCK
+from mtl.log.chunk import NewChunk, Place, RunEntry, encode, encode_mark
+from mtl.log.files import write_fully
+from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
+from mtl.log.segment import SegmentHeader
+from tests.support.faulty_disk import FaultyDisk, FaultyFile
+
+SEGMENT = SegmentHeader(base=100, time=5, salt=77)
+
+
+def file_of(*chunks: NewChunk | None) -> tuple[FaultyFile, int, list[int]]:
+    """A segment's file without its head: the chunks' offsets, None for a mark. Each says that all before is durable."""
+    file = FaultyDisk(random.Random(1)).open("/f", "create")
+    at, sequence, offsets = SEGMENT.start, 0, []
+    for chunk in chunks:
+        place = Place(sequence, 0, at, at, SEGMENT.salt)
+        offsets.append(at)
+        at += write_fully(file, [encode_mark(place)] if chunk is None else encode(chunk, place), at)
+        sequence += 0 if chunk is None else chunk.count
+    return file, at, offsets
+
+
+def scanned(file: FaultyFile, size: int) -> list[Found | Bad]:
+    return list(scan(file, SEGMENT, "/f", size))
+
+
+chunks = st.builds(
+    NewChunk,
+    st.integers(1, 9),
+    st.binary(max_size=300),
+    st.lists(st.builds(RunEntry, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=4).map(
+        tuple
+    ),
+)
+
+
+@given(st.lists(st.none() | chunks, max_size=8))
+def test_finds_every_chunk(wanted: list[NewChunk | None]) -> None:
+    file, size, offsets = file_of(*wanted)
+    found = scanned(file, size)
+    assert all(isinstance(item, Found) for item in found)
+    for item, chunk, offset in zip(found, wanted, offsets, strict=True):
+        assert isinstance(item, Found)
+        assert item.offset == offset
+        if chunk is None:
+            assert (item.header.contents, item.end) == (0, offset + 64)
+        else:
+            assert (item.header.contents, item.body(), tuple(item.runs())) == (
+                chunk.count,
+                chunk.body,
+                chunk.runs,
+            )
+            assert item.end == offset + chunk.stored
+
+
+@pytest.mark.parametrize(
+    ("octet", "reason"),
+    [(0, "no chunk header"), (63, "no chunk header"), (64, "checksum"), (64 + 100, "checksum")],
+)
+def test_stops_at_a_bad_chunk(octet: int, reason: str) -> None:
+    file, size, offsets = file_of(*[NewChunk(1, bytes(80))] * 3)
+    write_fully(file, [b"\xff"], offsets[1] + octet)
+    first, bad = scanned(file, size)
+    assert isinstance(first, Found)
+    assert isinstance(bad, Bad)
+    assert bad.offset == offsets[1]
+    assert reason in bad.reason
+
+
+def test_stops_at_a_file_that_ends_too_early() -> None:
+    file, size, offsets = file_of(NewChunk(1, bytes(80)), NewChunk(1, bytes(80)))
+    *_, bad = scanned(file, size - 1)
+    assert bad == Bad(offsets[1], "the file ends 1 octets before the chunk does")
+    *_, bad = scanned(file, offsets[1] + 63)
+    assert bad == Bad(offsets[1], "no chunk header verifies there")
+
+
+def test_stops_where_a_sequence_does_not_follow() -> None:
+    file, size, _ = file_of(NewChunk(2, b""))
+    write_fully(file, encode(NewChunk(1, b""), Place(3, 0, size, 0, SEGMENT.salt)), size)
+    *_, bad = scanned(file, size + 64)
+    assert bad == Bad(size, "a chunk of relative sequence 3 stands where 2 belongs")
+
+
+def test_chunks_larger_than_a_block() -> None:
+    body = random.Random(1).randbytes(SCAN_BLOCK + 1000)
+    file, size, _ = file_of(NewChunk(1, b"small"), NewChunk(1, body), NewChunk(1, b"small"))
+    assert [item.body() for item in scanned(file, size) if isinstance(item, Found)] == [
+        b"small",
+        body,
+        b"small",
+    ]
+
+
+def test_looks_beyond_for_whole_headers() -> None:
+    file, size, offsets = file_of(*[NewChunk(2, bytes(80))] * 4)
+    write_fully(file, [b"\xff"], offsets[1])
+    assert look_beyond(file, SEGMENT, offsets[1] + 1, size) == Beyond(offsets[3], 4)
+    write_fully(file, [b"\xff"], offsets[3])
+    assert look_beyond(file, SEGMENT, offsets[1] + 1, size) == Beyond(offsets[2], 4)
+    assert look_beyond(file, SEGMENT, offsets[3] + 1, size) == Beyond(0, None)
+
+
+@pytest.mark.parametrize("gap", [0, 64, SCAN_BLOCK - 64, SCAN_BLOCK, SCAN_BLOCK + 64, 3 * SCAN_BLOCK])
+def test_looks_beyond_across_blocks_and_past_what_only_looks_like_a_header(gap: int) -> None:
+    file, start, _ = file_of(NewChunk(1, b""))
+    write_fully(file, [b"MTLc" * (gap // 4)], start)
+    at = start + gap
+    write_fully(file, encode(NewChunk(1, b""), Place(9, 0, at, 123, SEGMENT.salt)), at)
+    write_fully(
+        file, encode(NewChunk(1, b""), Place(9, 0, at + 64, 999, SEGMENT.salt + 1)), at + 64
+    )  # not ours
+    assert look_beyond(file, SEGMENT, start, at + 128) == Beyond(123, 9)

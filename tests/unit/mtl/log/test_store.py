@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from mtl.errors import Damaged
+from mtl.log.files import Disk, write_fully
+from mtl.log.segment import STASHED, TEMPORARY, Entry, Index, segment_name
+from mtl.log.store import NamesNotSynced, Store, read_header
+from tests.support.faulty_disk import FaultyDisk
+
+
+def test_a_segment_gets_its_name_when_it_is_complete(place: tuple[Disk, str]) -> None:
+    store = Store(*place)
+    file, header = store.write_segment(5, 77, {3: 4})
+    assert store.disk.list_dir(store.directory) == [TEMPORARY]
+    store.stash()
+    assert store.snapshot(STASHED, header) == {3: 4}
+    store.place(STASHED, segment_name(5))
+    assert store.disk.list_dir(store.directory) == [segment_name(5)]
+    assert store.header(5) == header
+    assert (header.base, header.time, header.writers, file.size()) == (5, 77, 1, header.start)
+    file.close()
+
+
+def test_salts_differ(place: tuple[Disk, str]) -> None:
+    store = Store(*place)
+    salts = set()
+    for _ in range(3):
+        file, header = store.write_segment(5, 77, {})
+        file.close()
+        salts.add(header.salt)
+    assert len(salts) == 3
+
+
+def test_an_index_is_written_whole_and_read(place: tuple[Disk, str]) -> None:
+    store = Store(*place)
+    assert store.index(5) is None
+    index = Index(5, 1, 2)
+    index.add(Entry(64, 0, 3, 4, 0, 192))
+    store.write_index(index)
+    found = store.index(5)
+    assert found is not None
+    assert (found.contents, list(found.offsets)) == (3, [64])
+    store.disk.rename(store.path("00000000000000000005.index"), store.path("00000000000000000006.index"))
+    assert store.index(6) is None  # not its own
+
+
+@pytest.mark.parametrize("op", ["create", "write", "sync", "rename"])
+def test_what_fails_leaves_no_final_name(twin: FaultyDisk, op: str) -> None:
+    store = Store(twin, "/data")
+    twin.fail(op)
+    with pytest.raises(OSError, match="error"):
+        store.write_index(Index(5, 1, 2))
+    assert store.index(5) is None
+    store.write_index(Index(5, 1, 2))
+    assert store.index(5) is not None
+
+
+def test_a_directory_that_does_not_sync_has_an_error_of_its_own(twin: FaultyDisk) -> None:
+    twin.fail("fsync_dir")
+    with pytest.raises(NamesNotSynced):
+        Store(twin, "/data").sync_names()
+
+
+def test_removing_what_is_not_there(place: tuple[Disk, str]) -> None:
+    Store(*place).remove("nothing")
+
+
+@pytest.mark.parametrize("code", [0, errno.EXDEV, errno.EPERM])
+def test_takes_a_file_by_a_link_or_a_copy(twin: FaultyDisk, code: int) -> None:
+    file = twin.open("/source", "create")
+    write_fully(file, [bytes(range(256)) * 50], 0)
+    if code:
+        twin.fail("link", error=code)
+    store = Store(twin, "/data")
+    store.take("/source", "taken")
+    store.take("/source", "taken")  # again is the same
+    assert twin.content("/data/taken") == bytes(range(256)) * 50
+    twin.crash(keep="none")
+    assert twin.exists("/data/taken")
+
+
+def test_a_link_that_fails_for_another_reason(twin: FaultyDisk) -> None:
+    twin.put("/source", b"x")
+    twin.fail("link", error=errno.ENOSPC)
+    with pytest.raises(OSError, match="space"):
+        Store(twin, "/data").take("/source", "taken")
+
+
+def test_headers_and_snapshots_are_verified(twin: FaultyDisk) -> None:
+    store = Store(twin, "/data")
+    file, header = store.write_segment(5, 77, {3: 4})
+    file.close()
+    store.place(TEMPORARY, segment_name(5))
+    twin.flip(store.segment_path(5), 70)
+    with pytest.raises(Damaged, match="table of writers"):
+        store.snapshot(segment_name(5), header)
+    twin.flip(store.segment_path(5), 20)
+    assert read_header(twin, store.segment_path(5)) is None
+    with pytest.raises(Damaged, match="header does not verify") as caught:
+        store.header(5)
+    assert (caught.value.file, caught.value.first) == (store.segment_path(5), 5)
