@@ -14,6 +14,7 @@ import msgspec
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.records import CursorRecord
 from mtl.errors import Fenced, Refused, StorageError
+from mtl.wire import control as w
 
 if TYPE_CHECKING:
     from mtl.broker.readers import ReaderLease
@@ -73,8 +74,10 @@ class Cursors:
     ) -> None:
         self._outbox = outbox
         self._records: dict[CursorKey, CursorRecord] = {(r.vhost, r.group, r.resource): r for r in records}
+        self._durable = {key: record.position for key, record in self._records.items()}
         self._holdings: dict[CursorKey, Holding] = {}
         self._dirty: dict[CursorKey, None] = {}
+        self._flushing: list[list[Callable[[Refused | None], None]]] = []
         self._end_lease = end_lease
         self._fenced: dict[str, set[CursorKey]] = {}
 
@@ -87,6 +90,10 @@ class Cursors:
     def all(self) -> list[CursorRecord]:
         """Every record, positions up to date."""
         return list(self._records.values())
+
+    def durable(self, record: CursorRecord) -> int:
+        """The position that a crash would leave: what may be told, and what retention may rely on."""
+        return self._durable.get((record.vhost, record.group, record.resource), record.position)
 
     def holding(self, key: CursorKey) -> Holding | None:
         """The present holding of a cursor, if some lease of it lives."""
@@ -124,10 +131,14 @@ class Cursors:
         record = self._records[key]
         epoch = record.epoch if record.holder == holder else record.epoch + 1
         fresh = msgspec.structs.replace(record, epoch=epoch, holder=holder)
+        self._records[key] = fresh  # from now on, so that whoever comes meanwhile finds the group taken
 
         def saved(result: CursorRecord | Refused) -> None:
             if isinstance(result, Refused):
                 then(result)
+                return
+            if result.holder != holder:
+                then(Fenced(f"a newer holder took over group {key[1]!r} of resource {key[2]!r}"))
                 return
             later = self.holding(key)
             if later is not None and later.holder == holder:
@@ -158,6 +169,7 @@ class Cursors:
         for record in gone:
             key = (record.vhost, record.group, record.resource)
             self._dirty.pop(key, None)
+            self._durable.pop(key, None)
             held = self._holdings.pop(key, None)
             for lease in list(held.leases.values()) if held else ():
                 self._end_lease(lease)
@@ -181,20 +193,39 @@ class Cursors:
             self._records[key] = msgspec.structs.replace(record, position=position)
             self._dirty[key] = None
 
-    def flush(self, then: Callable[[], None] = lambda: None) -> None:
-        """Write the moved cursors in one transaction. A failure leaves them to the next flush."""
+    def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
+        """Write the moved cursors in one transaction. A failure leaves them to the next flush.
+
+        `then` gets the refusal of this flush, or of the one that is under way when nothing moved since.
+        """
         if not self._dirty:
-            then()
+            if self._flushing:
+                self._flushing[-1].append(then)
+            else:
+                then(None)
             return
         keys, self._dirty = self._dirty, {}
         records = [self._records[k] for k in keys if k in self._records]
+        waiting = [then]
+        self._flushing.append(waiting)
 
         def saved(result: Result) -> None:
+            self._flushing.remove(waiting)
             if isinstance(result, StorageError):
                 self._dirty.update({k: None for k in keys if k in self._records})
-            then()
+            else:
+                self._saved(records)
+            for one in waiting:
+                one(refusal(result))
 
         self._outbox.save(records, (), saved)
+
+    def _saved(self, records: Iterable[CursorRecord]) -> None:
+        for record in records:
+            key = (record.vhost, record.group, record.resource)
+            now = self._records.get(key)
+            if now is not None and now.incarnation == record.incarnation:
+                self._durable[key] = record.position
 
     @property
     def dirty(self) -> bool:
@@ -202,7 +233,9 @@ class Cursors:
         return bool(self._dirty)
 
     def _put(self, record: CursorRecord, then: Callable[[CursorRecord | Refused], None]) -> None:
+        """Write a record. `then` gets what holds when that is done: a newer holder may have come, or all is deleted."""
         key = (record.vhost, record.group, record.resource)
+        known = key in self._records
 
         def saved(result: Result) -> None:
             no = refusal(result)
@@ -210,13 +243,12 @@ class Cursors:
                 then(no)
                 return
             now = self._records.get(key)
-            if now is not None and now.incarnation == record.incarnation:
-                kept = msgspec.structs.replace(
-                    record, position=max(record.position, now.position), epoch=max(record.epoch, now.epoch)
-                )
-                self._records[key] = kept
-            else:
+            if now is None and known:
+                then(Refused(404, w.UNKNOWN_CURSOR, f"the cursor of group {key[1]!r} was deleted meanwhile"))
+                return
+            if now is None or now.incarnation != record.incarnation or now.epoch < record.epoch:
                 self._records[key] = record
+            self._saved([record])
             then(self._records[key])
 
         self._outbox.save((record,), (), saved)

@@ -110,11 +110,11 @@ class Granting:
             then(Holding(self._cursors, None, request.holder, 0, start, resource.record.incarnation))
             return
         key = (session.vhost, request.group, resource.name)
+        # A holder that comes back names its epoch too: after a restart of the broker nothing else tells an older one.
+        self._cursors.check(key, session.token, request.epoch)
         if request.epoch is not None and request.holder is None:
-            self._cursors.check(key, session.token, request.epoch)
             then(None)
             return
-        self._cursors.check(key, session.token)
         record = self._cursors.get(key)
         start = self._start(resource, request, record)
         holder = request.holder or session.token

@@ -100,7 +100,7 @@ class Housekeeping:
     def _holds(self, resource: Resource) -> list[Hold]:
         """Who needs contents of this resource: opened cursors of the groups it waits for, and readers that pin."""
         groups = [
-            Hold(r.group, r.position, True)
+            Hold(r.group, self._cursors.durable(r), True)
             for r in self._cursors.all()
             if r.vhost == resource.record.vhost
             and r.resource == resource.name

@@ -230,9 +230,10 @@ class Requests:
         self._cursors.open(key, resource.record.incarnation, int(at), opened)
 
     def _describe_cursors(self, session: Session, request: w.CursorDescribe, answer: Answer) -> None:
-        def flushed() -> None:
+        def flushed(no: Refused | None) -> None:
             answer(
-                w.Cursors(
+                no
+                or w.Cursors(
                     cursors=[
                         self._cursor_info(r)
                         for r in sorted(self._cursors.all(), key=lambda r: (r.group, r.resource))
@@ -247,19 +248,18 @@ class Requests:
 
     def _cursor_info(self, record: CursorRecord) -> w.CursorInfo:
         resource = self._resources.find(record.vhost, record.resource)
-        end = resource.end if resource is not None else record.position
+        position = self._cursors.durable(record)
+        end = resource.end if resource is not None else position
         held = self._cursors.holding((record.vhost, record.group, record.resource))
         log = resource.log if resource is not None else None
         return w.CursorInfo(
             group=record.group,
             resource=record.resource,
             incarnation=record.incarnation,
-            position=record.position,
+            position=position,
             next=end,
-            behind=max(0, end - record.position),
-            bytes_behind=log.stored_between(max(record.position, log.earliest), end)
-            if log is not None
-            else 0,
+            behind=max(0, end - position),
+            bytes_behind=log.stored_between(max(position, log.earliest), end) if log is not None else 0,
             held=held is not None,
             holder=record.holder or None,
             epoch=record.epoch,
