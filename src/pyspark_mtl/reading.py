@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mtl.errors import DataLoss
+from mtl.errors import DataLoss, Refused
+from mtl.wire.control import INCARNATION, UNKNOWN_RESOURCE
 from pyspark_mtl.connections import connection
 from pyspark_mtl.frames import rows
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.options import Connect
 
 if TYPE_CHECKING:
-    from mtl.client import Pack
+    from mtl.client import Pack, Reader
 
 log = logging.getLogger(__name__)
 
@@ -50,24 +51,17 @@ def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data
                 )
                 first = pack.first + pack.count
         except DataLoss as loss:
-            if fail_on_data_loss or loss.end <= first:
+            if fail_on_data_loss:
                 raise
             log.warning("skipped, since failOnDataLoss is false: %s", loss)
-            first = min(loss.end, until)
+            # Without an extent the resource itself is gone, and with it all that was left.
+            first = min(loss.end, until) if loss.end > first else until
 
 
 def _packs(connect: Connect, task: Task, first: int) -> Iterator[Pack]:
     """What a lease delivers from `first` on, each pack where the one before it ended. DataLoss says what is missing."""
     wanted = task.contents
-    with connection(connect).reader(
-        wanted.resource,
-        start=first,
-        until=wanted.until,
-        group=task.group,
-        epoch=task.epoch,
-        packed=True,
-        incarnation=wanted.incarnation,
-    ) as reader:
+    with _reader(connect, task, first) as reader:
         for pack in reader.batches():
             if pack.first != first:
                 raise DataLoss(wanted.resource, first, pack.first)
@@ -75,3 +69,21 @@ def _packs(connect: Connect, task: Task, first: int) -> Iterator[Pack]:
             yield pack
     if first < wanted.until:
         raise DataLoss(wanted.resource, first, wanted.until)
+
+
+def _reader(connect: Connect, task: Task, first: int) -> Reader:
+    wanted = task.contents
+    try:
+        return connection(connect).reader(
+            wanted.resource,
+            start=first,
+            until=wanted.until,
+            group=task.group,
+            epoch=task.epoch,
+            packed=True,
+            incarnation=wanted.incarnation,
+        )
+    except Refused as refused:
+        if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
+            raise
+        raise DataLoss(wanted.resource, first, wanted.until) from refused

@@ -58,6 +58,8 @@ class FakeReader:
         log, at = self.client.logs[self.resource], self.start
         assert self.until is not None
         while at < min(self.until, log.next):
+            if at == self.client.vanishes_at:
+                raise DataLoss(self.resource, at, at, "it was deleted and made again")
             if at in self.client.gaps:
                 at = self.client.gaps[at]
                 continue
@@ -121,6 +123,7 @@ class FakeWriter:
 class FakeClient:
     logs: dict[str, FakeLog] = field(default_factory=dict)
     chunk: int = 4
+    vanishes_at: int = 0
     gaps: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)

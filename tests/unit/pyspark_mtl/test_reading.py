@@ -69,6 +69,21 @@ def test_a_lease_that_ends_early_is_a_loss_and_not_the_end(client: FakeClient) -
     assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(3, 9))
 
 
+@pytest.mark.parametrize("log", [None, FakeLog([b"new"], incarnation="i2")])
+def test_a_resource_that_vanished_since_the_plan_is_a_loss(client: FakeClient, log: FakeLog | None) -> None:
+    client.logs = {} if log is None else {"a": log}
+    with pytest.raises(DataLoss, match=r"contents 3 to 11 \(9 in all\)"):
+        rows(Task(Range("a", "i1", 3, 12)))
+    assert rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False) == []
+
+
+def test_a_resource_that_vanishes_while_it_is_read_is_a_loss(client: FakeClient) -> None:
+    client.vanishes_at = 7
+    with pytest.raises(DataLoss, match="made again"):
+        rows(Task(Range("a", "i1", 3, 12)))
+    assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]
+
+
 def test_a_task_travels() -> None:
     task = Task(Range("a", "i1", 3, 12), "g", 7)
     assert pickle.loads(pickle.dumps(task)) == task
