@@ -95,7 +95,9 @@ class LogReader:
         self.bytes = sum(recovered.sizes.values())
         if recovered.active is not None:
             newest = self._segments[-1]
-            newest.index = recovered.index.cut(recovered.index.contents)  # the writer's own one grows
+            # The writer's own index grows, and counts marks that it may overwrite.
+            newest.index = recovered.index.cut(recovered.index.contents)
+            newest.index.length = newest.index.end_of_chunks
             newest.sealed, newest.warm = False, True
 
     @property

@@ -101,11 +101,7 @@ class Scanned:
     @property
     def attested(self) -> bool:
         """Whether a later header says that the last contents were durable."""
-        if not len(self.index):
-            return True
-        last = len(self.index) - 1
-        end = self.index.offsets[last] + CHUNK_HEADER_SIZE + self.index.table(last) + self.index.body(last)
-        return self.durable >= end
+        return not len(self.index) or self.durable >= self.index.end_of_chunks
 
 
 @dataclass(slots=True)

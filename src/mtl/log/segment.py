@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from mtl.errors import NewerVersion
+from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
 from mtl.log.chunk import RUN_SIZE, checksum, padded
 
 VERSION = 1
@@ -241,6 +242,14 @@ class Index:
     def body(self, place: int) -> int:
         """Octets of the chunk's body."""
         return self.shapes[place] & 0xFFFFFFFF
+
+    @property
+    def end_of_chunks(self) -> int:
+        """Where the last chunk ends; the segment's length where there is none."""
+        last = len(self) - 1
+        if last < 0:
+            return self.length
+        return self.offsets[last] + CHUNK_HEADER_SIZE + self.table(last) + padded(self.body(last))
 
     def runs(self, place: int) -> int:
         return self.shapes[place] >> 32

@@ -282,8 +282,7 @@ class LogWriter:
     def _close_with_index(self, active: Active) -> None:
         """What is durable of a segment is its end; a mark that was not synced is left behind."""
         if len(active.index):
-            active.index.length = active.durable
-            self._store.write_index(active.index)
+            self._store.write_index(replace(active.index, length=active.durable))
         self._active = None
         active.file.close()
 

@@ -343,6 +343,19 @@ def test_a_mark_that_fails_is_taken_back(log: LogUnderTest) -> None:
     assert log.writer.stopped
 
 
+def test_a_mark_may_be_overwritten_and_is_never_relied_on(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.crash(power=False)  # opening it writes a mark that nobody synced
+    log.disk.fail("write", error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        log.roll()
+    log.disk.fail("write", error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        log.append(chunk())
+    log.roll()
+    log.check()  # maps the segment, as long as its chunks are
+
+
 def test_a_closed_writer_is_of_no_use(log: LogUnderTest) -> None:
     log.append(chunk())
     log.writer.close()
