@@ -148,6 +148,8 @@ class Committing:
             raise Refused(
                 409, w.UNSEALED, f"stage {name} has contents that are not durable yet; close its lease first"
             )
+        if stage.damage is not None:
+            raise Refused(503, w.STORAGE, f"stage {name} is stopped: {stage.damage}")
         for target, incarnation in stage.record.incarnations.items():
             resource = self._resources.find(vhost, target)
             if resource is None:
@@ -181,6 +183,7 @@ class Committing:
         commit.answers.append(lambda _: done())
         self._commits[(record.vhost, record.application)] = commit
         stopped = [r.name for r in targets if r.log is None]
+        stopped += [f"stage {s.record.stage}" for s in stages if s.damage is not None]
         if stopped:
             # All or nothing: the others wait with the damaged one, held, until it is repaired and the broker restarted.
             log.error(

@@ -274,7 +274,7 @@ class Broker:
         for stage in _of(records, StageRecord):
             names = {n: Stage(stage).log_key(n) for n in stage.incarnations}
             logs = {n: restored.logs[k] for n, k in names.items() if k in restored.logs}
-            self.stages.restore(stage, {n: x for n, x in logs.items() if not isinstance(x, StorageError)})
+            self.stages.restore(stage, logs)
         for application in _of(records, ApplicationRecord):
             self.committing.remember(application)
         for publish in _of(records, PublishRecord):

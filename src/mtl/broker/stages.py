@@ -36,6 +36,11 @@ class Stage:
         return all(x.idle for x in self.intakes.values())
 
     @property
+    def damage(self) -> StorageError | None:
+        """Why some of what was staged cannot be had any more: a commit without it would lose it silently."""
+        return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
+
+    @property
     def contents(self) -> dict[str, int]:
         """Durable contents per resource."""
         return {
@@ -95,12 +100,19 @@ class Stages:
 
     # --- stages ---------------------------------------------------------------------------------------------
 
-    def restore(self, record: StageRecord, logs: dict[str, tuple[LogReader, dict[int, int]]]) -> None:
-        """A stage that was there when the broker started."""
+    def restore(
+        self, record: StageRecord, logs: dict[str, tuple[LogReader, dict[int, int]] | StorageError]
+    ) -> None:
+        """A stage that was there when the broker started; a log that did not open takes nothing and gives nothing."""
         stage = Stage(record)
         self._stages[record.stage] = stage
         for resource, opened in logs.items():
-            stage.intakes[resource] = self._opener(stage.log_key(resource), *opened)
+            key = stage.log_key(resource)
+            if isinstance(opened, StorageError):
+                stage.intakes[resource] = self._opener(key, None, {})
+                stage.intakes[resource].stopped = opened
+            else:
+                stage.intakes[resource] = self._opener(key, *opened)
 
     def find(self, vhost: str, stage: str) -> Stage | None:
         """A stage by its public id."""

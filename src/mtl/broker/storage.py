@@ -37,6 +37,7 @@ from mtl.log import (
     stage_parts,
 )
 from mtl.log.files import Disk, failure
+from mtl.log.segment import segment_base
 from mtl.wire.packs import encode_pack
 
 DiskAction = a.CreateLog | a.Append | a.Publish | a.Trim | a.Roll | a.Save
@@ -80,10 +81,16 @@ class Storage:
             elif isinstance(record, StageRecord):
                 stage = Stage(record)
                 for key in map(stage.log_key, record.incarnations):
-                    if self._disk.exists(self._path(key)):
+                    if self._is_made(key):
                         logs[key] = self._open(key, LogOptions(self._segment_bytes), now_us, None)
         self._sweep(records)
         return Restored(records, logs)
+
+    def _is_made(self, key: a.LogKey) -> bool:
+        """Whether a stage has its log: it is made with the first content, which a crash may interrupt."""
+        path = self._path(key)
+        names = self._disk.list_dir(path) if self._disk.exists(path) else ()
+        return any(segment_base(name) is not None for name in names)
 
     def _open(
         self, key: a.LogKey, options: LogOptions, now_us: int, earliest: int | None
