@@ -115,6 +115,10 @@ MAX_TRIGGER_DELAY_S = 15 * 60
 MAX_PARTITIONS = 100_000
 """Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
 
+LET_GO_S = 2.0
+"""How long a reader process that ends waits for the broker to take back its holdings. Spark shows the error that ended
+it only afterwards, and without an answer the holdings expire by themselves."""
+
 TEST_HOOK_HOLD_S = 60
 """Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
 

@@ -11,12 +11,14 @@ import os
 import re
 import socket
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtl.errors import OptionError, Refused
+from mtl.limits import LET_GO_S
 from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description
 from pyspark_mtl.connections import connection
 from pyspark_mtl.kinds import Place
@@ -182,7 +184,12 @@ class Driver:
         )
 
     def close(self) -> None:
-        """Let go of the holdings. Nothing depends on it: Spark ends this process without asking."""
+        """Let go of the holdings, for a moment at most. Nothing depends on it: they expire where nobody answers."""
+        letting_go = threading.Thread(target=self._let_go_of_all, daemon=True)
+        letting_go.start()
+        letting_go.join(LET_GO_S)
+
+    def _let_go_of_all(self) -> None:
         for resource in list(self._holders):
             self._let_go(resource)
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 
 import pytest
 
@@ -9,7 +11,7 @@ from mtl.errors import Fenced, OptionError
 from pyspark_mtl.driver import Driver, driver_id
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Place
 from pyspark_mtl.options import ReadSettings, parse, read_settings
-from tests.support.fake_client import FakeClient, FakeLog
+from tests.support.fake_client import FakeClient, FakeLog, FakeReader
 
 
 def settings(**options: str) -> ReadSettings:
@@ -162,6 +164,20 @@ def test_closing_lets_go(client: FakeClient) -> None:
     driver.close()
     driver.close()
     assert client.readers[0].closed
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_silent(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_mtl.driver.LET_GO_S", 0.05)
+    silent = threading.Event()
+    monkeypatch.setattr(FakeReader, "close", lambda reader: silent.wait(60))
+    driver = Driver(settings())
+    driver.hold("a", "i1", 7)
+    began = time.monotonic()
+    driver.close()
+    assert time.monotonic() - began < 30
+    silent.set()
 
 
 def test_the_driver_is_the_parent_process() -> None:
