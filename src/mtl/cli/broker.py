@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from mtl.broker.config import load
-from mtl.broker.server import serve
 
 
 def broker(
@@ -24,6 +23,8 @@ def broker(
     ] = None,
 ) -> None:
     """Run a broker. Prints one line when it is ready; stops cleanly on SIGTERM."""
+    from mtl.broker.server import serve  # noqa: PLC0415 the other commands need not load it
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     given = load(
         config, endpoint=endpoint, data=str(data) if data is not None else None, insecure=insecure or None

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import sys
 
+from mtl import __version__
 from mtl.errors import MtlError
 
 try:
+    import rich  # noqa: F401  one extra brings both
     import typer
 except ImportError:
     sys.exit("the command line needs typer and rich: pip install 'pyspark-mtl[cli]'")
 
-from mtl.cli import broker
+from mtl.cli import broker, common, cursors, publish, resource, stages, tail, verify
 
-app = typer.Typer(
-    name="mtl",
-    help="A durable broker for 11/MTL, and what there is in it.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(name="mtl", no_args_is_help=True, add_completion=False)
+app.callback()(common.remember)
 app.command("broker")(broker.broker)
+app.add_typer(resource.app, name="resource")
+app.command("publish")(publish.publish)
+app.command("tail")(tail.tail)
+app.add_typer(cursors.app, name="cursors")
+app.add_typer(stages.app, name="stages")
+app.command("verify")(verify.verify)
 
 
-@app.callback()
-def common() -> None:
-    """Keeps `mtl` a group of commands, also while it has only one."""
+@app.command("version")
+def version() -> None:
+    """Say which version this is."""
+    print(__version__)
 
 
 def main() -> None:
     """The entry point: an error of ours is one line on standard error and exit code 1."""
     try:
         app()
-    except MtlError as e:
-        sys.stderr.write(f"mtl: {e}\n")
+    except MtlError as error:
+        sys.stderr.write(f"mtl: {error}\n")
         sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read our output has enough of it (| head). Python would complain when it flushes at the end.
+        sys.stdout = None
+        sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+"""What the commands share: where the broker is, how tables and sizes are shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from mtl.client import Connection, connect
+from mtl.client.settings import DEFAULT_ENDPOINT
+from mtl.errors import OptionError
+
+Endpoint = Annotated[
+    str | None,
+    typer.Option(
+        envvar="MTL_ENDPOINT",
+        help=f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]",
+        show_default=False,
+    ),
+]
+VirtualHost = Annotated[
+    str | None, typer.Option(envvar="MTL_VIRTUAL_HOST", help="The namespace of resources.")
+]
+User = Annotated[str | None, typer.Option(envvar="MTL_USER", help="Log in as this user.")]
+PasswordFile = Annotated[
+    Path | None, typer.Option(envvar="MTL_PASSWORD_FILE", help="A file whose first line is the password.")
+]
+Timeout = Annotated[
+    float, typer.Option(help="Seconds after which a broker that does not answer is an error.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")]
+
+DEFAULT_TIMEOUT = 10.0
+
+out = Console(width=None if sys.stdout.isatty() else 10_000)
+err = Console(stderr=True)
+
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+class Broker:
+    """How to reach the broker, as the options before a command say."""
+
+    def __init__(
+        self,
+        endpoint: str | None,
+        virtual_host: str | None,
+        user: str | None,
+        password_file: Path | None,
+        timeout: float,
+    ) -> None:
+        self.endpoint = endpoint
+        self.virtual_host = virtual_host
+        self.user = user
+        self.password_file = password_file
+        self.timeout = timeout
+
+    @contextmanager
+    def connected(self, endpoint: str | None) -> Iterator[Connection]:
+        """A connection, closed at the end; an endpoint after the command wins over one before it."""
+        with connect(
+            endpoint or self.endpoint or DEFAULT_ENDPOINT,
+            virtual_host=self.virtual_host,
+            request_timeout=min(5.0, self.timeout),
+            retry_deadline=self.timeout,
+            user=self.user,
+            password=self._password(),
+        ) as connection:
+            yield connection
+
+    def _password(self) -> str | None:
+        if self.password_file is None:
+            return None
+        try:
+            return self.password_file.read_text(encoding="utf-8").partition("\n")[0]
+        except OSError as error:
+            raise OptionError(f"cannot read {self.password_file}: {error.strerror}") from error
+
+
+def remember(
+    context: typer.Context,
+    endpoint: Endpoint = None,
+    virtual_host: VirtualHost = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+) -> None:
+    """A durable broker for 11/MTL, and what there is in it."""
+    context.obj = Broker(endpoint, virtual_host, user, password_file, timeout)
+
+
+@contextmanager
+def connected(context: typer.Context, endpoint: str | None) -> Iterator[Connection]:
+    """A connection to the broker that the options name."""
+    broker = context.obj
+    assert isinstance(broker, Broker)
+    with broker.connected(endpoint) as connection:
+        yield connection
+
+
+# --- input --------------------------------------------------------------------------------------------------
+
+
+def size(text: str | None) -> int | None:
+    """Octets: 1048576, 64k, 10m, 2g, 1t. Raises `OptionError` for anything else."""
+    return None if text is None else int(_scaled(text, _SIZES, "a size, such as 64m or 10g"))
+
+
+def seconds(text: str | None) -> float | None:
+    """Seconds: 90, 90s, 15m, 12h, 7d. Raises `OptionError` for anything else."""
+    return None if text is None else _scaled(text, _TIMES, "a time, such as 12h or 7d")
+
+
+def _scaled(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
+    digits = text.strip().lower()
+    unit = digits[-1:] if digits[-1:].isalpha() else ""
+    number = digits.removesuffix(unit)
+    if unit not in units or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
+        raise OptionError(f"{text!r} is not {what}")
+    return float(number) * units[unit]
+
+
+# --- output -------------------------------------------------------------------------------------------------
+
+
+def line(values: dict[str, Any]) -> None:
+    """One JSON object on a line of standard output."""
+    sys.stdout.buffer.write(msgspec.json.encode(values) + b"\n")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> None:
+    """A table on standard output, as wide as it needs to be where that is no terminal."""
+    numbers = set(right)
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        shown.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(str(cell) if cell is not None else "" for cell in row))
+    out.print(shown)
+
+
+def octets(count: int) -> str:
+    """A size for people."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def moment(microseconds: int | None) -> str:
+    """A time for people, UTC."""
+    if microseconds is None:
+        return ""
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

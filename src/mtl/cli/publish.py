@@ -1,0 +1,94 @@
+"""`mtl publish`: one content per line of a file or of standard input."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from mtl.cli.common import Endpoint, connected, err
+from mtl.errors import OptionError
+from mtl.wire.fields import Value
+
+_SHOW_EVERY = 1_000
+
+
+def publish(
+    context: typer.Context,
+    resource: Annotated[str, typer.Argument(help="Where the contents go.")],
+    file: Annotated[str, typer.Argument(help="A file, or - for standard input.")] = "-",
+    property_: Annotated[
+        list[str] | None,
+        typer.Option("--property", "-p", help="NAME=VALUE on every content; may be repeated."),
+    ] = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the resource if it does not exist.")
+    ] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Publish every line as one content, without its newline. Returns when all of them are durable."""
+    properties = _properties(property_ or [])
+    began, count = time.monotonic(), 0
+    with _opened(file) as lines, connected(context, endpoint) as connection:
+        if create:
+            connection.create_resource(resource, exist_ok=True)
+        with connection.writer(resource, packed=True) as writer:
+            for text in _shown(lines, file):
+                writer.send(text.removesuffix(b"\n"), properties)
+                count += 1
+    elapsed = time.monotonic() - began
+    err.print(f"{count} contents published to {resource} in {elapsed:.1f} s, all durable", markup=False)
+
+
+def _properties(given: list[str]) -> dict[str, Value]:
+    pairs = [text.partition("=") for text in given]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise OptionError("a property is given as NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(file).open("rb") as opened:
+            yield opened
+    except OSError as error:
+        raise OptionError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _shown(lines: BinaryIO, file: str) -> Iterator[bytes]:
+    """The lines, with a progress bar on standard error where that is a terminal and the size is known."""
+    if file == "-" or not err.is_terminal:
+        yield from lines
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        task = progress.add_task(Path(file).name, total=Path(file).stat().st_size)
+        done = 0
+        for number, text in enumerate(lines):
+            yield text
+            done += len(text)
+            if number % _SHOW_EVERY == 0:
+                progress.update(task, completed=done)

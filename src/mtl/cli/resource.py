@@ -1,0 +1,140 @@
+"""`mtl resource`: create, list, describe and delete resources."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast
+
+import msgspec
+import typer
+
+from mtl.cli.common import Endpoint, Json, connected, line, moment, octets, out, seconds, size, table
+from mtl.wire.control import Description, Durability, Retention
+
+app = typer.Typer(help="Create, list, describe and delete resources.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The resource's name.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    durability: Annotated[
+        str,
+        typer.Option(help="What a Confirm promises: sync (on the disk) or os (with the operating system)."),
+    ] = "sync",
+    retain_bytes: Annotated[str | None, typer.Option(help="Keep at most so much, such as 10g.")] = None,
+    retain_age: Annotated[str | None, typer.Option(help="Keep contents for so long, such as 7d.")] = None,
+    retain_contents: Annotated[int | None, typer.Option(help="Keep at most so many contents.")] = None,
+    retain_for: Annotated[
+        list[str] | None, typer.Option(help="Keep what this group has not confirmed; may be repeated.")
+    ] = None,
+    hard_bytes: Annotated[
+        str | None, typer.Option(help="The size at which contents go although a group needs them.")
+    ] = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="It is no error if it exists.")] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Create a resource. Without limits it keeps everything."""
+    if durability not in {"sync", "os"}:
+        raise typer.BadParameter("it is sync or os", param_hint="--durability")
+    limits = Retention(
+        bytes=size(retain_bytes),
+        age=seconds(retain_age),
+        contents=retain_contents,
+        groups=tuple(retain_for or ()),
+        hard_bytes=size(hard_bytes),
+    )
+    with connected(context, endpoint) as connection:
+        made = connection.create_resource(
+            name,
+            durability=cast(Durability, durability),
+            retention=None if limits == Retention() else limits,
+            exist_ok=exist_ok,
+        )
+    out.print(f"{made.resource}: {made.contents} contents, {made.durability}", markup=False)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    pattern: Annotated[str | None, typer.Argument(help="A regular expression for whole names.")] = None,
+    json: Json = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """List resources and what there is in them."""
+    with connected(context, endpoint) as connection:
+        found = connection.list_resources(pattern)
+    if json:
+        for one in found:
+            line(msgspec.to_builtins(one))
+        return
+    table(
+        ["RESOURCE", "EARLIEST", "NEXT", "CONTENTS", "SIZE", "NEWEST", "DURABILITY", "STATE"],
+        [
+            (
+                r.resource,
+                r.earliest,
+                r.next,
+                r.contents,
+                octets(r.bytes),
+                moment(r.newest_time),
+                r.durability,
+                r.state,
+            )
+            for r in found
+        ],
+        right=["EARLIEST", "NEXT", "CONTENTS", "SIZE"],
+    )
+
+
+@app.command()
+def describe(
+    context: typer.Context,
+    names: Annotated[list[str], typer.Argument(help="Names of resources.")],
+    json: Json = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Say everything about resources."""
+    with connected(context, endpoint) as connection:
+        found = connection.describe(names)
+    for one in found.values():
+        if json:
+            line(msgspec.to_builtins(one))
+        else:
+            table(["", ""], _told(one))
+
+
+def _told(one: Description) -> list[tuple[str, object]]:
+    kept = one.retention or Retention()
+    rows: list[tuple[str, object]] = [
+        ("resource", one.resource),
+        ("incarnation", one.incarnation),
+        ("contents", f"{one.earliest} to {one.next - 1} ({one.contents} in all)"),
+        ("size", octets(one.bytes)),
+        ("oldest", moment(one.oldest_time)),
+        ("newest", moment(one.newest_time)),
+        ("durability", one.durability),
+        ("state", one.state),
+        ("keeps at most", octets(kept.bytes) if kept.bytes else None),
+        ("keeps contents for", f"{kept.age:g} s" if kept.age else None),
+        ("keeps contents", kept.contents),
+        ("keeps for groups", ", ".join(kept.groups) or None),
+        ("never more than", octets(kept.hard_bytes) if kept.hard_bytes else None),
+    ]
+    return [(name, value) for name, value in rows if value not in {None, ""}]
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Delete a resource with its contents and the groups' places in it."""
+    with connected(context, endpoint) as connection:
+        found = connection.describe([name])[name]
+        if not yes:
+            typer.confirm(f"Delete {name} with its {found.contents} contents?", abort=True, err=True)
+        connection.delete_resource(name, incarnation=found.incarnation)

@@ -1,0 +1,84 @@
+"""`mtl stages`: what was written and not committed yet, and what applications committed last."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from mtl.cli.common import Endpoint, Json, connected, line, moment, octets, table
+
+app = typer.Typer(help="Show stages and what applications committed last.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    context: typer.Context,
+    application: Annotated[str | None, typer.Argument(help="Only this application.")] = None,
+    json: Json = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """List stages that wait for their commit, and what each application committed last."""
+    with connected(context, endpoint) as connection:
+        found = connection.stages(application)
+    if json:
+        for one in (*found.stages, *found.applications):
+            line(msgspec.to_builtins(one))
+        return
+    table(
+        ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "EXPIRES"],
+        [
+            (
+                s.stage,
+                s.application,
+                s.version,
+                s.state,
+                _counts(s.contents),
+                octets(s.bytes),
+                moment(s.expires),
+            )
+            for s in found.stages
+        ],
+        right=["VERSION", "SIZE"],
+    )
+    table(
+        ["APPLICATION", "COMMITTED", "AT", "REPLAYS", "CONTENTS"],
+        [
+            (
+                a.application,
+                a.version,
+                moment(a.committed),
+                a.replays,
+                _counts({n: p.contents for n, p in a.resources.items()}),
+            )
+            for a in found.applications
+        ],
+        right=["COMMITTED", "REPLAYS"],
+    )
+
+
+@app.command()
+def forget(
+    context: typer.Context,
+    application: Annotated[str, typer.Argument(help="The application: a query's id, or its txnAppId.")],
+    endpoint: Endpoint = None,
+) -> None:
+    """Forget what an application committed last, so that it may begin again with any version."""
+    with connected(context, endpoint) as connection:
+        connection.stage_forget(application)
+
+
+@app.command()
+def abort(
+    context: typer.Context,
+    stages: Annotated[list[str], typer.Argument(help="Ids of stages.")],
+    endpoint: Endpoint = None,
+) -> None:
+    """Throw stages away."""
+    with connected(context, endpoint) as connection:
+        connection.stage_abort(stages)
+
+
+def _counts(contents: dict[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in contents.items())

@@ -1,0 +1,83 @@
+"""`mtl tail`: show contents, the last ones or all, and those to come."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from mtl.cli.common import Endpoint, Json, connected, line, moment
+from mtl.client import Connection, Content
+from mtl.errors import OptionError
+
+
+def tail(
+    context: typer.Context,
+    resource: Annotated[str, typer.Argument(help="What to read.")],
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, latest, a sequence, or -N for the last N contents.")
+    ] = "-10",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until interrupted.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many contents.")
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Sequence, time and properties, too.")
+    ] = False,
+    json: Json = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Show a resource's contents, one per line. Text is shown as it is, other octets escaped."""
+    with connected(context, endpoint) as connection:
+        first, end = _range(connection, resource, start)
+        until = None if follow else end
+        if until is not None and first >= until:
+            return
+        shown = 0
+        with connection.reader(resource, start=first, until=until) as reader:
+            for content in reader:
+                _show(content, verbose=verbose, json=json)
+                shown += 1
+                if shown == count:
+                    return
+
+
+def _range(connection: Connection, resource: str, start: str) -> tuple[int, int]:
+    found = connection.describe([resource])[resource]
+    if start == "earliest":
+        return found.earliest, found.next
+    if start == "latest":
+        return found.next, found.next
+    try:
+        number = int(start)
+    except ValueError:
+        raise OptionError(f"--from {start!r} is neither earliest, latest nor a number") from None
+    return (number if number >= 0 else max(found.earliest, found.next + number)), found.next
+
+
+def _show(content: Content, *, verbose: bool, json: bool) -> None:
+    if json:
+        line(_members(content))
+    else:
+        body = content.body.decode("utf-8", "backslashreplace")
+        if verbose:
+            properties = content.properties
+            said = f"  {properties}" if properties else ""
+            body = f"{content.sequence}  {moment(content.timestamp)}{said}  {body}"
+        sys.stdout.write(body + "\n")
+    sys.stdout.flush()
+
+
+def _members(content: Content) -> dict[str, Any]:
+    members: dict[str, Any] = {
+        "resource": content.resource,
+        "sequence": content.sequence,
+        "timestamp": content.timestamp,
+        "properties": content.properties,
+    }
+    try:
+        return members | {"body": content.body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return members | {"body-base64": base64.b64encode(content.body).decode()}
