@@ -107,6 +107,29 @@ def test_a_broker_that_is_not_there_is_an_error_after_the_deadline(
         assert time.monotonic() - began < 30
 
 
+def test_a_broker_that_goes_away_ends_the_query_after_the_deadline(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with mtl.testing.broker() as broker:
+        with mtl.connect(broker.endpoint) as connection:
+            connection.create_resource("left")
+            publish(connection, "left", 10)
+        options = {
+            "startingOffsets": "earliest",
+            "group": "g",
+            "requestTimeout": "500ms",
+            "retryDeadline": "2s",
+        }
+        source = stream(spark, broker.endpoint, resources="left", **options)
+        query = source.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+        query.processAllAvailable()
+        broker.kill()
+        began = time.monotonic()
+        with pytest.raises(PySparkException, match=f"no MTL broker answered at {broker.endpoint}"):
+            query.awaitTermination(60)
+        assert time.monotonic() - began < 30
+
+
 def test_a_resource_that_does_not_exist_is_named(
     spark: SparkSession, broker: mtl.testing.RunningBroker, tmp_path: Path
 ) -> None:
