@@ -59,10 +59,14 @@ class Committing:
             resource.name in c.names and c.vhost == resource.record.vhost for c in self._commits.values()
         )
 
-    def replays(self, commit: Commit) -> int:
-        """How often its application repeated a commit so far; the count goes on from version to version."""
-        last = self._applications.get((commit.vhost, commit.application))
-        return last.replays if last is not None else 0
+    def last(self, commit: Commit) -> ApplicationRecord | None:
+        """What the commit's application committed before."""
+        return self._applications.get((commit.vhost, commit.application))
+
+    def gone(self, commit: Commit) -> Refused | None:
+        """The refusal of a commit whose resources were deleted while it waited for them."""
+        names = [r.name for r in commit.targets if self._resources.find(commit.vhost, r.name) is not r]
+        return unknown(*names) if names else None
 
     def passed(self, record: ApplicationRecord) -> None:
         """A commit is past its commit point: from here on its version counts as committed."""
@@ -242,12 +246,22 @@ class Commit:
 
     def _point(self) -> None:
         """3. The commit point: one transaction remembers the version and what goes where."""
+        no = self._owner.gone(self)
+        if no is not None:
+            self._refuse(no)
+            return
         entries = [self._entry(r) for r in self.targets]
         now = self._outbox.now.wall_us
         digest = {e.resource: (e.base, e.contents) for e in entries}
-        replays = self._owner.replays(self)
+        former = self._owner.last(self)
         application = ApplicationRecord(
-            self.vhost, self.application, self.version, self._query, digest, now, replays
+            self.vhost,
+            self.application,
+            self.version,
+            self._query,
+            digest,
+            now,
+            former.replays if former is not None else 0,
         )
         stages = [s.record.stage for s in self.stages]
         publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)
@@ -263,12 +277,32 @@ class Commit:
     def _passed(self, application: ApplicationRecord, publish: PublishRecord, result: Result) -> None:
         no = refusal(result)
         if no is not None:
-            for stage in self.stages:
-                stage.committing = False
-            self._finish(no)
+            self._undo(application, publish, no)
             return
         self._owner.passed(application)
         self._publish(publish)
+
+    def _undo(self, application: ApplicationRecord, publish: PublishRecord, no: Refused) -> None:
+        """The commit point failed, and yet a crash may find it in the database's log, and redo it over whatever went
+        into the resources since. So nothing goes there before it is overwritten.
+        """
+        former = self._owner.last(self)
+        put = (former,) if former is not None else ()
+        forget = (publish,) if former is not None else (application, publish)
+
+        def undone(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._outbox.later(limits.PUBLISH_RETRY_S, lambda: self._undo(application, publish, no))
+                return
+            self._refuse(no)
+
+        self._outbox.save(put, forget, undone)
+
+    def _refuse(self, no: Refused) -> None:
+        """Nothing happened."""
+        for stage in self.stages:
+            stage.committing = False
+        self._finish(no)
 
     def redo(self, record: PublishRecord) -> None:
         """Steps 4 and 5 again, after a crash between 3 and 5; nothing is served yet."""

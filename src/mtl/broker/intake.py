@@ -75,8 +75,8 @@ class Intake:
         self._durable = durable
         self._refused = refused
         self._busy = False
-        self._holders = 0
-        self._waiting_idle: list[Callable[[], None]] = []
+        self._held = False
+        self._holders: deque[Callable[[], None]] = deque()
 
     # --- in -------------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Intake:
 
     def start(self) -> None:
         """Hand the next group to the disk if none is there and nobody holds the log."""
-        if self._busy or self._holders or not self.pending or self.reader is None or self.stopped:
+        if self._busy or self.held or not self.pending or self.reader is None or self.stopped:
             return
         group = self._writing = self._next_group()
         drafts = tuple(_drafts(group))
@@ -142,7 +142,7 @@ class Intake:
         def answered(result: Result) -> None:
             self._busy = False
             then(result)
-            self._when_idle()
+            self._next_holder()
             self.start()
 
         self._outbox.submit(make, answered)
@@ -153,24 +153,28 @@ class Intake:
         self.reader.apply(change)
 
     def hold(self, then: Callable[[], None]) -> None:
-        """Start no further group, and call `then` when nothing is with the disk; `release` ends it."""
-        self._holders += 1
-        self._waiting_idle.append(then)
-        self._when_idle()
+        """Start no further group, and call `then` when nothing is with the disk; `release` ends it.
+
+        One at a time, in the order of the calls: what a holder finds is true until it lets go.
+        """
+        self._holders.append(then)
+        self._next_holder()
 
     def release(self) -> None:
         """End one `hold`."""
-        self._holders -= 1
+        self._held = False
+        self._next_holder()
         self.start()
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds the log."""
-        return self._holders > 0
+        """Whether somebody holds the log, or is about to."""
+        return self._held or bool(self._holders)
 
-    def _when_idle(self) -> None:
-        while self._waiting_idle and not self._busy:
-            self._waiting_idle.pop(0)()
+    def _next_holder(self) -> None:
+        if self._holders and not (self._held or self._busy):
+            self._held = True
+            self._holders.popleft()()
 
     def _next_group(self) -> list[Arrival]:
         group: list[Arrival] = []
