@@ -1,29 +1,29 @@
 """Every error of the project, as one tree. Who is to blame is in the type.
 
-    MtlError
-    ├── Malformed             the peer sent bytes that are no command: dropped and counted, never answered
-    ├── Refused               a well-formed request that is invalid: status, reason and message; the broker
-    │   │                     answers with it, the client raises what it was answered
-    │   ├── Fenced            a newer holder or writer took over; terminal, never retried
-    │   └── DataLoss          contents that were asked for are gone, with the range and the count
-    ├── Unreachable           nobody answered within the bounded wait
-    ├── NotGranted            the broker's 202 does not echo what was asked for: it does not know it
-    ├── LocalError            our own caller's mistake
-    │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
-    │   ├── FieldError        a name or value that no field, property or request member can hold
-    │   ├── OffsetError       an offset of a checkpoint that is not ours, or does not follow from the one before
-    │   ├── SchemaError       the columns of a DataFrame do not fit
-    │   ├── SparkMissing      PySpark is not installed, or too old
-    │   ├── ContentTooLarge   larger than the broker said it takes
-    │   ├── ContentRefused    the broker rejected a content for good
-    │   └── Closed            used after it was closed
-    └── StorageError          the disk, or what lies on it
-        ├── DirectoryInUse    another broker holds the data directory
-        ├── NewerVersion      written by a newer version of the format
-        ├── Damaged           bytes that were durable once no longer verify
-        ├── StorageFull       no space left
-        └── StorageFailed     a write or sync failed
-            └── LogStopped    and left a log that takes nothing more until the broker starts again
+MtlError
+├── Malformed             the peer sent bytes that are no command: dropped and counted, never answered
+├── Refused               a well-formed request that is invalid: status, reason and message; the broker
+│   │                     answers with it, the client raises what it was answered
+│   ├── Fenced            a newer holder or writer took over; terminal, never retried
+│   └── DataLoss          contents that were asked for are gone, with the range and the count
+├── Unreachable           nobody answered within the bounded wait
+├── NotGranted            the broker's 202 does not echo what was asked for: it does not know it
+├── LocalError            our own caller's mistake
+│   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
+│   ├── FieldError        a name or value that no field, property or request member can hold
+│   ├── OffsetError       an offset of a checkpoint that is not ours, or does not follow from the one before
+│   ├── SchemaError       the columns of a DataFrame do not fit
+│   ├── SparkMissing      PySpark is not installed, or too old
+│   ├── ContentTooLarge   larger than the broker said it takes
+│   ├── ContentRefused    the broker rejected a content for good
+│   └── Closed            used after it was closed
+└── StorageError          the disk, or what lies on it
+    ├── DirectoryInUse    another broker holds the data directory
+    ├── NewerVersion      written by a newer version of the format
+    ├── Damaged           bytes that were durable once no longer verify
+    ├── StorageFull       no space left
+    └── StorageFailed     a write or sync failed
+        └── LogStopped    and left a log that takes nothing more until the broker starts again
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ class ContentRefused(LocalError):
     """The broker rejected the contents up to `sequence` for good (Reject without recycle)."""
 
     def __init__(self, resource: str, sequence: int, message: str = "") -> None:
-        super().__init__(f"the broker refused content {sequence} for {resource!r} for good{': ' if message else ''}{message}")
+        super().__init__(
+            f"the broker refused content {sequence} for {resource!r} for good{': ' if message else ''}{message}"
+        )
         self.resource = resource
         self.sequence = sequence
 
