@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtl.log.change import ChunkRef
-from mtl.log.chunk import NewChunk, Place, encode, encode_header
+from mtl.log.chunk import NewChunk, Place, encode
 from mtl.log.files import write_fully
 from mtl.log.recovery import Active
 from mtl.log.scan import Found
@@ -42,13 +42,8 @@ class Group:
         self._count(place, chunk.count, chunk.size, len(chunk.runs), chunk.stored)
 
     def add_copy(self, found: Found) -> None:
-        """A chunk of another segment: its region as it is (the checksum goes with it), under a header of its own."""
-        place, old = self._place(), found.header
-        header = old._replace(
-            sequence=place.sequence, time=place.time, durable=place.durable, salt=place.salt
-        )
-        self._waiting += [encode_header(header, place.offset), found.region]
-        self._count(place, old.contents, old.body, old.runs, old.stored)
+        """A chunk of a stage, without its runs: a stage's numbers mean nothing here."""
+        self.add(NewChunk(found.header.contents, found.body()))
 
     def write(self) -> None:
         """Write what is waiting. OSError: the segment must be cut back to `start`."""

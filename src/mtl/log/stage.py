@@ -31,9 +31,9 @@ class Part:
 
 
 def stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
-    """The segments of a sealed stage in order, without empty ones.
+    """The segments of a sealed stage in order, without empty ones. A stage's first content is 1.
 
-    Damaged when one is not sealed or not whole; StorageFailed when the disk does not read.
+    Damaged when one is missing, not sealed or not whole; StorageFailed when the disk does not read.
     """
     try:
         return _stage_parts(disk, directory)
@@ -43,13 +43,18 @@ def stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
 
 def _stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
     found = []
+    expected = 1
     for name, size in disk.sizes(directory).items():
         base = segment_base(name)
         if base is None:
             continue
+        if base != expected:
+            message = f"{directory}: contents {expected} to {base - 1} of the stage are missing"
+            raise Damaged(message, file=directory, first=expected, end=base)
         part = _open(disk, f"{directory}/{name}", size)
         if part is not None:
             found.append(StagePart(part.path, part.count, part.bytes))
+            expected += part.count
     return tuple(found)
 
 

@@ -54,11 +54,11 @@ def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
     ]
 
 
-def test_a_copied_chunk_has_its_own_header_and_the_same_contents() -> None:
+def test_a_copied_chunk_has_a_header_of_its_own_the_same_contents_and_no_runs() -> None:
     source, source_file = begin()
     old = Group(source, 100, 1_500)
     old.add(NewChunk(1, b"before"))
-    old.add(NewChunk(3, b"abc" * 50))
+    old.add(NewChunk(3, b"abc" * 50, (RunEntry(0, 1, 3),)))
     old.write()
     copied = found_in(source_file)[1]
 
@@ -70,4 +70,5 @@ def test_a_copied_chunk_has_its_own_header_and_the_same_contents() -> None:
     (found,) = found_in(file)
     assert (found.header.sequence, found.header.time, found.header.contents) == (0, 1_500, 3)
     assert found.body() == b"abc" * 50
+    assert found.runs() == []
     assert active.index.body(0) == 150

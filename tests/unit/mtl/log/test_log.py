@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mtl.errors import Damaged, StorageError, StorageFailed
-from mtl.log import LogOptions, NewChunk, ReadCache, RunEntry, create_log, delete_log, open_log
+from mtl.log import STAGE_WRITER, LogOptions, NewChunk, ReadCache, RunEntry, create_log, delete_log, open_log
 from mtl.log.files import Disk
 from tests.support.faulty_disk import Crashed, FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, read_all
@@ -197,6 +197,12 @@ class Chaos:
             self.last[writer] = runs[-1].first + count - 1
         count = sum(run.count for run in runs) + rng.randint(0 if runs else 1, 3)
         return NewChunk(count, rng.randbytes(rng.choice([0, 1, 63, 64, 100, 500, 3000, 9000])), tuple(runs))
+
+    def staged(self) -> NewChunk:
+        """With a stage's own numbers, or without; they must not get into the log's table of writers."""
+        chunk = self.chunk(writers=False)
+        runs = (RunEntry(STAGE_WRITER, 1, chunk.count),) if self.rng.random() < 0.5 else ()
+        return NewChunk(chunk.count, chunk.body, runs)
 
     def turn(self) -> None:
         self.arrange_trouble()

@@ -72,6 +72,14 @@ def test_a_part_that_is_not_whole(twin: FaultyDisk, harm: object, reason: str) -
         stage_parts(twin, directory)
 
 
+@pytest.mark.parametrize(("name", "message"), [(1, "contents 1 to 4"), (5, "contents 5 to 8")])
+def test_a_part_that_is_missing(twin: FaultyDisk, name: int, message: str) -> None:
+    directory = stage(twin, "/data")
+    twin.unlink(f"{directory}/{name:020d}.segment")
+    with pytest.raises(Damaged, match=message):
+        stage_parts(twin, directory)
+
+
 def test_contents_are_verified_when_they_are_copied(twin: FaultyDisk) -> None:
     parts = stage_parts(twin, stage(twin, "/data"))
     twin.flip(parts[1].path, 64 + 576 + 70)
