@@ -27,7 +27,11 @@ from mtl.protocol.states import CLIENT, OK
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
+_BEATS = 4
+"""How often per heartbeat interval the pulse is looked at: the error of the interval."""
+
 _PROBE_S = 1.0
+"""A Ping that somebody waits for is followed by the Lease when no Pong has come by then."""
 
 _REBINDS = 2
 """Connections that are tried with the old lease before a new one is asked for."""
@@ -246,7 +250,7 @@ class Flow:
         interval = self.lease.heartbeat or 0.0
         self._heartbeat = Heartbeat(self._loop.clock(), interval)
         if interval:
-            self._pulse = self._loop.after(interval / 2, self._beat)
+            self._pulse = self._loop.after(interval / _BEATS, self._beat)
         self._user.bound()
         pings, self._pings = self._pings, []
         for then in pings:
@@ -364,9 +368,9 @@ class Flow:
             then()
 
     def _beat(self) -> None:
-        """Look at the pulse twice per interval."""
+        """Look at the pulse several times per interval."""
         assert self.lease is not None
-        self._pulse = self._loop.after((self.lease.heartbeat or 0.0) / 2, self._beat)
+        self._pulse = self._loop.after((self.lease.heartbeat or 0.0) / _BEATS, self._beat)
         verdict = self._heartbeat.check(self._loop.clock())
         if verdict is Verdict.PING:
             self._ping(None)

@@ -1,0 +1,218 @@
+"""The client's network in memory: links whose other end is the test, and a loop that the test steps and times.
+
+bench = Bench()
+bench.loop.post(...)            # whatever an application's thread would
+bench.run()                     # until nothing happens any more
+link = bench.last("request")    # the newest REQ; `link.asked()` is what the client said, `link.answer(reply)` replies
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from mtl.client.control import Channel
+from mtl.client.io import Loop
+from mtl.client.settings import Settings
+from mtl.errors import OptionError
+from mtl.net.endpoint import Frames, Link, Poll, Ready, Watcher
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import Buffer
+
+ENDPOINT = "tcp://broker:5975"
+
+
+class MemoryLink:
+    """One end is the client's, the other the test's."""
+
+    def __init__(self, network: MemoryNetwork, kind: str, endpoint: str, *, packed: bool = False) -> None:
+        self.endpoint = endpoint
+        self.kind = kind
+        self.packed = packed
+        self.said: deque[Frames] = deque()
+        """What the client sent and the test has not looked at."""
+        self.inbox: deque[Frames] = deque()
+        self.room = 1 << 30
+        self.closed = False
+        self.pending = Ready(0)
+        self.wants_room = False
+        self._network = network
+
+    # --- the client's end -----------------------------------------------------------------------------------
+
+    def send(self, first: bytes, second: Buffer) -> bool:
+        assert not self.closed
+        if not self.room:
+            return False
+        self.room -= 1
+        self.said.append((first, second))
+        return True
+
+    def receive(self) -> Frames | None:
+        assert not self.closed
+        return self.inbox.popleft() if self.inbox else None
+
+    def close(self) -> None:
+        self.closed = True
+
+    # --- the test's end -------------------------------------------------------------------------------------
+
+    def put(self, first: bytes, second: Buffer) -> None:
+        """The client receives two frames."""
+        self.inbox.append((first, second))
+
+    def down(self) -> None:
+        """The connection ends, after what was put before."""
+        self.pending |= Ready.DOWN
+
+    def make_room(self, count: int = 1 << 30) -> None:
+        """The socket takes so many messages more."""
+        self.room = count
+
+    def asked(self) -> w.Request:
+        """The one request that the client sent."""
+        [(name, body)] = self.said
+        self.said.clear()
+        return w.decode_request([name, body])
+
+    def answer(self, reply: w.Reply) -> None:
+        """Reply to a request."""
+        name, body = w.encode_reply(reply.code, reply)
+        self.put(name, body)
+
+    def refuse(self, status: int, reason: str, **members: object) -> None:
+        """Refuse a request."""
+        body = {"status": "no", "reason": reason, "message": "it cannot be", **members}
+        name, text = w.encode_reply(status, body)
+        self.put(name, text)
+
+    def commands(self) -> list[c.Command]:
+        """The data commands that the client sent since the last look."""
+        said = [c.decode(*frames) for frames in self.said]
+        self.said.clear()
+        return said
+
+    def command(self, command: c.Command) -> None:
+        """The client receives a data command."""
+        self.put(*c.encode(command))
+
+
+class MemoryPoll:
+    """Never waits: time is the test's."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self.watched: dict[MemoryLink, Watcher] = {}
+        self.woken = 0
+        self._network = network
+
+    def add(self, link: Link, watcher: Watcher) -> None:
+        assert isinstance(link, MemoryLink)
+        self.watched[link] = watcher
+
+    def remove(self, link: Link) -> None:
+        assert isinstance(link, MemoryLink)
+        self.watched.pop(link, None)
+
+    def want_writable(self, link: Link, wanted: bool) -> None:
+        assert isinstance(link, MemoryLink)
+        link.wants_room = wanted
+
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+        happened: list[tuple[Watcher, Link, Ready]] = []
+        for link, watcher in self.watched.items():
+            what = link.pending
+            link.pending = Ready(0)
+            if link.inbox:
+                what |= Ready.READABLE
+            if link.wants_room and link.room:
+                what |= Ready.WRITABLE
+            if what:
+                happened.append((watcher, link, what))
+        return happened
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def close(self) -> None:
+        self.watched.clear()
+
+
+class MemoryNetwork:
+    """Makes links and remembers them."""
+
+    def __init__(self) -> None:
+        self.links: list[MemoryLink] = []
+        self.polls: list[MemoryPoll] = []
+
+    def request(self, endpoint: str) -> Link:
+        if "invalid" in endpoint:
+            raise OptionError(f"{endpoint} is invalid")
+        return self._made(MemoryLink(self, "request", endpoint))
+
+    def data(self, endpoint: str, *, packed: bool) -> Link:
+        return self._made(MemoryLink(self, "data", endpoint, packed=packed))
+
+    def poll(self) -> Poll:
+        self.polls.append(MemoryPoll(self))
+        return self.polls[-1]
+
+    def _made(self, link: MemoryLink) -> MemoryLink:
+        self.links.append(link)
+        return link
+
+
+class Bench:
+    """A client's loop that runs when the test says so, at the time that the test says."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.now = 1_000.0
+        self.network = MemoryNetwork()
+        self.loop = Loop(self.network, lambda: self.now)
+        self.settings = settings or Settings(ENDPOINT, request_timeout=1.0, retry_deadline=10.0)
+        self.channel = Channel(self.loop, self.settings)
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Let time pass, in steps small enough for every timer, and then let everything happen."""
+        until = self.now + seconds
+        while True:
+            for _ in range(20):
+                self.loop.step(0.0)
+            if self.now >= until:
+                return
+            self.now = min(until, self.now + 0.05)
+
+    def last(self, kind: str) -> MemoryLink:
+        """The newest link of a kind, "request" or "data"."""
+        return next(link for link in reversed(self.network.links) if link.kind == kind)
+
+    def count(self, kind: str) -> int:
+        """How many links of a kind were made."""
+        return sum(link.kind == kind for link in self.network.links)
+
+    def ready(self) -> MemoryLink:
+        """Bring the session up to the profile; the link on which the next request is asked."""
+        self.run()
+        link = self.last("request")
+        assert isinstance(link.asked(), w.Open)
+        link.answer(w.Ready(profiles=["log"], session="token"))
+        self.run()
+        assert link.asked() == w.Profile(profile="log", session="token")
+        link.answer(w.Ok())
+        self.run()
+        return link
+
+    def lease(self, link: MemoryLink, lease: w.DataLease) -> MemoryLink:
+        """Grant the lease that was asked for on `link`, and bind it; the data link."""
+        link.answer(lease)
+        self.run()
+        return self.bind()
+
+    def bind(self) -> MemoryLink:
+        """Accept the Lease on the newest data link."""
+        data = self.last("data")
+        [asked] = data.commands()
+        assert isinstance(asked, c.Lease)
+        data.command(c.Response(asked.sequence, 200))
+        self.run()
+        return data

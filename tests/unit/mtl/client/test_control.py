@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mtl.client.control import Call, Channel, Outcome, Waiter
+from mtl.client.settings import Settings
+from mtl.errors import Closed, ContentTooLarge, OptionError, Refused, Unreachable
+from mtl.limits import MAX_CONTROL_FRAME
+from mtl.wire import control as w
+from tests.support.memory_network import ENDPOINT, Bench
+
+LIST = w.ResourceList()
+LISTED = w.Resources(resources=[])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def ask(bench: Bench, request: w.Request | None = LIST, **options: object) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    call = Call(request, outcomes.append, **options)  # type: ignore[arg-type]
+    bench.channel.submit(call)
+    bench.run()
+    return outcomes
+
+
+@pytest.mark.requirement("MTL-21", "MTL-36", "MTL-45")
+def test_open_and_profile_come_before_the_first_request_and_only_then(bench: Bench) -> None:
+    outcomes = ask(bench)
+    link = bench.ready()
+    assert link.asked() == replace_session(LIST)
+    link.answer(LISTED)
+    bench.run()
+    assert outcomes == [LISTED]
+    again = ask(bench)
+    assert link.asked() == replace_session(LIST)
+    link.answer(LISTED)
+    bench.run()
+    assert again == [LISTED]
+    assert bench.count("request") == 1
+
+
+def replace_session(request: w.Request) -> w.Request:
+    return type(request)(session="token")
+
+
+def test_a_session_alone_can_be_asked_for(bench: Bench) -> None:
+    outcomes = ask(bench, None)
+    bench.ready()
+    assert outcomes == [w.Ready(profiles=["log"], session="token")]
+
+
+@pytest.mark.requirement("MTL-04")
+def test_requests_are_asked_one_after_the_other(bench: Bench) -> None:
+    first, second = ask(bench), ask(bench, w.CursorDescribe())
+    link = bench.ready()
+    assert isinstance(link.asked(), w.ResourceList)
+    link.answer(LISTED)
+    bench.run()
+    assert isinstance(link.asked(), w.CursorDescribe)
+    link.answer(w.Cursors(cursors=[]))
+    bench.run()
+    assert (first, second) == ([LISTED], [w.Cursors(cursors=[])])
+
+
+@pytest.mark.requirement("MTL-05")
+def test_a_request_without_an_answer_is_repeated_on_a_new_socket(bench: Bench) -> None:
+    outcomes = ask(bench)
+    first = bench.ready()
+    first.asked()
+    bench.run(1.1)
+    second = bench.last("request")
+    assert (first.closed, second is first) == (True, False)
+    assert second.asked() == replace_session(LIST), "the token is enough; the session may live"
+    second.answer(LISTED)
+    bench.run()
+    assert outcomes == [LISTED]
+
+
+def test_a_connection_that_ends_is_replaced_at_once_and_then_ever_more_slowly(bench: Bench) -> None:
+    ask(bench)
+    times = []
+    for _ in range(8):
+        bench.last("request").down()
+        before, made = bench.now, bench.count("request")
+        while bench.count("request") == made:
+            bench.run(0.05)
+        times.append(bench.now - before)
+    assert times[0] < 0.11
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(1.0, abs=0.11)
+
+
+def test_nobody_there_is_unreachable_after_the_deadline(bench: Bench) -> None:
+    outcomes = ask(bench)
+    bench.run(12.5)
+    [error] = outcomes
+    assert isinstance(error, Unreachable)
+    assert error.endpoint == ENDPOINT
+    assert error.waited == pytest.approx(10.0, abs=1.1)
+    outcomes = ask(bench, within=0.5)
+    bench.run(1.2)
+    assert isinstance(outcomes[0], Unreachable)
+
+
+def test_a_long_poll_has_its_patience_on_top(bench: Bench) -> None:
+    outcomes = ask(bench, patience=30.0)
+    link = bench.ready()
+    bench.run(30.5)
+    assert not link.closed
+    link.answer(LISTED)
+    bench.run()
+    assert outcomes == [LISTED]
+
+
+def test_a_broker_that_forgot_the_session_gets_it_again(bench: Bench) -> None:
+    ask(bench)
+    link = bench.ready()
+    link.asked()
+    link.refuse(400, w.NOT_OPEN)
+    bench.run()
+    bench.ready()
+    assert link.asked() == replace_session(LIST)
+    link.refuse(400, w.NO_PROFILE)
+    bench.run()
+    assert isinstance(link.asked(), w.Profile)
+
+
+def test_a_broker_that_forgets_it_every_time_is_an_error(bench: Bench) -> None:
+    outcomes = ask(bench)
+    link = bench.last("request")
+    for _ in range(40):
+        if outcomes:
+            break
+        asked = link.asked()
+        if isinstance(asked, w.Open):
+            link.answer(w.Ready(profiles=["log"]))
+        else:
+            link.refuse(400, w.NOT_OPEN)
+        bench.run()
+    assert isinstance(outcomes[0], Refused)
+
+
+def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench) -> None:
+    outcomes = ask(bench)
+    link = bench.ready()
+    link.asked()
+    link.refuse(503, w.OVERLOADED)
+    bench.run(0.2)
+    assert outcomes == []
+    link = bench.last("request")
+    link.asked()
+    link.refuse(404, w.UNKNOWN_RESOURCE, missing=["a"])
+    bench.run()
+    [error] = outcomes
+    assert isinstance(error, Refused)
+    assert (error.status, error.reason, error.members) == (404, w.UNKNOWN_RESOURCE, {"missing": ["a"]})
+
+
+def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
+    outcomes = ask(bench)
+    link = bench.ready()
+    link.asked()
+    link.put(b"200", b"not JSON")
+    bench.run(0.2)
+    assert (link.closed, outcomes) == (True, [])
+
+
+def test_a_lease_is_asked_for_again_in_a_session_of_its_own(bench: Bench) -> None:
+    ask(bench, w.Reader(resources=["a"]), fresh=True)
+    link = bench.ready()
+    assert isinstance(link.asked(), w.Reader)
+    bench.run(1.1)
+    assert isinstance(bench.last("request").asked(), w.Open)
+
+
+def test_what_cannot_be_asked_is_an_error_without_an_attempt(bench: Bench) -> None:
+    outcomes = ask(bench, w.StageAbort(stages=["x" * 200] * 10_000))
+    bench.ready()
+    assert isinstance(outcomes[0], ContentTooLarge)
+    assert MAX_CONTROL_FRAME < 200 * 10_000
+    other = Bench(replace(bench.settings, endpoint="tcp://invalid"))
+    assert isinstance(ask(other)[0], OptionError)
+
+
+def test_a_closed_channel_answers_everything_with_that(bench: Bench) -> None:
+    first, second = ask(bench), ask(bench)
+    bench.channel.close()
+    third = ask(bench)
+    assert [type(one) for one in first + second + third] == [Closed] * 3
+    assert bench.last("request").closed
+
+
+def test_an_idle_connection_that_ends_is_made_again_with_the_next_request(bench: Bench) -> None:
+    ask(bench)
+    link = bench.ready()
+    link.asked()
+    link.answer(LISTED)
+    link.down()
+    bench.run(5.0)
+    assert (link.closed, bench.count("request")) == (True, 1)
+    ask(bench)
+    assert bench.last("request").asked() == replace_session(LIST)
+
+
+# --- authentication -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-27", "MTL-29", "MTL-30")
+def test_a_401_is_answered_with_credentials_whenever_it_comes() -> None:
+    bench = Bench(Settings(ENDPOINT, user="me", password="secret", request_timeout=1.0, retry_deadline=5.0))
+    outcomes = ask(bench)
+    link = bench.last("request")
+    assert isinstance(link.asked(), w.Open)
+    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    bench.run()
+    authorize = link.asked()
+    assert isinstance(authorize, w.Authorize)
+    assert authorize.mechanism == "PLAIN"
+    link.answer(w.Ready(profiles=["log"], session="token"))
+    bench.run()
+    link.asked()
+    link.answer(w.Ok())
+    bench.run()
+    link.asked()
+    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    bench.run()
+    assert isinstance(link.asked(), w.Authorize), "credentials may expire at any time"
+    link.answer(w.Unauthorized(mechanisms=["PLAIN"]))
+    bench.run()
+    [error] = outcomes
+    assert isinstance(error, Refused)
+    assert error.status == 401
+    assert "me" in str(error)
+    assert "secret" not in str(error) + repr(bench.settings)
+
+
+def test_a_waiter_gives_the_reply_or_raises_the_error() -> None:
+    waiter = Waiter()
+    waiter.done(LISTED)
+    assert waiter.wait(0.0) == LISTED
+    waiter = Waiter()
+    waiter.done(Closed("over"))
+    with pytest.raises(Closed, match="over"):
+        waiter.wait(0.0)
+    with pytest.raises(Closed, match="IO thread"):
+        Waiter().wait(0.0)
+
+
+def test_channels_are_members_of_the_loop_until_they_are_closed(bench: Bench) -> None:
+    outcomes = ask(bench)
+    assert bench.channel in bench.loop.members
+    bench.channel.abandoned()
+    assert bench.channel not in bench.loop.members
+    assert isinstance(outcomes[0], Closed)
+    assert isinstance(bench.channel, Channel)

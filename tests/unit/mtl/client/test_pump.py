@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mtl.client.control import Outcome
+from mtl.client.pump import Pump, WriterOptions
+from mtl.errors import Closed, Fenced, NotGranted, Refused
+from mtl.limits import PUMP, QUIET_S, RESEND_DELAY_S
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY
+from tests.support.memory_network import Bench, MemoryLink
+
+OPTIONS = WriterOptions(
+    resources=("a",),
+    name="me",
+    packed=False,
+    stage=None,
+    window_contents=1_000,
+    window_bytes=1 << 20,
+    incarnations=None,
+    extended=True,
+)
+GRANTED = w.DataLease(port=1, lease="l", last={"a": 0}, max_content=100, max_pack=200)
+STAGE = w.StageSpec(application="app", version=3)
+
+
+class Setting:
+    def __init__(self, **options: object) -> None:
+        self.bench = Bench()
+        self.pump = Pump(self.bench.loop, self.bench.channel, replace(OPTIONS, **options))  # type: ignore[arg-type]
+        self.pump.flow.start()
+        self.control = self.bench.ready()
+        self.request = self.asked_for_a_lease()
+
+    def asked_for_a_lease(self) -> w.Writer:
+        asked = self.bench.last("request").asked()
+        assert isinstance(asked, w.Writer)
+        return asked
+
+    def bound(self, lease: w.DataLease = GRANTED) -> MemoryLink:
+        return self.bench.lease(self.control, lease)
+
+    def publish(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.pump.writer.publish("a", EMPTY, b"x")
+        self.bench.loop.post(self.pump.run)
+        self.bench.run()
+
+
+def numbers(link: MemoryLink) -> list[int]:
+    return [x.sequence for x in link.commands() if isinstance(x, c.Content)]
+
+
+def test_a_writer_asks_under_its_name_or_for_its_stage() -> None:
+    assert Setting(incarnations={"a": "i"}).request == w.Writer(
+        session="token", resources=["a"], confirm="full", writer="me", incarnations={"a": "i"}
+    )
+    assert Setting(name=None, stage=STAGE, packed=True).request == w.Writer(
+        session="token", resources=["a"], confirm="full", packed=True, stage=STAGE
+    )
+    assert Setting(extended=False, confirm="none").request == w.Writer(
+        session="token", resources=["a"], confirm="none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "member"),
+    [({"packed": True}, "packed"), ({}, "writer"), ({"name": None, "stage": STAGE}, "stage")],
+)
+def test_what_is_not_echoed_is_not_granted(options: dict[str, object], member: str) -> None:
+    at = Setting(**options)
+    at.control.answer(w.DataLease(port=1, lease="l"))
+    at.bench.run()
+    assert isinstance(at.pump.error, NotGranted)
+    assert at.pump.error.member == member
+
+
+def test_what_was_published_before_the_bind_leaves_with_it() -> None:
+    at = Setting()
+    at.control.answer(GRANTED)
+    at.bench.run()
+    assert (at.pump.max_content, at.pump.max_pack, at.pump.sending) == (100, 200, False)
+    at.publish(3)
+    data = at.bench.bind()
+    assert numbers(data) == [1, 2, 3]
+    assert at.pump.sending
+
+
+def test_numbers_continue_where_the_name_ended() -> None:
+    at = Setting()
+    data = at.bound(w.DataLease(port=1, lease="l", last={"a": 7, "b": 9}))
+    at.publish()
+    assert numbers(data) == [10]
+
+
+def test_much_is_sent_in_turns() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3 * PUMP)
+    assert numbers(data) == list(range(1, 3 * PUMP + 1))
+
+
+def test_a_full_socket_keeps_the_rest_back_until_there_is_room() -> None:
+    at = Setting()
+    data = at.bound()
+    data.make_room(2)
+    at.publish(5)
+    assert numbers(data) == [1, 2]
+    data.make_room()
+    at.bench.run()
+    assert numbers(data) == [3, 4, 5]
+
+
+def test_confirms_settle_and_rejects_send_again_after_a_pause() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3)
+    numbers(data)
+    data.command(c.Confirm(1, multiple=True))
+    data.command(c.Reject(2, multiple=False, recycle=True))
+    at.bench.run()
+    assert at.pump.writer.unconfirmed == 2
+    assert numbers(data) == []
+    at.bench.run(RESEND_DELAY_S + 0.05)
+    assert numbers(data) == [2, 3]
+    data.command(c.Reject(2, multiple=False, recycle=False))
+    data.command(c.Confirm(3, multiple=True))
+    at.bench.run()
+    assert [one.last for one in at.pump.writer.refused] == [2]
+    assert at.pump.writer.unconfirmed == 0
+
+
+def test_everything_unconfirmed_is_sent_again_on_a_new_connection() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3)
+    data.command(c.Confirm(1, multiple=True))
+    at.bench.run()
+    data.down()
+    at.bench.run()
+    assert not at.pump.sending
+    assert numbers(at.bench.bind()) == [2, 3]
+
+
+def forget_the_lease(at: Setting, data: MemoryLink) -> None:
+    data.down()
+    at.bench.run()
+    again = at.bench.last("data")
+    [lease] = again.commands()
+    assert isinstance(lease, c.Lease)
+    again.command(c.Response(lease.sequence, 403))
+    at.bench.run()
+
+
+def test_a_new_lease_goes_on_under_the_same_name_whatever_the_broker_has() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3)
+    forget_the_lease(at, data)
+    assert at.asked_for_a_lease().writer == "me"
+    data = at.bound(w.DataLease(port=1, lease="m", last={"a": 2}))
+    assert numbers(data) == [1, 2, 3]
+
+
+def test_a_new_lease_reopens_the_stage() -> None:
+    at = Setting(name=None, stage=STAGE)
+    data = at.bound(w.DataLease(port=1, lease="l", last={}, stage="public"))
+    forget_the_lease(at, data)
+    assert at.asked_for_a_lease().stage == w.StageSpec(application="app", version=3, id="public")
+
+
+def test_a_writer_without_confirms_asks_whether_its_lease_still_holds() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish()
+    numbers(data)
+    at.bench.run(2 * QUIET_S + 0.1)
+    assert c.Ping() in data.commands()
+    at.bench.run(1.5)
+    [lease] = [x for x in data.commands() if isinstance(x, c.Lease)]
+    data.command(c.Response(lease.sequence, 403))
+    at.bench.run()
+    at.asked_for_a_lease()
+    at.control.refuse(409, w.FENCED)
+    at.bench.run()
+    assert isinstance(at.pump.error, Fenced)
+
+
+def test_an_idle_writer_asks_nothing() -> None:
+    at = Setting()
+    data = at.bound()
+    at.bench.run(4 * QUIET_S)
+    assert data.commands() == []
+
+
+def test_a_refused_lease_is_the_end() -> None:
+    at = Setting()
+    at.control.refuse(404, w.UNKNOWN_RESOURCE, missing=["a"])
+    at.bench.run()
+    assert isinstance(at.pump.error, Refused)
+    assert at.pump.granted_event.is_set()
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+
+def test_closing_ends_the_lease() -> None:
+    at = Setting()
+    data = at.bound()
+    outcomes: list[Outcome] = []
+    at.pump.close(outcomes.append, within=1.0)
+    at.bench.run()
+    assert data.closed
+    assert isinstance(at.control.asked(), w.LeaseClose)
+    at.control.answer(w.LeaseClosed())
+    at.bench.run()
+    assert outcomes == [w.LeaseClosed()]
+    assert isinstance(at.pump.error, Closed)
+
+
+def test_abandoning_a_stage_throws_it_away_since_closing_would_seal_it() -> None:
+    at = Setting(name=None, stage=STAGE)
+    data = at.bound(w.DataLease(port=1, lease="l", last={}, stage="public"))
+    at.pump.abandon(lambda _: None, within=1.0)
+    at.bench.run()
+    assert data.closed
+    assert at.control.asked() == w.StageAbort(session="token", stages=["public"])
+
+
+def test_abandoning_a_plain_writer_closes_its_lease() -> None:
+    at = Setting()
+    at.bound()
+    at.pump.abandon(lambda _: None, within=1.0)
+    at.bench.run()
+    assert isinstance(at.control.asked(), w.LeaseClose)
+
+
+def test_without_confirmation_closing_waits_until_the_broker_has_read_everything() -> None:
+    at = Setting(extended=False, confirm="none", name=None)
+    data = at.bound(w.DataLease(port=1, lease="l"))
+    at.publish(2)
+    at.pump.close(lambda _: None, within=1.0)
+    at.bench.run()
+    assert (list(map(type, data.commands())), data.closed) == ([c.Content, c.Content, c.Ping], False)
+    data.command(c.Pong())
+    at.bench.run()
+    assert data.closed
