@@ -1,0 +1,57 @@
+"""The code in README.md does what it says: it is run, line by line, against a real broker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import mtl
+from mtl.testing import RunningBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+README = Path(__file__).parents[2] / "README.md"
+ENDPOINT = "tcp://127.0.0.1:5975"
+
+
+def _blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.spark
+def test_the_ten_lines(
+    spark: SparkSession, mtl_broker: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql.functions import get_json_object  # noqa: PLC0415 only with Spark
+
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        connection.create_resource("flights")
+        with connection.writer("flights") as writer:
+            for delay in (5, 61, 120):
+                writer.send(b'{"dep_delay": %d}' % delay)
+    code = _blocks()[0].replace(ENDPOINT, mtl_broker.endpoint)
+    code = code.replace("late.checkpoint", str(tmp_path / "checkpoint"))
+
+    exec(code, {"spark": spark, "get_json_object": get_json_object})
+
+    late = spark.read.format("mtl").options(endpoint=mtl_broker.endpoint, resources="late").load()
+    assert [bytes(row.body) for row in late.orderBy("sequence").collect()] == [
+        b'{"dep_delay": 61}',
+        b'{"dep_delay": 120}',
+    ]
+    assert "late" in capsys.readouterr().out
+
+
+def test_without_spark(mtl_broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    code = _blocks()[1].replace(ENDPOINT, mtl_broker.endpoint)
+    code = code.replace(
+        'start="earliest"', 'start="earliest", until=2'
+    )  # the README's reader follows for ever
+
+    exec(code, {"mtl": mtl})
+
+    assert capsys.readouterr().out == "1 b'{\"id\": 1}'\n"
