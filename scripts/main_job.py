@@ -76,10 +76,10 @@ class Demo:
             interruption = chaos.Interruption(broker, at, self._contents, self._say)
         with self._bar("publishing", self._contents) as (bar, task):
 
-            def moved(confirmed: int) -> None:
+            def moved(sent: int, confirmed: int) -> None:
                 bar.update(task, completed=confirmed)
                 if interruption is not None:
-                    interruption.moved(confirmed)
+                    interruption.moved(sent, confirmed)
 
             publish(connection, FLIGHTS, flights.contents(self._flights), moved)
         if interruption is not None:

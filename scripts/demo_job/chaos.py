@@ -264,7 +264,7 @@ class Chaos:
 
 
 class Interruption:
-    """Kills the broker once, when so many contents of the feed are confirmed."""
+    """Kills the broker once, when so many contents of the feed are sent: some of them are not confirmed yet."""
 
     def __init__(self, broker: RunningBroker, at: int, contents: int, say: Callable[[str], None]) -> None:
         self._broker = broker
@@ -273,14 +273,14 @@ class Interruption:
         self._say = say
         self.event: Event | None = None
 
-    def moved(self, confirmed: int) -> None:
-        """So many are confirmed now."""
-        if self._at is None or confirmed < self._at:
+    def moved(self, sent: int, confirmed: int) -> None:
+        """So many are sent and confirmed now."""
+        if self._at is None or sent < self._at:
             return
         self._at = None
         self._broker.kill()
         self._broker.start()
-        progress = f"{confirmed:,} of {self._contents:,} contents confirmed"
+        progress = f"{sent:,} of {self._contents:,} contents sent, {confirmed:,} confirmed"
         self.event = Event(BROKER, "while the flights were being published", progress)
         self._say(f"killed the {BROKER} {self.event.moment} ({progress})")
 

@@ -11,13 +11,16 @@ STEP = 1_000
 
 
 def publish(
-    connection: Connection, resource: str, contents: Iterable[bytes], moved: Callable[[int], None]
+    connection: Connection, resource: str, contents: Iterable[bytes], moved: Callable[[int, int], None]
 ) -> None:
-    """Send the contents, packed, and wait until the last one is on the broker's disk; `moved` hears how many are."""
+    """Send the contents, packed, and wait until the last one is on the broker's disk.
+
+    `moved` hears how many are sent and how many of these are confirmed, that is on the disk.
+    """
     with connection.writer(resource, packed=True) as writer:
         for number, body in enumerate(contents, 1):
             writer.send(body)
             if number % STEP == 0:
-                moved(writer.confirmed)
+                moved(number, writer.confirmed)
         writer.flush()
-        moved(writer.confirmed)
+        moved(writer.confirmed, writer.confirmed)

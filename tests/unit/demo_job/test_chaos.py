@@ -252,7 +252,7 @@ def test_the_broker_goes_down_once_while_publishing() -> None:
     interruption = Interruption(cast("Any", broker), at=50, contents=100, say=lambda _text: None)
     with pytest.raises(Failed, match="before the broker could be killed"):
         interruption.survived()
-    for confirmed in (0, 49, 60, 100):
-        interruption.moved(confirmed)
+    for sent in (0, 49, 60, 100):
+        interruption.moved(sent, sent - sent % 20)
     assert acts == ["kill", "start"]
-    assert interruption.survived().progress == "60 of 100 contents confirmed"
+    assert interruption.survived().progress == "60 of 100 contents sent, 60 confirmed"
