@@ -1,85 +1,143 @@
-"""`./scripts/bench`: how fast the connector is beside what Spark's Python Data Source API costs by itself."""
+"""`./scripts/bench`: how fast this is, beside the limits of the machine and beside Kafka, with the shipped defaults."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
-import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-# Spark's workers import the peers by name.
+# Spark's workers and the helper processes import the peers by name.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+# As scripts/lib/setup.sh has it, for whoever runs this file without it.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_CONF_DIR", str(HERE.parents[1] / "conf"))
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-from pyspark.sql import SparkSession  # noqa: E402
+import pyspark  # noqa: E402
+from py4j.protocol import Py4JError  # noqa: E402
+from pyspark.errors import PySparkException  # noqa: E402
 
-import mtl.testing  # noqa: E402
-from benchmarks import report  # noqa: E402 the path has to be there first
-from benchmarks.peers import DiscardSink, GeneratorSource  # noqa: E402
-from benchmarks.workloads import TASKS, WORKLOADS, Bench, Size  # noqa: E402
+from benchmarks import guard, plots, profiling, report  # noqa: E402 the path has to be there first
+from benchmarks.bench import ROOT, Bench, Plan  # noqa: E402
+from benchmarks.machine import machine  # noqa: E402
+from benchmarks.measure import Row  # noqa: E402
+from benchmarks.workloads import WORKLOADS  # noqa: E402
+from mtl.errors import MtlError  # noqa: E402
 
-SIZES = (Size(100, 10_000_000, 10_000), Size(1024, 2_000_000, 4_000))
-"""1 GB and 2 GB a run: enough that a job's own start does not hide what moving the rows costs."""
+ROUNDS = {"full": 5, "short": 3}
+FAILURES = (MtlError, PySparkException, Py4JError, RuntimeError, AssertionError, OSError)
+"""What a workload may end with; the others still run, and the command fails at the end."""
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("workloads", nargs="*", choices=[*WORKLOADS, []], help="all of them unless named")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each side (default 5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows to move (default 1)")
     parser.add_argument(
-        "--out", type=Path, default=Path("build/bench"), help="where bench.md and bench.json go"
+        "workloads", nargs="*", metavar="NAME", help=f"all of them unless named: {', '.join(WORKLOADS)}"
     )
-    return parser.parse_args()
+    parser.add_argument("--short", action="store_true", help="the short form: minutes instead of an hour")
+    parser.add_argument("--rounds", type=int, help="rounds of each comparison (default 5, short 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows to move (default 1)")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="where the results go")
+    parser.add_argument("--no-kafka", action="store_true", help="leave the Kafka peer out")
+    parser.add_argument(
+        "--kafka-connector",
+        metavar="VERSION[,TOKEN-PROVIDER-VERSION]",
+        default=pyspark.__version__,
+        help="take the Kafka connector of another Spark version; every row that it is in says so "
+        f"(default {pyspark.__version__}, the Spark that runs)",
+    )
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument(
+        "--compare", action="store_true", help="run the short form and say what got slower than the baseline"
+    )
+    action.add_argument(
+        "--save-baseline", action="store_true", help="run the short form and keep its ratios as the baseline"
+    )
+    action.add_argument(
+        "--profile", action="store_true", help="no rows, but where the time goes, over all processes"
+    )
+    options = parser.parse_args()
+    unknown = set(options.workloads) - set(WORKLOADS)
+    if unknown:
+        parser.error(f"unknown workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+    return options
 
 
-def session(place: Path) -> SparkSession:
-    """Spark with one task slot per core."""
-    spark = (
-        SparkSession.builder.master(f"local[{TASKS}]")
-        .appName("bench")
-        .config("spark.driver.memory", "2g")
-        .config("spark.local.dir", str(place))
-        .config("spark.sql.shuffle.partitions", str(TASKS))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.dataSource.register(GeneratorSource)
-    spark.dataSource.register(DiscardSink)
-    return spark
+def plan_of(options: argparse.Namespace) -> Plan:
+    """How much is measured."""
+    short = options.short or options.compare or options.save_baseline
+    version, _, token = options.kafka_connector.partition(",")
+    rounds = options.rounds or ROUNDS["short" if short else "full"]
+    return Plan(short, options.scale, rounds, not options.no_kafka, (version, token))
+
+
+def measured(bench: Bench, names: Sequence[str], failed: list[str]) -> Iterator[Row]:
+    """The rows of the workloads, one after the other; the names of those that failed go into `failed`."""
+    for name in names:
+        print(f"-- {name}", flush=True)
+        try:
+            for row in WORKLOADS[name](bench):
+                print(report.summary(row), flush=True)
+                yield row
+        except FAILURES as error:
+            failed.append(name)
+            print(f"{name} FAILED: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            for log in bench.logs():
+                print(
+                    f"{log.name} ends:\n{log.read_text(errors='replace')[-2000:]}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+
+def allow_many_files() -> None:
+    """A thousand connections are some thousands of file descriptors, here and in the broker, which inherits this."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def compared(rows: Sequence[Row], where: dict[str, str]) -> int:
+    """Print the verdicts; 1 when something is slower."""
+    for difference in guard.other_machine(where):
+        print(f"not the machine of the baseline: {difference}")
+    verdicts = guard.compare(rows)
+    print("\n".join(map(str, verdicts)))
+    slower = sum(verdict.what == "slower" for verdict in verdicts)
+    print(f"{slower} of {len(verdicts)} rows are slower than the baseline beyond the noise")
+    return 1 if slower else 0
 
 
 def main() -> int:
     """Run, print, save."""
     options = arguments()
-    sizes = [
-        Size(
-            s.octets,
-            max(s.batch_rows * TASKS, int(s.rows * options.scale) // s.batch_rows * s.batch_rows),
-            s.batch_rows,
-        )
-        for s in SIZES
-    ]
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="mtl-bench-") as directory:
-        place = Path(directory)
-        spark = session(place / "spark")
-        with mtl.testing.broker(data=place / "data") as broker:
-            bench = Bench(spark, broker.endpoint, options.rounds)
-            for name in options.workloads or WORKLOADS:
-                for size in sizes:
-                    row = WORKLOADS[name](bench, size)
-                    print(f"{row.workload}: {row.ratio:.2f} of {row.peer}", flush=True)
-                    rows.append(row)
-        spark.stop()
+    plan = plan_of(options)
+    allow_many_files()
+    failed: list[str] = []
+    with Bench(plan) as bench:
+        if options.profile:
+            return profiling.main(bench, options.workloads, options.out)
+        rows = list(measured(bench, options.workloads or list(WORKLOADS), failed))
+        where = machine(bench.place, bench.kafka_versions)
     print()
-    print(report.markdown(rows))
-    report.save(rows, options.out)
-    return 0
+    print(report.markdown(rows, where))
+    report.save(rows, where, asdict(plan), options.out)
+    for picture in plots.save(rows, options.out):
+        print(picture)
+    code = 0
+    if options.save_baseline:
+        guard.save(rows, where)
+    if options.compare:
+        code = compared(rows, where)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 2 if failed else code
 
 
 if __name__ == "__main__":

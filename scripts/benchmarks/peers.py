@@ -161,3 +161,42 @@ class DiscardSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamDiscarder:  # noqa: N802
         return StreamDiscarder()
+
+
+class TickReader(DataSourceStreamReader):
+    """A batch of `rows` rows in every trigger, at once: what a trigger of a Python source costs by itself."""
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"at": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"at": start["at"] + 1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._rows.shares()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._rows.make(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing is kept."""
+
+
+class TickSource(DataSource):
+    """`format("bench_tick")`: options as the generator's; `rows` are those of one trigger."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_tick"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> TickReader:  # noqa: N802
+        return TickReader(_Rows(dict(self.options)))

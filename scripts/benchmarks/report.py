@@ -1,51 +1,119 @@
-"""The figures as a table for people, Markdown and JSON, with the machine they were measured on."""
+"""The figures as a table for people, Markdown and JSON, with the machine that they were measured on."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Sequence
-from dataclasses import asdict
-from importlib.metadata import version
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import Row
 
-
-def machine() -> dict[str, str]:
-    """Where and with what this was measured."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "cores": str(os.cpu_count()),
-        "memory": f"{memory:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("pyspark", "pyarrow", "pyzmq")},
-    }
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """The table."""
-    lines = [
-        "| workload | beside | ours, rows/s | peer, rows/s | ratio | spread | to reach |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        low, high = row.spread
-        lines.append(
-            f"| {row.workload} | {row.peer} | {row.ours_per_s:,.0f} | {row.peer_per_s:,.0f} "
-            f"| **{row.ratio:.2f}** | {low:.2f} to {high:.2f} | {row.target:.2f} |"
-        )
-    lines += ["", ", ".join(f"{name} {value}" for name, value in machine().items())]
-    return "\n".join(lines)
+HEAD = (
+    "| workload | beside | ours | peer | ratio | spread | batches alone | to reach | |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+LEGEND = (
+    "Ratios are ours / peer, medians of rounds in which all sides take turns; the spread is their smallest and their "
+    "largest. *Batches alone* is the ratio without what starting and ending a job or query costs by itself, which is "
+    "the same on both sides: by the micro-batches' own durations, or by the time above that of the same job without "
+    "rows. Where the start is more than a quarter of the time it hides the difference, and this ratio (in bold) counts."
+)
 
 
-def save(rows: Sequence[Row], directory: Path) -> None:
+UNSAID = {"seconds", "rows"}
+"""Facts that only bench.json has."""
+
+
+def markdown(rows: Sequence[Row], machine: Mapping[str, str]) -> str:
+    """The table, its notes, and the machine."""
+    lines = [HEAD, *map(_line, rows), "", LEGEND, ""]
+    notes = [f"- {row.title}, beside {row.peer}: {text}" for row in rows if (text := note(row))]
+    if notes:
+        lines += [*notes, ""]
+    lines.append(", ".join(f"{name} {value}" for name, value in machine.items()))
+    return "\n".join(lines) + "\n"
+
+
+def summary(row: Row) -> str:
+    """One line for the console, as soon as a row is there."""
+    if row.missing:
+        return f"{row.title}, beside {row.peer}: not measured: {row.missing}"
+    low, high = row.spread
+    goal = "" if row.target is None else f", to reach {_goal(row)}: {'yes' if row.reached else 'NO'}"
+    alone = f", batches alone {row.inner_ratio:.2f}" if row.inner_ratio is not None else ""
+    return f"{row.title}: {row.ratio:.2f} of {row.peer} ({low:.2f} to {high:.2f}){alone}{goal}"
+
+
+def _line(row: Row) -> str:
+    own = f"{figure(row.ours)} {row.unit}" if row.ours else ""
+    if row.missing:
+        return f"| {row.title} | {row.peer} | {own} | not measured: {row.missing} | | | | {_goal(row)} | |"
+    low, high = row.spread
+    ratio, inner = f"{row.ratio:.2f}", "" if row.inner_ratio is None else f"{row.inner_ratio:.2f}"
+    ratio, inner = (ratio, f"**{inner}**") if row.hidden else (f"**{ratio}**", inner)
+    mark = {True: "✓", False: "✗", None: ""}[row.reached]
+    return (
+        f"| {row.title} | {row.peer} | {own} | {figure(row.theirs)} {row.unit} | {ratio} "
+        f"| {low:.2f} to {high:.2f} | {inner} | {_goal(row)} | {mark} |"
+    )
+
+
+def _goal(row: Row) -> str:
+    if row.target is None:
+        return ""
+    return f"{'≥' if row.better == 'more' else '≤'} {row.target:g}"
+
+
+def figure(values: Sequence[float]) -> str:
+    """The median, with as many digits as mean something."""
+    value = statistics.median(values)
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def note(row: Row) -> str:
+    """What there is to say beside the ratio: the row's own note, and its facts."""
+    facts = "; ".join(
+        f"{name} {figure([value])}"
+        for name, value in row.facts.items()
+        if name.removeprefix("peer: ") not in UNSAID
+    )
+    return ". ".join(filter(None, [row.note, facts]))
+
+
+def save(
+    rows: Sequence[Row], machine: Mapping[str, str], plan: Mapping[str, object], directory: Path
+) -> None:
     """bench.md and bench.json."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "bench.md").write_text(markdown(rows) + "\n")
-    figures = [{**asdict(row), "ratio": row.ratio} for row in rows]
-    (directory / "bench.json").write_text(
-        json.dumps({"machine": machine(), "rows": figures}, indent=2) + "\n"
-    )
+    (directory / "bench.md").write_text(markdown(rows, machine))
+    content = {"machine": dict(machine), "plan": dict(plan), "rows": [_json(row) for row in rows]}
+    (directory / "bench.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _json(row: Row) -> dict[str, Any]:
+    common = {
+        "workload": row.workload,
+        "title": row.title,
+        "peer": row.peer,
+        "unit": row.unit,
+        "better": row.better,
+        "target": row.target,
+        "ours": list(row.ours),
+    }
+    if row.missing:
+        return {**common, "not measured": row.missing}
+    return {
+        **common,
+        "theirs": list(row.theirs),
+        "ratios": list(row.ratios),
+        "ratio": row.ratio,
+        "spread": list(row.spread),
+        "batches alone": list(row.inner),
+        "reached": row.reached,
+        "note": row.note,
+        "facts": dict(row.facts),
+    }

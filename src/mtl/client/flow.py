@@ -317,6 +317,8 @@ class Flow:
             elif answered is not None:
                 if isinstance(answered.asked, c.Lease):
                     self._answered(answered.code)
+                elif answered.code == FORBIDDEN:
+                    self._lost()  # the broker has given this flow up meanwhile: the lease has to be shown again
                 else:
                     self._user.answered(answered.asked, answered.ok)
             if link is not self._link:

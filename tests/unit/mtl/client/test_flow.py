@@ -184,6 +184,20 @@ def test_a_lease_that_the_broker_does_not_know_is_replaced(at: Setting) -> None:
     assert (third.endpoint, third.commands()) == ("tcp://broker:7001", [c.Lease(3, "another")])
 
 
+def test_a_flow_that_the_broker_gave_up_shows_its_lease_again(at: Setting) -> None:
+    """After a pause of ours: the Summon is answered with 403, since the lease is not bound there any more."""
+    first = at.bound()
+    at.flow.ask(c.Summon, "a")
+    [summon] = first.commands()
+    assert isinstance(summon, c.Summon)
+    first.command(c.Response(summon.sequence, 403))
+    at.bench.run()
+    assert first.closed
+    assert at.user.said == ["down"]
+    assert at.bench.bind() is not first
+    assert "bound" in at.user.said
+
+
 def test_being_fenced_is_the_end(at: Setting) -> None:
     at.bound().down()
     at.bench.run()

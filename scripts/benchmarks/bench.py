@@ -1,0 +1,227 @@
+"""What every workload works with: Spark, a broker, the Kafka peer; each is started when it is first asked for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+from pyspark.sql import SparkSession
+
+import mtl
+import mtl.testing
+from benchmarks import accounting, sparks
+from benchmarks.kafka import jars
+from benchmarks.kafka.node import FLUSH_EVERY_MESSAGE, Node
+from benchmarks.kafka.topics import Topics
+from benchmarks.measure import NotMeasured, Peer, Side
+from mtl.testing import RunningBroker
+
+ROOT = Path(__file__).parents[2]
+TASKS = max(2, os.cpu_count() or 1)
+"""Tasks of every job, resources of a backlog, partitions of a topic: one for each core."""
+
+BATCH_ROWS = 10_000
+"""Rows of an Arrow batch that is made up: what Spark itself hands to a sink."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. `connector` is the version of Kafka's connector, and of its token provider if another."""
+
+    short: bool = False
+    scale: float = 1.0
+    rounds: int = 5
+    kafka: bool = True
+    connector: tuple[str, str] = (pyspark.__version__, "")
+
+    def amount(self, *, short: int, full: int, unit: int = 1) -> int:
+        """`short` or `full`, scaled; a multiple of `unit`, and at least that."""
+        wanted = int((short if self.short else full) * self.scale)
+        return max(1, wanted // unit) * unit
+
+    def time(self, *, short: float, full: float) -> float:
+        """Seconds of a measurement that lasts, scaled, and not below one."""
+        return max(1.0, (short if self.short else full) * min(1.0, self.scale))
+
+    def points(self, short: list[int], full: list[int]) -> list[int]:
+        """Sizes of a growth series, scaled, without those that are the same then."""
+        wanted = short if self.short else full
+        return sorted({max(1, int(size * self.scale)) if size > 1 else size for size in wanted})
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """The peer, running."""
+
+    node: Node
+    topics: Topics
+
+    @property
+    def endpoint(self) -> str:
+        """Of the broker."""
+        return self.node.endpoint
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of every read and write."""
+        return {"kafka.bootstrap.servers": self.node.endpoint}
+
+    @contextmanager
+    def topic(self, partitions: int = TASKS) -> Iterator[str]:
+        """A new topic, removed at the end of the block."""
+        name = f"bench-{uuid.uuid4().hex}"
+        self.topics.create(name, partitions)
+        try:
+            yield name
+        finally:
+            self.topics.delete(name)
+
+
+class Bench:
+    """Starts things on demand and ends them all. `place` is on the disk that is measured."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._stack = ExitStack()
+        (ROOT / "build").mkdir(exist_ok=True)
+        self.place = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build"))
+        )
+        self._kafka: dict[bool, Kafka | NotMeasured] = {}
+
+    # --- ours -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def broker(self) -> RunningBroker:
+        """The broker that most workloads share."""
+        return self._stack.enter_context(mtl.testing.broker(data=self.place / "broker"))
+
+    @property
+    def endpoint(self) -> str:
+        """Its control endpoint."""
+        return self.broker.endpoint
+
+    @contextmanager
+    def own_broker(self) -> Iterator[RunningBroker]:
+        """A broker with nothing in it."""
+        with mtl.testing.broker(data=self.place / f"broker-{uuid.uuid4().hex}") as broker:
+            yield broker
+
+    @contextmanager
+    def resources(self, count: int = 1, endpoint: str = "") -> Iterator[list[str]]:
+        """New resources, removed at the end of the block."""
+        names = [f"bench-{uuid.uuid4().hex}" for _ in range(count)]
+        with mtl.connect(endpoint or self.endpoint) as connection:
+            for name in names:
+                connection.create_resource(name)
+            try:
+                yield names
+            finally:
+                for name in names:
+                    connection.delete_resource(name)
+
+    # --- Spark ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Spark with one task slot per core, and Kafka's connector if it can be had."""
+        session = sparks.session(self.place / "spark", TASKS, self._connector_jars)
+        self._stack.callback(session.stop)
+        return session
+
+    @property
+    def jvm(self) -> int:
+        """The process id of Spark's JVM; its Python workers descend from it."""
+        gateway = self.spark.sparkContext._gateway  # noqa: SLF001 who else knows
+        assert gateway is not None
+        pid: int = gateway.proc.pid
+        return pid
+
+    def spark_processes(self) -> set[int]:
+        """This process, the JVM, and its workers."""
+        return {os.getpid()} | accounting.tree(self.jvm)
+
+    @cached_property
+    def _connector_jars(self) -> list[Path]:
+        try:
+            return self._kafka_jars()
+        except NotMeasured:
+            return []
+
+    def _kafka_jars(self) -> list[Path]:
+        if not self.plan.kafka:
+            raise NotMeasured("left out (--no-kafka)")
+        return jars.connector(*self.plan.connector).fetch()
+
+    # --- Kafka ----------------------------------------------------------------------------------------------
+
+    def kafka(self, *, flush: bool = False) -> Kafka:
+        """The peer; with `flush` it flushes before every acknowledgement. NotMeasured says why there is none."""
+        if flush not in self._kafka:
+            try:
+                self._kafka[flush] = self._started(flush=flush)
+            except NotMeasured as reason:
+                self._kafka[flush] = reason
+        found = self._kafka[flush]
+        if isinstance(found, NotMeasured):
+            raise found
+        return found
+
+    def _started(self, *, flush: bool) -> Kafka:
+        self._kafka_jars()
+        spark = self.spark
+        name = "kafka-flush" if flush else "kafka"
+        node = Node(self.place / name, FLUSH_EVERY_MESSAGE if flush else None)
+        self._stack.callback(node.stop)
+        node.start()
+        topics = Topics(spark, node.endpoint)
+        self._stack.callback(topics.close)
+        return Kafka(node, topics)
+
+    @property
+    def kafka_versions(self) -> str:
+        """Which broker and which connector."""
+        version, token = self.plan.connector
+        others = f", token provider {token}" if token and token != version else ""
+        return f"broker {jars.broker_version()}, connector {version}{others}"
+
+    def kafka_peer(
+        self, name: str, target: float | None, side: Callable[[Kafka], Side], *, flush: bool = False
+    ) -> Peer:
+        """The peer of a row, made with the running broker; or why it is missing."""
+        label = self.kafka_name(name, flush=flush)
+        try:
+            return Peer(label, side(self.kafka(flush=flush)), target)
+        except NotMeasured as reason:
+            return Peer(label, None, target, str(reason))
+
+    def kafka_name(self, name: str, *, flush: bool = False) -> str:
+        """As the table calls it; a connector of another Spark than the one that runs is never passed over."""
+        label = f"{name}, flush before every ack" if flush else name
+        version = self.plan.connector[0]
+        return label if version == pyspark.__version__ else f"{label} (connector of Spark {version})"
+
+    def logs(self) -> list[Path]:
+        """What brokers wrote, where they wrote anything: the first place to look when a workload fails."""
+        return [
+            path for path in self.place.rglob("*.log") if path.parent.name != "logs" and path.stat().st_size
+        ]
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()

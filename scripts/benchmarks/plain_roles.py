@@ -1,0 +1,159 @@
+"""Roles that are ordinary clients of the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import mtl
+from mtl.wire.packs import SCHEMA
+
+if TYPE_CHECKING:
+    from mtl.client import Connection, Reader, Writer
+
+Result = dict[str, object]
+Work = Callable[[], Result]
+Prepared = tuple[Result, Work]
+"""What to say when ready, and what to do then."""
+
+NAMES_PER_LEASE = 500
+"""Of writers to very many resources; the broker takes twice as many."""
+
+
+def pack_of(rows: int, octets: int) -> pa.RecordBatch:
+    """A batch of `rows` contents of `octets` octets each, as a Spark task sends them."""
+    return pa.record_batch(
+        [pa.nulls(rows, pa.binary()), pa.array([bytes(octets)] * rows, pa.binary())], schema=SCHEMA
+    )
+
+
+def publish(
+    endpoint: str, resources: Sequence[str], octets: int, count: int, rows: int = 0, connections: int = 1
+) -> Prepared:
+    """Publish `count` contents in all, in turn to each resource and from each connection; packs of `rows` unless 0."""
+    opened = [mtl.connect(endpoint) for _ in range(connections)]
+    doors = _doors(opened, resources, packed=bool(rows))
+    body, pack = bytes(octets), pack_of(rows, octets) if rows else None
+    sends = count // rows if rows else count
+
+    def work() -> Result:
+        began = time.monotonic()
+        for writer, resource in islice(cycle(doors), sends):
+            if pack is None:
+                writer.send(body, resource=resource)
+            else:
+                writer.send_pack(pack, resource=resource)
+        for writer in {id(writer): writer for writer, _ in doors}.values():
+            writer.flush()
+        ended = time.monotonic()
+        return {"began": began, "ended": ended, "count": sends * (rows or 1)}
+
+    return {}, work
+
+
+def _doors(
+    opened: Sequence[Connection], resources: Sequence[str], *, packed: bool
+) -> list[tuple[Writer, str]]:
+    """Who sends to which resource: every connection one resource, or one connection all of them."""
+    if len(opened) > 1:
+        targets = islice(cycle(resources), len(opened))
+        return [(one.writer(name, packed=packed), name) for one, name in zip(opened, targets, strict=True)]
+    doors = []
+    for at in range(0, len(resources), NAMES_PER_LEASE):
+        names = list(resources[at : at + NAMES_PER_LEASE])
+        writer = opened[0].writer(names, packed=packed)
+        doors += [(writer, name) for name in names]
+    return doors
+
+
+def read(
+    endpoint: str, resource: str, count: int, *, packed: bool, start: int | str = "earliest"
+) -> Prepared:
+    """Read `count` contents of a resource."""
+    connection = mtl.connect(endpoint)
+    there = connection.describe([resource])[resource]
+    first = there.earliest if start == "earliest" else there.next
+    reader = connection.reader(resource, start=first, until=first + count, packed=packed)
+
+    def work() -> Result:
+        began = time.monotonic()
+        contents, octets = _read_packs(reader) if packed else _read_contents(reader)
+        ended = time.monotonic()
+        reader.close()
+        return {"began": began, "ended": ended, "count": contents, "octets": octets}
+
+    return {}, work
+
+
+def _read_packs(reader: Reader) -> tuple[int, int]:
+    contents = octets = 0
+    for pack in reader.batches():
+        contents += pack.count
+        octets += pack.batch.column(1).nbytes
+    return contents, octets
+
+
+def _read_contents(reader: Reader) -> tuple[int, int]:
+    contents = octets = 0
+    for content in reader:
+        contents += 1
+        octets += len(content.body)
+    return contents, octets
+
+
+def confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
+    """How long each of `count` contents takes from `send` to its Confirm, when each waits for the one before it."""
+    connection = mtl.connect(endpoint)
+    writer = connection.writer(resource)
+    body = bytes(octets)
+
+    def work() -> Result:
+        latencies = []
+        for _ in range(count):
+            began = time.perf_counter()
+            writer.send(body)
+            writer.flush()
+            latencies.append(time.perf_counter() - began)
+        return {"latencies": latencies}
+
+    return {}, work
+
+
+def load(endpoint: str, resource: str, octets: int, rows: int) -> Prepared:
+    """Publish packs as fast as they are taken, until ended."""
+    connection = mtl.connect(endpoint)
+    writer = connection.writer(resource, packed=True)
+    pack = pack_of(rows, octets)
+
+    def work() -> Result:
+        while True:
+            writer.send_pack(pack)
+
+    return {}, work
+
+
+def crowd(endpoint: str, resource: str, connections: int) -> Prepared:
+    """Connections that wait for contents which never come, until ended."""
+    opened = [mtl.connect(endpoint) for _ in range(connections)]
+    readers = [one.reader(resource, start="latest") for one in opened]
+    for reader in readers:
+        reader.next(timeout=0)  # summons
+
+    def work() -> Result:
+        while True:
+            time.sleep(1.0)
+
+    return {}, work
+
+
+ROLES: dict[str, Callable[..., Prepared]] = {
+    "publish": publish,
+    "read": read,
+    "confirm": confirm,
+    "load": load,
+    "crowd": crowd,
+}

@@ -1,0 +1,202 @@
+"""Roles of the limits: ZeroMQ and the disk by themselves, moving the same octets without any promise."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from benchmarks.segments import portions
+
+Result = dict[str, object]
+Work = Callable[[], Result]
+Prepared = tuple[Result, Work]
+
+QUEUE = 1_000
+"""Messages queued per socket, libzmq's default: a full queue makes the sender wait."""
+PACKED_QUEUE = 32
+"""The same for messages of a megabyte, as the broker has it."""
+TURN = 256
+"""Messages forwarded before the poller is asked again."""
+
+Socket = zmq.Socket[bytes]
+
+
+def forwarder() -> Prepared:
+    """DEALER -> ROUTER -> DEALER: what the publisher sends goes to the reader, frame by frame, in one process."""
+    router, port = _router(QUEUE)
+
+    def work() -> Result:
+        reader = b""
+        while not reader:
+            identity, *frames = router.recv_multipart()
+            if frames == [b"read"]:
+                reader = identity
+        router.send_multipart([reader, b"here"])
+        while True:
+            router.poll()
+            _forward(router, reader)
+
+    return {"port": port}, work
+
+
+def _forward(router: Socket, reader: bytes) -> None:
+    for _ in range(TURN):
+        try:
+            router.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return
+        header, body = router.recv(), router.recv()
+        router.send(reader, zmq.SNDMORE)
+        router.send(header, zmq.SNDMORE)
+        router.send(body)
+
+
+def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
+    """Send the same two frames `count` times."""
+    dealer = _dealer(port, QUEUE)
+    first, body = bytes.fromhex(header), bytes(octets)
+
+    def work() -> Result:
+        began = time.monotonic()
+        for _ in range(count):
+            dealer.send(first, zmq.SNDMORE)
+            dealer.send(body)
+        return {"began": began}
+
+    return {}, work
+
+
+def raw_read(port: int, count: int) -> Prepared:
+    """Receive them."""
+    dealer = _dealer(port, QUEUE)
+    dealer.send(b"read")
+
+    def work() -> Result:
+        dealer.recv()
+        for _ in range(count):
+            dealer.recv()
+            dealer.recv()
+        return {"ended": time.monotonic()}
+
+    return {}, work
+
+
+def raw_send(log: str, header: str) -> Prepared:
+    """Send every chunk's body out of mapped segments, without copying, to whoever asks."""
+    router, port = _router(PACKED_QUEUE)
+    found = portions(Path(log))
+    views = [_mapped(one.path) for one in found]
+    count = sum(len(one.bodies) for one in found)
+    first = bytes.fromhex(header)
+
+    def work() -> Result:
+        while True:
+            reader, _ = router.recv_multipart()
+            for one, view in zip(found, views, strict=True):
+                for start, end in one.bodies:
+                    router.send(reader, zmq.SNDMORE)
+                    router.send(first, zmq.SNDMORE)
+                    router.send(view[start:end], copy=False)
+
+    return {"port": port, "count": count}, work
+
+
+def raw_receive(port: int, count: int) -> Prepared:
+    """Receive `count` messages of two frames, without copying."""
+    dealer = _dealer(port, PACKED_QUEUE)
+
+    def work() -> Result:
+        began = time.monotonic()
+        dealer.send(b"read")
+        octets = 0
+        for _ in range(count):
+            dealer.recv(copy=False)
+            octets += len(dealer.recv(copy=False))
+        return {"began": began, "ended": time.monotonic(), "octets": octets}
+
+    return {}, work
+
+
+def write_file(log: str, target: str) -> Prepared:
+    """Write a log's octets into one plain file, in the same groups, each followed by fdatasync."""
+    groups = []
+    for one in portions(Path(log)):
+        view = _mapped(one.path)
+        groups += [view[start:end] for start, end in one.groups]
+    file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+
+    def work() -> Result:
+        began = time.monotonic()
+        octets = 0
+        for group in groups:
+            octets += _write_fully(file, group)
+            _sync(file)
+        ended = time.monotonic()
+        Path(target).unlink()
+        return {"began": began, "ended": ended, "octets": octets, "groups": len(groups)}
+
+    return {}, work
+
+
+def sync(target: str, octets: int, count: int) -> Prepared:
+    """How long a write of `octets` and its fdatasync take, each of `count`."""
+    file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    data = memoryview(bytes(octets))
+
+    def work() -> Result:
+        latencies = []
+        for _ in range(count):
+            began = time.perf_counter()
+            _write_fully(file, data)
+            _sync(file)
+            latencies.append(time.perf_counter() - began)
+        Path(target).unlink()
+        return {"latencies": latencies}
+
+    return {}, work
+
+
+_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+"""macOS has no fdatasync."""
+
+
+def _write_fully(file: int, data: memoryview) -> int:
+    done = 0
+    while done < len(data):
+        done += os.write(file, data[done:])
+    return done
+
+
+def _mapped(path: str) -> memoryview:
+    with Path(path).open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _router(queue: int) -> tuple[Socket, int]:
+    router: Socket = zmq.Context.instance().socket(zmq.ROUTER)
+    router.set(zmq.ROUTER_MANDATORY, 1)  # a full queue blocks instead of dropping
+    router.set_hwm(queue)
+    return router, router.bind_to_random_port("tcp://127.0.0.1")
+
+
+def _dealer(port: int, queue: int) -> Socket:
+    dealer: Socket = zmq.Context.instance().socket(zmq.DEALER)
+    dealer.set_hwm(queue)
+    dealer.connect(f"tcp://127.0.0.1:{port}")
+    return dealer
+
+
+ROLES: dict[str, Callable[..., Prepared]] = {
+    "forwarder": forwarder,
+    "raw_publish": raw_publish,
+    "raw_read": raw_read,
+    "raw_send": raw_send,
+    "raw_receive": raw_receive,
+    "write_file": write_file,
+    "sync": sync,
+}

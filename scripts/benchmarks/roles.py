@@ -1,0 +1,140 @@
+"""Helper processes: a publisher or a reader that is not the one that measures. `python -m benchmarks.roles NAME JSON`.
+
+A role says "ready" on standard output, waits for a line on standard input, works, and prints its result as JSON. Times
+are of the monotonic clock, which is the machine's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SCRIPTS = Path(__file__).parents[1]
+READY_S = 180.0
+"""A role may have to open a thousand connections first."""
+RESULT_S = 1800.0
+
+Result = dict[str, Any]
+Prepare = Callable[..., tuple[Result, Callable[[], Result]]]
+"""A role: gets its arguments, prepares, and returns what to say then and what to do after the start signal."""
+
+
+class RoleFailed(RuntimeError):
+    """A helper process ended without a result; its own error is on standard error."""
+
+
+class Role:
+    """A helper process. As a context manager it is ended, by force if need be."""
+
+    def __init__(self, name: str, **arguments: object) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
+        self._name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.roles", name, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def ready(self) -> Result:
+        """Wait until it is prepared; what it has to say then."""
+        return self._line(READY_S)
+
+    def go(self) -> None:
+        """Let it begin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def result(self) -> Result:
+        """Wait for what it measured."""
+        return self._line(RESULT_S)
+
+    def run(self) -> Result:
+        """All three."""
+        self.ready()
+        self.go()
+        return self.result()
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _line(self, patience: float) -> Result:
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], patience)[0]:
+            raise RoleFailed(f"the role {self._name} said nothing for {patience:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RoleFailed(f"the role {self._name} ended with exit code {self._process.wait()}")
+        result: Result = json.loads(line)
+        return result
+
+
+def together(*roles: tuple[str, Mapping[str, object]]) -> list[Result]:
+    """Run roles at the same time: one after the other gets ready, then all begin. Their results, in order."""
+    with ExitStack() as stack:
+        running = []
+        for name, arguments in roles:
+            role = stack.enter_context(Role(name, **arguments))
+            role.ready()
+            running.append(role)
+        for role in running:
+            role.go()
+        return [role.result() for role in running]
+
+
+def _paths() -> list[str]:
+    return [str(SCRIPTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+
+
+def main() -> int:
+    """The helper process itself."""
+    from benchmarks import plain_roles, raw_roles  # noqa: PLC0415 only the helper needs them
+
+    roles: dict[str, Prepare] = {**plain_roles.ROLES, **raw_roles.ROLES}
+    name, arguments = sys.argv[1:]
+    said, work = roles[name](**json.loads(arguments))
+    say(said)
+    if not sys.stdin.readline():
+        return 1  # whoever started us is gone
+    say(work())
+    return 0
+
+
+def say(result: Result) -> None:
+    """A line to whoever started us."""
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""Spark's jobs, timed: by the clock on the wall, and without what starting and ending a job costs by itself."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.measure import START_SHARE, Sample, seconds
+from benchmarks.peers import DiscardSink, GeneratorSource, TickSource
+
+PATIENCE_S = 1800
+"""No query takes this long; a hang becomes an error."""
+
+STARTS = 3
+"""How often the fixed cost of a job is looked at."""
+
+
+class QueryFailed(RuntimeError):
+    """A streaming query did not end, or ended with an error."""
+
+
+def session(place: Path, tasks: int, jars: Sequence[Path]) -> SparkSession:
+    """A local Spark with `tasks` slots, whose files lie in `place`."""
+    builder = (
+        SparkSession.builder.master(f"local[{tasks}]")
+        .appName("bench")
+        .config("spark.driver.memory", "2g")
+        .config("spark.local.dir", str(place))
+        .config("spark.sql.warehouse.dir", str(place / "warehouse"))
+        .config("spark.sql.shuffle.partitions", str(tasks))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    spark = builder.getOrCreate()
+    for source in (GeneratorSource, DiscardSink, TickSource):
+        spark.dataSource.register(source)
+    return spark
+
+
+class Job:
+    """A batch job of `rows` rows. `small` is the same job with next to no rows: what it takes is the fixed cost.
+
+    A call times the job. The first call also measures the fixed cost; `inner` of a sample is the rate without it.
+    """
+
+    def __init__(self, run: Callable[[], None], small: Callable[[], None], rows: int) -> None:
+        self._run = run
+        self._small = small
+        self._rows = rows
+        self._start: float | None = None
+
+    def __call__(self) -> Sample:
+        """Rows per second."""
+        if self._start is None:
+            self._small()
+            self._start = statistics.median(seconds(self._small) for _ in range(STARTS))
+        took = seconds(self._run)
+        net = max(took - self._start, 1e-3)
+        return Sample(
+            self._rows / took,
+            self._rows / net,
+            {"seconds": took, START_SHARE: min(1.0, self._start / took)},
+        )
+
+
+def drain(frame: DataFrame) -> None:
+    """Read everything, keep nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def run_now(frame: DataFrame, place: Path, sink: str, **options: str) -> Sample:
+    """An AvailableNow stream, from its start to its end; rows per second. `inner` is by its batches' own durations."""
+    with checkpoint(place) as directory:
+        writer = frame.writeStream.format(sink).options(**options).option("checkpointLocation", directory)
+        rows, own = 0, 0.0
+
+        def run() -> None:
+            nonlocal rows, own
+            query = writer.trigger(availableNow=True).start()
+            if not query.awaitTermination(PATIENCE_S):
+                query.stop()
+                raise QueryFailed(f"the query did not end within {PATIENCE_S} s")
+            done = data_batches(query)
+            rows = sum(progress["numInputRows"] for progress in done)
+            own = sum(progress["durationMs"]["triggerExecution"] for progress in done) / 1000
+
+        took = seconds(run)
+    if not rows:
+        raise QueryFailed("the query read no rows")
+    return Sample(
+        rows / took, rows / own, {"seconds": took, START_SHARE: max(0.0, 1 - own / took), "rows": rows}
+    )
+
+
+def data_batches(query: StreamingQuery) -> list[dict[str, Any]]:
+    """The progress of every batch that had rows."""
+    return [dict(progress) for progress in query.recentProgress if progress["numInputRows"]]
+
+
+@contextmanager
+def checkpoint(place: Path) -> Iterator[str]:
+    """A directory for a query's checkpoint, on the disk that is measured."""
+    directory = tempfile.mkdtemp(prefix="checkpoint-", dir=place)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def first_progress(query: StreamingQuery, patience: float, every: float) -> dict[str, Any]:
+    """The progress of the first batch with rows, when it is done."""
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        done = data_batches(query) if query.lastProgress is not None else []
+        if done:
+            return done[0]
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+        time.sleep(every)
+    raise QueryFailed(f"the query had no batch within {patience:.0f} s")

@@ -1,0 +1,60 @@
+"""How long one writer waits that waits for each Confirm, idle and under load, beside a write and fdatasync alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+from benchmarks.bench import Bench
+from benchmarks.measure import Peer, Row, Sample, Subject, compare, percentile
+from benchmarks.roles import Role
+
+ALONE = "write + fdatasync alone"
+OF_SYNC = 2.0
+OCTETS = 100
+STORED = 256
+"""What such a content takes in a log: the chunk's header, its run table, the padded pack."""
+LOAD_OCTETS, LOAD_ROWS = 100, 10_000
+
+
+def confirm(bench: Bench) -> list[Row]:
+    """The median in ms; under load another client publishes packs as fast as they are taken."""
+    count = bench.plan.amount(short=300, full=2_000, unit=10)
+    rows = []
+    for title, loaded, target in (("idle", False, OF_SYNC), ("under load", True, None)):
+        subject = Subject("confirm", f"Confirm latency, {title}, median", "ms", "less")
+        ours = partial(_ours, bench, count, loaded=loaded)
+        alone = partial(_alone, bench, count, loaded=loaded)
+        rows += compare(subject, ours, [Peer(ALONE, alone, target)], bench.plan.rounds)
+    return rows
+
+
+def _ours(bench: Bench, count: int, *, loaded: bool) -> Sample:
+    with bench.resources() as names, _load(bench) if loaded else nullcontext():
+        to = {"endpoint": bench.endpoint, "resource": names[0]}
+        with Role("confirm", **to, octets=OCTETS, count=count) as role:
+            return _sample(role.run()["latencies"])
+
+
+def _alone(bench: Bench, count: int, *, loaded: bool) -> Sample:
+    """On the same disk, under the same load."""
+    with (
+        _load(bench) if loaded else nullcontext(),
+        Role("sync", target=str(bench.place / "sync-alone"), octets=STORED, count=count) as role,
+    ):
+        return _sample(role.run()["latencies"])
+
+
+def _sample(latencies: list[float]) -> Sample:
+    return Sample(percentile(latencies, 0.5) * 1000, facts={"p99 ms": percentile(latencies, 0.99) * 1000})
+
+
+@contextmanager
+def _load(bench: Bench) -> Iterator[None]:
+    with bench.resources() as names:
+        to = {"endpoint": bench.endpoint, "resource": names[0]}
+        with Role("load", **to, octets=LOAD_OCTETS, rows=LOAD_ROWS) as role:
+            role.ready()
+            role.go()
+            yield

@@ -1,0 +1,179 @@
+"""What a content costs as things grow, beside the same at the smallest size; and the memory that it takes.
+
+The rows' unit is microseconds per content, and their facts are the memory: octets of the broker that are its own, those
+of mapped segments (which the system takes back when it needs them), and of Spark's Python workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from benchmarks import accounting, sparks
+from benchmarks.bench import Bench
+from benchmarks.measure import Peer, Row, Sample, Side, Subject, interleave, row
+from benchmarks.roles import Role, together
+from benchmarks.workloads.drain import UNIT, backlog, mtl_source
+from mtl.testing import RunningBroker
+
+WITHIN = 1.10
+OCTETS = 100
+PACK = 10_000
+"""Contents of a pack where the number of resources does not matter."""
+
+SPREAD_PACK = 100
+"""Contents of a pack where they go to very many resources."""
+
+CROWD_PROCESS = 250
+"""Connections of one helper process."""
+
+
+def log(bench: Bench) -> list[Row]:
+    """The log of a resource: reading all of it, and appending to it."""
+    points = bench.plan.points([1_000_000, 4_000_000], [1_000_000, 10_000_000, 100_000_000])
+    with bench.own_broker() as broker, ExitStack() as stack:
+        names = {}
+        for count in sorted({max(PACK, point // PACK * PACK) for point in points}):
+            names[count] = stack.enter_context(bench.resources(endpoint=broker.endpoint))[0]
+            _publish(broker, [names[count]], count, PACK)
+        reading = {_gb(count): partial(_read, broker, name, count) for count, name in names.items()}
+        appending = {
+            _gb(count): partial(_publish, broker, [name], min(names), PACK) for count, name in names.items()
+        }
+        rows = _series(bench, "grow-log", "read a log of {}", reading)
+        return rows + _series(bench, "grow-log", "append to a log of {}", appending)
+
+
+def resources(bench: Bench) -> list[Row]:
+    """Resources: one is written and read while others lie there; and all of them are written in turn."""
+    points = bench.plan.points([1, 100, 1_000], [1, 100, 10_000])
+    count = bench.plan.amount(short=500_000, full=2_000_000, unit=PACK)
+    spread = max(count // 2, max(points) * SPREAD_PACK)
+    with ExitStack() as stack:
+        one, all_of_them = {}, {}
+        for number in points:
+            broker = stack.enter_context(bench.own_broker())
+            names = stack.enter_context(bench.resources(number, broker.endpoint))
+            one[f"{number:,} resources"] = partial(_through, broker, names[0], count)
+            all_of_them[f"{number:,} resources"] = partial(_publish, broker, names, spread, SPREAD_PACK)
+        rows = _series(bench, "grow-resources", "write and read one of {}", one)
+        return rows + _series(bench, "grow-resources", "write to each of {} in turn", all_of_them)
+
+
+def connections(bench: Bench) -> list[Row]:
+    """Connections: one is busy while others wait for contents; and all of them publish in turn."""
+    points = bench.plan.points([1, 100, 300], [1, 100, 1_000])
+    count = bench.plan.amount(short=500_000, full=2_000_000, unit=PACK)
+    singly = bench.plan.amount(short=50_000, full=200_000)
+    with bench.own_broker() as broker, bench.resources(2, broker.endpoint) as (busy, quiet):
+        beside: dict[str, Side] = {}
+        in_turn: dict[str, Side] = {}
+        for number in points:
+            crowd = partial(_crowd, broker, quiet, number - 1)
+            beside[f"{number:,} connections"] = partial(
+                _within, crowd, partial(_through, broker, busy, count)
+            )
+            in_turn[f"{number:,} connections"] = partial(_publish, broker, [busy], singly, 0, number)
+        rows = _series(bench, "grow-connections", "write and read beside {}", beside)
+        return rows + _series(bench, "grow-connections", "publish one by one from {}", in_turn)
+
+
+def backlog_of_spark(bench: Bench) -> list[Row]:
+    """A backlog that Spark drains in one batch; the cost is by the batch's own duration."""
+    points = bench.plan.points([1_000_000, 4_000_000], [2_000_000, 20_000_000])
+    with ExitStack() as stack:
+        sides = {}
+        for count in sorted({max(UNIT, point // UNIT * UNIT) for point in points}):
+            names = stack.enter_context(backlog(bench, count, OCTETS))
+            frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
+
+            def side(frame: DataFrame = frame) -> Sample:
+                with accounting.watched(bench.broker.pid, bench.jvm) as peak:
+                    sample = sparks.run_now(frame, bench.place, "noop")
+                assert sample.inner is not None
+                return Sample(1e6 / sample.inner, facts=peak.facts)
+
+            sides[f"{count / 1e6:g} M contents"] = side
+        return _series(bench, "grow-backlog", "drain a backlog of {}", sides)
+
+
+# --- sides --------------------------------------------------------------------------------------------------
+
+
+def _publish(
+    broker: RunningBroker, names: Sequence[str], count: int, rows: int, connections: int = 1
+) -> Sample:
+    """Microseconds per content until all are confirmed."""
+    arguments = {"resources": list(names), "octets": OCTETS, "count": count, "rows": rows}
+    with (
+        Role("publish", endpoint=broker.endpoint, **arguments, connections=connections) as role,
+        accounting.watched(broker.pid) as peak,
+    ):
+        result = role.run()
+    return Sample((result["ended"] - result["began"]) / result["count"] * 1e6, facts=_of_broker(peak))
+
+
+def _read(broker: RunningBroker, name: str, count: int) -> Sample:
+    """Microseconds per content."""
+    with (
+        Role("read", endpoint=broker.endpoint, resource=name, count=count, packed=True) as role,
+        accounting.watched(broker.pid) as peak,
+    ):
+        result = role.run()
+    assert result["count"] == count
+    return Sample((result["ended"] - result["began"]) / count * 1e6, facts=_of_broker(peak))
+
+
+def _through(broker: RunningBroker, name: str, count: int) -> Sample:
+    """Microseconds per content, from the first that is sent to the last that is read."""
+    to = {"endpoint": broker.endpoint}
+    reading = {**to, "resource": name, "count": count, "packed": True, "start": "latest"}
+    publishing = {**to, "resources": [name], "octets": OCTETS, "count": count, "rows": PACK}
+    with accounting.watched(broker.pid) as peak:
+        read, published = together(("read", reading), ("publish", publishing))
+    return Sample((read["ended"] - published["began"]) / count * 1e6, facts=_of_broker(peak))
+
+
+def _within(around: Callable[[], ExitStack], side: Side) -> Sample:
+    with around():
+        return side()
+
+
+def _crowd(broker: RunningBroker, name: str, count: int) -> ExitStack:
+    """Helper processes with `count` connections in all, which wait for contents of a resource that gets none."""
+    with ExitStack() as stack:
+        for at in range(0, count, CROWD_PROCESS):
+            size = min(CROWD_PROCESS, count - at)
+            role = stack.enter_context(
+                Role("crowd", endpoint=broker.endpoint, resource=name, connections=size)
+            )
+            role.ready()
+            role.go()
+        return stack.pop_all()
+
+
+def _of_broker(peak: accounting.Peak) -> dict[str, float]:
+    return {name: fact for name, fact in peak.facts.items() if name.startswith("broker")}
+
+
+# --- rows ---------------------------------------------------------------------------------------------------
+
+
+def _series(bench: Bench, workload: str, title: str, sides: Mapping[str, Side]) -> list[Row]:
+    """A row for each size but the smallest, which is the peer of all. Each size takes part in each round."""
+    labels = list(sides)
+    rounds = 2 if bench.plan.short else 3
+    samples = interleave(sides, min(rounds, bench.plan.rounds), warm_up=False)
+    smallest = Peer(f"the same with {labels[0]}", None, WITHIN)
+    subjects = [Subject(workload, title.format(label), "µs/content", "less") for label in labels]
+    return [
+        row(subject, smallest, samples[label], samples[labels[0]])
+        for subject, label in list(zip(subjects, labels, strict=True))[1:]
+    ]
+
+
+def _gb(count: int) -> str:
+    return f"{count * OCTETS / 1e9:g} GB"

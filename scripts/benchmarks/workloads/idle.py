@@ -1,0 +1,99 @@
+"""What a query costs before it has anything to do, and when it has nothing to do, beside Kafka's source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from benchmarks import accounting, sparks
+from benchmarks.bench import Bench, Kafka
+from benchmarks.measure import NotMeasured, Peer, Row, Sample, Side, Subject, compare
+from benchmarks.workloads.drain import KAFKA, backlog, kafka_source, mtl_source, topic
+
+NO_MORE = 1.0
+ROWS = 1_000
+OCTETS = 100
+SETTLE_S = 3.0
+LOOK_S = 0.02
+FIRST_S = 120.0
+
+
+def start(bench: Bench) -> list[Row]:
+    """Seconds from `start()` to the end of the first batch, in a session that has run queries before."""
+    subject = Subject("start", "first batch after start()", "s", "less")
+    return _beside_kafka(bench, subject, lambda frame, _: partial(_first_batch, bench, frame))
+
+
+def idle(bench: Bench) -> list[Row]:
+    """Processor seconds per minute of Spark and the broker, above what they take without a query."""
+    subject = Subject("idle", "idle query, processor time per minute", "CPU s/min", "less")
+    try:
+        accounting.required()
+    except NotMeasured as reason:
+        missing = Peer(bench.kafka_name(KAFKA), None, NO_MORE, str(reason))
+        return compare(subject, lambda: Sample(0.0), [missing], 1, warm_up=False)
+    return _beside_kafka(bench, subject, partial(_idle_side, bench))
+
+
+def _beside_kafka(bench: Bench, subject: Subject, side: Callable[[DataFrame, int], Side]) -> list[Row]:
+    with ExitStack() as stack:
+        names = stack.enter_context(backlog(bench, ROWS, OCTETS))
+        ours = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
+
+        def kafka(peer: Kafka) -> Side:
+            name = stack.enter_context(topic(bench, peer, ROWS, OCTETS))
+            frame = bench.spark.readStream.format("kafka").options(**kafka_source(peer, name)).load()
+            return side(frame, peer.node.pid)
+
+        peer = bench.kafka_peer(KAFKA, NO_MORE, kafka)
+        return compare(subject, side(ours, bench.broker.pid), [peer], bench.plan.rounds)
+
+
+def _first_batch(bench: Bench, frame: DataFrame) -> Sample:
+    """By the clock in the query's own progress: when the first trigger began, and how long it took."""
+    with sparks.checkpoint(bench.place) as directory:
+        began = time.time()
+        query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
+        try:
+            progress = sparks.first_progress(query, FIRST_S, LOOK_S)
+        finally:
+            query.stop()
+    trigger = datetime.fromisoformat(progress["timestamp"]).timestamp()
+    own = progress["durationMs"]["triggerExecution"] / 1000
+    return Sample(trigger + own - began, facts={"trigger s": own})
+
+
+def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
+    span = bench.plan.time(short=10, full=60)
+
+    def side() -> Sample:
+        without = _used(bench, broker, span)
+        with sparks.checkpoint(bench.place) as directory:
+            query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
+            try:
+                sparks.first_progress(query, FIRST_S, LOOK_S)
+                time.sleep(SETTLE_S)
+                used = _used(bench, broker, span)
+            finally:
+                query.stop()
+        spark, own = (max(0.0, one - other) for one, other in zip(used, without, strict=True))
+        return Sample(spark + own, facts={"of it the broker": own, "broker without query": without[1]})
+
+    return side
+
+
+def _used(bench: Bench, broker: int, span: float) -> tuple[float, float]:
+    """Processor seconds per minute of Spark (driver, JVM, workers), and of the broker."""
+
+    def now() -> tuple[float, float]:
+        return accounting.cpu(bench.spark_processes()), accounting.cpu([broker])
+
+    before = now()
+    time.sleep(span)
+    after = now()
+    return ((after[0] - before[0]) * 60 / span, (after[1] - before[1]) * 60 / span)

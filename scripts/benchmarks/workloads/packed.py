@@ -1,0 +1,119 @@
+"""Packs into the broker beside the same octets written and synced in the same groups; packs out of it beside the same
+mapped octets sent by ZeroMQ alone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import mtl
+from benchmarks.bench import Bench
+from benchmarks.measure import Peer, Row, Sample, Subject, interleave, row
+from benchmarks.roles import Role
+from benchmarks.workloads.plain import header_of
+from mtl.testing import RunningBroker
+
+FILE = "plain file, fdatasync of the same groups"
+RAW = "raw pyzmq, the same mapped octets"
+OF_LIMIT = 0.9
+SIZES = {100: 10_000, 1024: 4_000}
+"""Octets of a content, and contents of a pack: what Spark's sink sends, within the largest pack."""
+
+
+def ingest(bench: Bench) -> list[Row]:
+    """Octets of contents per second, until the last is confirmed."""
+    rows = []
+    for octets, pack in SIZES.items():
+        count = _count(bench, octets, pack)
+        subject = Subject("packed-ingest", f"packed ingest, {octets} B", "MB/s")
+        with bench.own_broker() as broker:
+            written: list[Path] = []
+            ours = partial(_publish, broker, octets, pack, count, written)
+            # The limit writes what ours wrote just before, so the two cannot change places.
+            file = partial(_write, bench, written, octets * count)
+            samples = interleave({"ours": partial(_pair, ours, file)}, bench.plan.rounds)["ours"]
+        rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples))
+    return rows
+
+
+def delivery(bench: Bench) -> list[Row]:
+    """Octets of contents per second, from the request to the last pack."""
+    rows = []
+    for octets, pack in SIZES.items():
+        count = _count(bench, octets, pack)
+        subject = Subject("packed-delivery", f"packed delivery, {octets} B", "MB/s")
+        with bench.own_broker() as broker:
+            written: list[Path] = []
+            _publish(broker, octets, pack, count, written)
+            name = _names(broker)[0]
+            sides = {
+                "ours": partial(_read, broker, name, octets, count),
+                RAW: partial(_receive, written[0], octets, count),
+            }
+            samples = interleave(sides, bench.plan.rounds)
+        rows.append(row(subject, Peer(RAW, None, OF_LIMIT), samples["ours"], samples[RAW]))
+    return rows
+
+
+def _count(bench: Bench, octets: int, pack: int) -> int:
+    megabytes = bench.plan.amount(short=400, full=2_000)
+    return max(1, megabytes * 1_000_000 // octets // pack) * pack
+
+
+def _pair(ours: partial[Sample], limit: partial[Sample]) -> Sample:
+    mine = ours()
+    limiting = limit()
+    return Sample(mine.value, facts={"limit": limiting.value, **limiting.facts})
+
+
+def _paired(subject: Subject, peer: Peer, samples: list[Sample]) -> Row:
+    theirs = [Sample(sample.facts["limit"]) for sample in samples]
+    ours = [Sample(sample.value, facts={"groups": sample.facts["groups"]}) for sample in samples]
+    return row(subject, peer, ours, theirs)
+
+
+def _publish(broker: RunningBroker, octets: int, pack: int, count: int, written: list[Path]) -> Sample:
+    """Into a resource of its own, which replaces the one before it; where its log lies goes into `written`."""
+    with mtl.connect(broker.endpoint) as connection:
+        for name in connection.describe():
+            connection.delete_resource(name)
+        before = set(_logs(broker))
+        connection.create_resource("packed")
+    to = {"endpoint": broker.endpoint, "resources": ["packed"]}
+    with Role("publish", **to, octets=octets, count=count, rows=pack) as role:
+        result = role.run()
+    written[:] = [log for log in _logs(broker) if log not in before]
+    return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
+
+
+def _write(bench: Bench, written: list[Path], payload: int) -> Sample:
+    """What the broker wrote, its headers included; both rates count the contents' own octets only."""
+    with Role("write_file", log=str(written[0]), target=str(bench.place / "plain-file")) as role:
+        result = role.run()
+    return Sample(payload / (result["ended"] - result["began"]) / 1e6, facts={"groups": result["groups"]})
+
+
+def _read(broker: RunningBroker, name: str, octets: int, count: int) -> Sample:
+    with Role("read", endpoint=broker.endpoint, resource=name, count=count, packed=True) as role:
+        result = role.run()
+    assert result["count"] == count
+    return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
+
+
+def _receive(log: Path, octets: int, count: int) -> Sample:
+    with Role("raw_send", log=str(log), header=header_of(octets)) as sender:
+        offered = sender.ready()
+        sender.go()
+        with Role("raw_receive", port=offered["port"], count=offered["count"]) as receiver:
+            result = receiver.run()
+    return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
+
+
+def _names(broker: RunningBroker) -> list[str]:
+    with mtl.connect(broker.endpoint) as connection:
+        return sorted(connection.describe())
+
+
+def _logs(broker: RunningBroker) -> list[Path]:
+    return sorted((broker.data / "resources").iterdir())
