@@ -23,7 +23,7 @@ from mtl.limits import PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
-from mtl.protocol.states import CLIENT, OK
+from mtl.protocol.states import CLIENT, FORBIDDEN, OK
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
