@@ -44,6 +44,7 @@ _OFFSET = struct.Struct("<Q")
 _RUN = struct.Struct("<QQII")
 _extend: Callable[[int, Buffer], int] = google_crc32c.extend
 _ZEROS = bytes(ALIGNMENT)
+_U64 = 1 << 64
 _SLICE = 64 << 10  # copies of this size stay in the processor's cache
 
 
@@ -139,6 +140,9 @@ def check(chunk: NewChunk) -> None:
         raise ValueError(f"a chunk of {size} octets is above the limit of {MAX_CHUNK_BODY}")
     if len(chunk.runs) > MAX_CHUNK_RUNS:
         raise ValueError(f"a chunk with {len(chunk.runs)} runs is above the limit of {MAX_CHUNK_RUNS}")
+    for run in chunk.runs:
+        if not (0 <= run.writer < _U64 and 0 <= run.first < _U64 - run.count and 1 <= run.count < 1 << 32):
+            raise ValueError(f"{run} does not fit")
 
 
 class Place(NamedTuple):

@@ -233,6 +233,7 @@ class LogReader:
         body_at = ref.offset + ref.stored - padded(ref.size)
         if not segment.sealed:
             return memoryview(self._whole(segment, ref, self._newest_file(), ref.size, body_at))
+        self._index(segment)
         copy = None
         if not segment.warm and not segment.verified[ref.place]:
             copy = self._verify(segment, ref)

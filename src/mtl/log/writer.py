@@ -12,13 +12,12 @@ behind decides whether the log goes on:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mtl.errors import Damaged, StorageFailed
+from mtl.errors import StorageFailed
 from mtl.limits import SCAN_BLOCK, SEGMENT_CHUNKS
 from mtl.log.change import (
     Adopted,
@@ -32,11 +31,12 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.chunk import HEADER_SIZE, STAGE_WRITER, NewChunk, RunEntry, check, decode_runs
+from mtl.log.chunk import NewChunk, check
+from mtl.log.cutting import CutPlan, plan_cut
 from mtl.log.files import failure
 from mtl.log.group import Group
-from mtl.log.recovery import Active, Recovered, scan_segment, write_mark
-from mtl.log.segment import STASHED, TEMPORARY, Index, SegmentHeader, empty_index, index_name, segment_name
+from mtl.log.recovery import Active, Recovered, write_mark
+from mtl.log.segment import STASHED, TEMPORARY, SegmentHeader, empty_index, index_name, segment_name
 from mtl.log.stage import Part, chunks, open_parts
 from mtl.log.store import NamesNotSynced, Store
 
@@ -118,7 +118,9 @@ class LogWriter:
         if active is not None and len(active.index) and self._is_due(active, size, count, now_us):
             self._seal()
             active = None
-        return Group(active or self._begin(now_us), self.next, max(now_us, self.last_time))
+        active = active or self._begin(now_us)
+        # The clock may have gone back since the segment was begun.
+        return Group(active, self.next, max(now_us, self.last_time, active.header.time))
 
     def _is_due(self, active: Active, size: int, count: int, now_us: int) -> bool:
         options, index = self._options, active.index
@@ -368,66 +370,12 @@ class LogWriter:
         with self._guard("taking back an unapplied commit"):
             if sequence == self.next and self._unfinished is None:
                 return Cut(sequence, self._take_begun())
-            at = bisect_left(self._bases, sequence)
-            before, victims = self._bases[:at], self._bases[at:]
-            index = self._index_before(before, victims, sequence)
-            for base in victims:
-                self._refuse_writers(base, self._index_of(base), 0, sequence)
-            self._replace_tail(victims, sequence, index)
+            newest = None if self._active is None else self._active.index
+            plan = plan_cut(self._store, self._bases, newest, sequence)
+            self._replace_tail(plan, sequence)
         return Cut(sequence, self._take_begun())
 
-    def _index_before(self, before: list[int], victims: list[int], sequence: int) -> Index | None:
-        """The last kept segment's index, cut to `sequence`; None when that segment ends there anyway."""
-        if victims and victims[0] == sequence:
-            return None
-        if not before or sequence > self.next:
-            raise self._no_boundary(sequence)
-        index, contents = self._index_of(before[-1]), sequence - before[-1]
-        if contents > index.contents or not index.is_boundary(contents):
-            raise self._no_boundary(sequence)
-        self._refuse_writers(before[-1], index, contents, sequence)
-        return index.cut(contents)
-
-    def _index_of(self, base: int) -> Index:
-        if self._active is not None and self._active.base == base:
-            return self._active.index
-        store = self._store
-        header = store.header(base)
-        index = store.index(base)
-        if index is None or index.salt != header.salt:
-            size = store.disk.sizes(store.directory)[segment_name(base)]
-            index = scan_segment(store, base, header, size).index
-        return index
-
-    def _refuse_writers(self, base: int, index: Index, contents: int, sequence: int) -> None:
-        places = [p for p in range(bisect_left(index.sequences, contents), len(index)) if index.runs(p)]
-        if any(run.writer != STAGE_WRITER for run in self._runs(base, index, places)):
-            raise Damaged(
-                f"{self._store.directory}: contents of named writers lie after {sequence}, so an unapplied commit "
-                "cannot have begun there; nothing was changed",
-                file=self._store.directory,
-                first=sequence,
-            )
-
-    def _runs(self, base: int, index: Index, places: Sequence[int]) -> Iterator[RunEntry]:
-        """The runs of a segment's chunks."""
-        if not places:
-            return
-        file = self._store.disk.open(self._store.segment_path(base), "read")
-        try:
-            for place in places:
-                table = file.pread(index.table(place), index.offsets[place] + HEADER_SIZE)
-                yield from decode_runs(table, index.runs(place))
-        finally:
-            file.close()
-
-    def _no_boundary(self, sequence: int) -> Damaged:
-        message = (
-            f"{self._store.directory}: no chunk begins at {sequence}, so no commit did; nothing was changed"
-        )
-        return Damaged(message, file=self._store.directory, first=sequence)
-
-    def _replace_tail(self, victims: list[int], sequence: int, index: Index | None) -> None:
+    def _replace_tail(self, plan: CutPlan, sequence: int) -> None:
         """Newest first, so that every state in between is a whole log; the stash keeps the dedup table meanwhile.
 
         An index goes after its segment is gone: an adopted segment is nothing without it.
@@ -439,14 +387,14 @@ class LogWriter:
             store.stash()
             self._unfinished = sequence
             self._drop_active()
-            for base in reversed(victims):
+            for base in reversed(plan.victims):
                 if base != sequence:
                     store.remove(segment_name(base))
                     store.sync_names()
                     store.remove(index_name(base))
                     self._bases.pop()
-            if index is not None:
-                store.write_index(index)
+            if plan.index is not None:
+                store.write_index(plan.index)
             store.place(STASHED, segment_name(sequence))
             store.remove(index_name(sequence))
             store.sync_names()

@@ -141,6 +141,10 @@ def test_a_body_may_be_any_buffer(buffer: object) -> None:
         (NewChunk(2**32, b"x"), "contents"),
         (NewChunk(1, bytes(MAX_CHUNK_BODY + 1)), "above the limit"),
         (NewChunk(1, b"", (RunEntry(1, 1, 1),) * (MAX_CHUNK_RUNS + 1)), "runs"),
+        (NewChunk(1, b"", (RunEntry(2**64, 1, 1),)), "does not fit"),
+        (NewChunk(1, b"", (RunEntry(1, -1, 1),)), "does not fit"),
+        (NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 1),)), "does not fit"),
+        (NewChunk(1, b"", (RunEntry(1, 1, 0),)), "does not fit"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(chunk: NewChunk, reason: str) -> None:

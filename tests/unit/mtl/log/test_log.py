@@ -118,7 +118,7 @@ def steps_of(tell: Callable[[LogUnderTest], None], options: LogOptions) -> int:
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-@pytest.mark.parametrize("keep", ["some", "none", "all"])
+@pytest.mark.parametrize("keep", ["some", "none"])
 def test_a_power_failure_at_every_step_loses_nothing_that_was_acknowledged(
     durability: str, keep: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_second_power_failure_while_the_first_is_repaired() -> None:
     """Recovery is interrupted at every step of its own, after a commit that was interrupted at many."""
     options = LogOptions(segment_bytes=4000)
     total = steps_of(story, options)
-    for first in range(0, total, 4):
+    for first in range(0, total, 10):
         again = 0
         while True:
             log = LogUnderTest(FaultyDisk(random.Random(first * 1000 + again)), options)

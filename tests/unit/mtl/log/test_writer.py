@@ -49,6 +49,12 @@ def test_time_never_goes_back(log: LogUnderTest) -> None:
     assert log.writer.append([chunk()], 0).time_us == 5_000_000
 
 
+def test_a_clock_that_goes_back_after_a_segment_was_begun(log: LogUnderTest) -> None:
+    log.append(chunk())
+    log.reader.apply(log.writer.roll(9_000_000))
+    assert log.writer.append([chunk()], 4_000_000).time_us == 9_000_000
+
+
 def test_one_sync_for_a_group_and_none_under_os() -> None:
     for durability, syncs in (("sync", 1), ("os", 0)):
         log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability=durability))  # type: ignore[arg-type]

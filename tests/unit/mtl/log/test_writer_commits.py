@@ -104,16 +104,21 @@ def test_never_takes_back_what_writers_sent(log: LogUnderTest) -> None:
     log.check()
 
 
+@pytest.mark.parametrize("adopt", [True, False])
 @pytest.mark.parametrize("rolled", [True, False])
 def test_a_stages_own_numbers_do_not_keep_a_commit_from_being_redone(
-    log: LogUnderTest, *, rolled: bool
+    log: LogUnderTest, *, adopt: bool, rolled: bool
 ) -> None:
-    """They came with the copied chunks: a crash before the mark of the commit blocked its resources for good."""
-    log.append(chunk(2))
-    log.writer.append([chunk(3, RunEntry(STAGE_WRITER, 1, 3))], log.now)  # of a commit that nobody saw
+    """A crash before the mark of the commit would block its resources for good."""
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    log.commit([[chunk(3, RunEntry(STAGE_WRITER, 1, 3))]], adopt=adopt)
+    log.check()
     if rolled:
         log.writer.roll(log.now)
+    log.close()
+    log.open()
     assert log.writer.truncate_to(3).next == 3
+    assert log.writer.last_numbers == {1: 2}
 
 
 def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
@@ -129,6 +134,7 @@ def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
     assert second is not None
     seen = log.reader.read(first), log.reader.read(second)
     log.reader.apply(log.writer.truncate_to(3))
+    assert bytes(log.reader.read(first)) == BODY
     del log.held[1:]
     log.append(chunk(1))
     log.check()
