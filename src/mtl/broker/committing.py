@@ -63,10 +63,20 @@ class Committing:
         """What the commit's application committed before."""
         return self._applications.get((commit.vhost, commit.application))
 
-    def gone(self, commit: Commit) -> Refused | None:
-        """The refusal of a commit whose resources were deleted while it waited for them."""
+    def hindered(self, commit: Commit) -> Refused | None:
+        """Why a commit cannot go on that has waited for its resources: one of them was deleted, or its log stopped.
+
+        Nobody knows where a stopped log ends, so no commit may begin there.
+        """
         names = [r.name for r in commit.targets if self._resources.find(commit.vhost, r.name) is not r]
-        return unknown(*names) if names else None
+        if names:
+            return unknown(*names)
+        try:
+            for resource in commit.targets:
+                resource.serving()
+        except Refused as e:
+            return e
+        return None
 
     def passed(self, record: ApplicationRecord) -> None:
         """A commit is past its commit point: from here on its version counts as committed."""
@@ -246,7 +256,7 @@ class Commit:
 
     def _point(self) -> None:
         """3. The commit point: one transaction remembers the version and what goes where."""
-        no = self._owner.gone(self)
+        no = self._owner.hindered(self)
         if no is not None:
             self._refuse(no)
             return

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
-from mtl.errors import StorageError
-from mtl.log import Change, LogReader, RunEntry
+from mtl.errors import LogStopped, StorageError
+from mtl.log import Change, LogOptions, LogReader, RunEntry
 from mtl.wire.commands import Buffer
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class Intake:
         self.pending: deque[Arrival] = deque()
         self.octets = 0
         self.stopped: StorageError | None = None
+        self.options: LogOptions | None = None
+        """How to make the log, while there is none."""
         self._writing: list[Arrival] = []
         self._echoes: list[Arrival] = []
         self._durable = durable
@@ -125,7 +127,10 @@ class Intake:
 
     def start(self) -> None:
         """Hand the next group to the disk if none is there and nobody holds the log."""
-        if self._busy or self.held or not self.pending or self.reader is None or self.stopped:
+        if self._busy or self.held or not self.pending or self.stopped is not None:
+            return
+        if self.reader is None:
+            self._create()
             return
         group = self._writing = self._next_group()
         drafts = tuple(_drafts(group))
@@ -141,7 +146,11 @@ class Intake:
 
         def answered(result: Result) -> None:
             self._busy = False
+            if isinstance(result, LogStopped):
+                self.stopped = result
             then(result)
+            if self.stopped is not None:
+                self._give_back(self._all_pending())
             self._next_holder()
             self.start()
 
@@ -189,12 +198,7 @@ class Intake:
     def _appended(self, group: list[Arrival], result: Result) -> None:
         self._writing = []
         if isinstance(result, StorageError):
-            for key in {x.lease.key: None for x in group}:
-                self._recount(key)
-            self._refused(group)
-            echoes, self._echoes = self._echoes, []
-            if echoes:
-                self._refused(echoes)
+            self._give_back(group)
             return
         self.apply(result)
         for arrival in group:
@@ -207,6 +211,35 @@ class Intake:
             group = group + [x for x in self._echoes if x.done]
             self._echoes = [x for x in self._echoes if not x.done]
         self._durable(self, group)
+
+    def _create(self) -> None:
+        """The log of a stage is made with its first content; when that fails, with the next attempt to send it."""
+        options = self.options
+        if options is None:
+            return
+
+        def created(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._give_back(self._all_pending())
+            else:
+                self.reader = result
+
+        self.submit(lambda number: a.CreateLog(number, self.key, options), created)
+
+    def _all_pending(self) -> list[Arrival]:
+        pending = list(self.pending)
+        self.pending.clear()
+        self.octets = 0
+        return pending
+
+    def _give_back(self, group: list[Arrival]) -> None:
+        """Nothing of this was kept: its writers are to send it again, and what was to be confirmed with it."""
+        for key in {x.lease.key: None for x in group}:
+            self._recount(key)
+        self._refused(group)
+        echoes, self._echoes = self._echoes, []
+        if echoes:
+            self._refused(echoes)
 
 
 def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft]:

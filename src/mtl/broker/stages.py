@@ -165,15 +165,7 @@ class Stages:
         intake = stage.intakes.get(resource)
         if intake is None:
             intake = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
-            made = intake
-
-            def created(reader: Result) -> None:
-                if isinstance(reader, StorageError):
-                    made.stopped = reader
-                else:
-                    made.reader = reader
-
-            made.submit(lambda number: a.CreateLog(number, made.key, self._options), created)
+            intake.options = self._options
         return intake
 
     def seal(self, stage: Stage, then: Callable[[w.Sealed | Refused], None]) -> None:

@@ -23,7 +23,7 @@ from mtl.broker.records import AnyRecord, ResourceRecord, RunRecord, StageRecord
 from mtl.broker.resources import log_key, log_options
 from mtl.broker.stages import Stage
 from mtl.broker.store import RecordStore
-from mtl.errors import MtlError, StorageError, StorageFailed
+from mtl.errors import LogStopped, MtlError, StorageError, StorageFailed
 from mtl.log import (
     Change,
     LogOptions,
@@ -134,13 +134,18 @@ class Storage:
                 return None
             return self._log_action(action)
         except StorageError as e:
-            return e
+            return self._named(action, e)
         except OSError as e:
-            return failure(e, f"carrying out {type(action).__name__}")
+            return self._named(action, failure(e, f"carrying out {type(action).__name__}"))
         except (MtlError, ValueError) as e:
             # What is taken in was checked before; should it not fit after all, its writers hear of it and the log
             # goes on.
-            return StorageFailed(f"{type(action).__name__}: {e}")
+            return self._named(action, StorageFailed(f"{type(action).__name__}: {e}"))
+
+    def _named(self, action: DiskAction, error: StorageError) -> StorageError:
+        """The error, as `LogStopped` when the log takes nothing more after it."""
+        writer = self._writers.get(action.log) if not isinstance(action, a.Save) else None
+        return LogStopped(str(error)) if writer is not None and writer.stopped else error
 
     def _log_action(self, action: a.CreateLog | a.Append | a.Publish | a.Trim | a.Roll) -> object:
         match action:
