@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import errno
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from mtl.errors import Damaged, StorageError, StorageFailed
-from mtl.log import STAGE_WRITER, LogOptions, NewChunk, ReadCache, RunEntry, create_log, delete_log, open_log
+from mtl.log import (
+    STAGE_WRITER,
+    LogOptions,
+    NewChunk,
+    ReadCache,
+    RealDisk,
+    RunEntry,
+    create_log,
+    delete_log,
+    open_log,
+    verify_log,
+)
 from mtl.log.files import Disk
 from tests.support.faulty_disk import Crashed, FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, read_all
@@ -79,6 +93,44 @@ def test_one_cache_serves_many_logs(twin: FaultyDisk) -> None:
         reader.apply(writer.append([NewChunk(1, name.encode())], 0))
         readers.append(reader)
     assert [one.body for reader in readers for one in read_all(reader)] == [b"a", b"b"]
+
+
+WRITER = """
+import sys
+from mtl.log import LogOptions, NewChunk, RealDisk, open_log
+
+_, writer, _ = open_log(RealDisk(), sys.argv[1], LogOptions(segment_bytes=20_000), now_us=0)
+at = 0
+while True:
+    at += 1
+    writer.append([NewChunk(1, str(at).encode() * 50), NewChunk(2, b"")], at)
+    print(at, flush=True)
+"""
+
+
+def test_a_process_that_is_killed_has_kept_what_it_acknowledged(tmp_path: Path) -> None:
+    disk, directory = RealDisk(), str(tmp_path / "log")
+    create_log(disk, directory, 0)
+    acknowledged = 0
+    for lines in (1, 40, 200):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, directory], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.kill()
+        written = lines + len(process.stdout.read().splitlines())
+        process.wait()
+        process.stdout.close()
+        acknowledged += written
+        reader, writer, _ = open_log(disk, directory, now_us=0)
+        bodies = [one.body for one in read_all(reader)]
+        writer.close()
+        reader.close()
+        assert acknowledged <= len(bodies) // 2 <= acknowledged + 1
+        acknowledged = len(bodies) // 2
+    assert not [problem for report in verify_log(disk, directory) for problem in report.problems]
 
 
 # --- a power failure at every step --------------------------------------------------------------------------
