@@ -55,8 +55,8 @@ MAX_PATTERN = 1_000
 """Characters of a regular expression over resource names; a longer one is no longer written by hand."""
 
 MAX_PATTERN_COST = 4_000
-"""Characters of such an expression times its counted repetitions. RE2 takes time proportional to it: at 30,000 a thousand
-long names took half a minute."""
+"""Characters of such an expression times its counted repetitions. RE2 takes time proportional to it: at 30,000 a
+thousand long names took half a minute."""
 
 MAX_STAGES_PER_COMMIT = 20_000
 """Stages of one Stage.Commit: one per task of a Spark job, and a job has a few thousand. Ids of 32 octets still fit a
@@ -238,8 +238,8 @@ ARRIVAL_OVERHEAD = 512
 """What a content that waits for the disk costs beside its octets; counted with them, else empty ones were free."""
 
 MAX_UNCONFIRMED = 1 << 20
-"""Contents of one writing lease that are taken in and not confirmed. A resource that stands still holds back the Confirms
-of a flow's other resources, and each costs some 200 octets meanwhile."""
+"""Contents of one writing lease that are taken in and not confirmed. A resource that stands still holds back the
+Confirms of a flow's other resources, and each costs some 200 octets meanwhile."""
 
 GROUP_OCTETS = 32 << 20
 """One group commit of one log: large enough that the sync no longer shows, small enough for a Confirm every tenth of
@@ -291,8 +291,9 @@ SEALED_STAGE_S = 24 * 3600.0
 OPEN_STAGE_S = 3600.0
 """An open stage without a lease goes after this: its task is dead, and a retry has its own stage."""
 
-PUBLISH_RETRY_S = 0.5
-"""A commit past its commit point is tried again after this when the disk refuses: it is committed and must be."""
+SAVE_RETRY_S = 0.5
+"""What must be done is tried again after this when the disk refuses: a commit past its commit point is put in place, a
+transaction that failed is taken back by another one."""
 
 RETENTION_CHECK_S = 5.0
 """How often retention looks at each resource."""

@@ -135,6 +135,15 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetWriters:
+    """Leave the numbers of these writers out of the log's table; answered with None."""
+
+    id: int
+    log: LogKey
+    writers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DropLogs:
     """Close and remove these logs; unanswered, repeated at the next start if it did not get through."""
 
@@ -150,4 +159,7 @@ class Save:
     forget: Sequence[AnyRecord] = ()
 
 
-Action = Reply | Send | Deliver | Relay | CreateLog | Append | Publish | Trim | Roll | DropLogs | Save
+LogAction = CreateLog | Append | Publish | Trim | Roll | ForgetWriters
+"""What is done to one log."""
+
+Action = Reply | Send | Deliver | Relay | LogAction | DropLogs | Save

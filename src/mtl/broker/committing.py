@@ -7,17 +7,18 @@ takes several steps; they are the methods of `Commit`, in their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.records import ApplicationRecord, PublishEntry, PublishRecord
+from mtl.broker.records import AnyRecord, ApplicationRecord, PublishEntry, PublishRecord
 from mtl.broker.resources import Resource, Resources, unknown
-from mtl.broker.stages import Stage, Stages, unknown_stage
-from mtl.errors import Refused, StorageError
+from mtl.broker.stages import Stage, Stages, damaged, not_its, unknown_stage
+from mtl.errors import LogStopped, Refused, StorageError
 from mtl.log import Change
 from mtl.wire import control as w
 
@@ -55,32 +56,13 @@ class Committing:
 
     def concerns(self, resource: Resource) -> bool:
         """Whether a commit is putting contents into this resource: retention and Delete wait."""
-        return any(
-            resource.name in c.names and c.vhost == resource.record.vhost for c in self._commits.values()
-        )
+        return any(resource in c.targets for c in self._commits.values())
+
+    # --- for a commit under way -----------------------------------------------------------------------------
 
     def last(self, commit: Commit) -> ApplicationRecord | None:
-        """What the commit's application committed before."""
+        """What its application committed before."""
         return self._applications.get((commit.vhost, commit.application))
-
-    def hindered(self, commit: Commit) -> Refused | None:
-        """Why a commit cannot go on that has waited for its resources: one of them was deleted, or its log stopped.
-
-        Nobody knows where a stopped log ends, so no commit may begin there.
-        """
-        names = [r.name for r in commit.targets if self._resources.find(commit.vhost, r.name) is not r]
-        if names:
-            return unknown(*names)
-        try:
-            for resource in commit.targets:
-                resource.serving()
-        except Refused as e:
-            return e
-        return None
-
-    def passed(self, record: ApplicationRecord) -> None:
-        """A commit is past its commit point: from here on its version counts as committed."""
-        self.remember(record)
 
     def finished(self, commit: Commit, no: Refused | None) -> None:
         """A commit is over: its contents are visible, or (with the refusal) nothing happened."""
@@ -91,51 +73,56 @@ class Committing:
                 self._stages.drop(stage)
             for resource in commit.targets:
                 self._published(resource)
+            self._stages.discard(self._found(commit.vhost, commit.joined))
         outcome = no or _committed(self._applications[key], already=False)
         for answer in commit.answers:
             answer(outcome)
+
+    # --- Stage.Commit ---------------------------------------------------------------------------------------
 
     def commit(self, vhost: str, request: w.StageCommit, answer: Answer) -> None:
         """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`; changes nothing then."""
         key = (vhost, request.application)
         running = self._commits.get(key)
         if running is not None:
-            if running.version != request.version:
-                raise Refused(
-                    503,
-                    w.OVERLOADED,
-                    f"version {running.version} of {request.application!r} is being committed",
-                )
-            running.answers.append(answer)
+            self._join(running, request, answer)
             return
         last = self._applications.get(key)
         if last is not None and self._replayed(last, request, answer):
             return
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
-        stages = [self._committable(vhost, name) for name in request.stages]
-        for stage in stages:
-            stage.committing = True
+        stages = [self._committable(vhost, request, name) for name in request.stages]
         names = sorted({n for s in stages for n in s.contents})
         targets = [self._resources.need(vhost, n) for n in names]
+        for stage in stages:
+            self._stages.commit(stage)
         commit = Commit(self._outbox, self, vhost, request, stages, targets)
         commit.answers.append(answer)
         self._commits[key] = commit
         commit.hold()
 
+    def _join(self, running: Commit, request: w.StageCommit, answer: Answer) -> None:
+        """The same version again while it is being committed: it gets the same answer."""
+        if request.query and running.query and request.query != running.query:
+            raise _reused(request, running.version, running.query)
+        if running.version != request.version:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"version {running.version} of {request.application!r} is being committed; try again",
+            )
+        if running.stuck is not None:
+            raise running.refusal(running.stuck)
+        running.answers.append(answer)
+        running.joined += [name for name in request.stages if name not in running.joined]
+
     def _replayed(self, last: ApplicationRecord, request: w.StageCommit, answer: Answer) -> bool:
         """Whether this version was committed before: then the answer is repeated and the new stages are discarded."""
-        if request.query and last.query and request.query != last.query and request.version <= last.version:
-            raise Refused(
-                409,
-                w.ROLLED_BACK,
-                f"application {request.application!r} was at version {last.version} by query {last.query}; "
-                f"query {request.query} comes with version {request.version}: the name is reused by another query. "
-                f"Give it another txnAppId, or `mtl stages forget {request.application}` if that is meant",
-                version=last.version,
-            )
         if request.version > last.version:
             return False
+        if request.query and last.query and request.query != last.query:
+            raise _reused(request, last.version, last.query)
         if request.version < last.version:
             raise Refused(
                 409,
@@ -145,31 +132,38 @@ class Committing:
                 f"`mtl stages forget {request.application}` if that is meant",
                 version=last.version,
             )
+        again = self._found(last.vhost, request.stages)
+        _compare(last, again)
         replayed = msgspec.structs.replace(last, replays=last.replays + 1)
-        self._applications[(last.vhost, last.application)] = replayed
-        found = (self._stages.find(last.vhost, name) for name in request.stages)
-        self._stages.discard([s for s in found if s is not None])
+        self.remember(replayed)
+        self._stages.discard(again)
         self._outbox.save((replayed,), (), lambda _: answer(_committed(replayed, already=True)))
         return True
 
-    def _committable(self, vhost: str, name: str) -> Stage:
+    def _found(self, vhost: str, names: Sequence[str]) -> list[Stage]:
+        found = (self._stages.find(vhost, name) for name in names)
+        return [s for s in found if s is not None]
+
+    def _committable(self, vhost: str, request: w.StageCommit, name: str) -> Stage:
         stage = self._stages.find(vhost, name)
         if stage is None:
             raise unknown_stage(name)
+        if (stage.record.application, stage.record.version) != (request.application, request.version):
+            raise not_its(stage, request.application, request.version)
         if stage.committing:
-            raise Refused(409, w.CLOSED, f"stage {name} is being committed under another version")
+            raise Refused(409, w.CLOSED, f"stage {name} is being committed already")
+        if stage.damage is not None:
+            raise damaged(stage)
         if not stage.idle:
             raise Refused(
                 409, w.UNSEALED, f"stage {name} has contents that are not durable yet; close its lease first"
             )
-        if stage.damage is not None:
-            raise Refused(503, w.STORAGE, f"stage {name} is stopped: {stage.damage}")
         for target, incarnation in stage.record.incarnations.items():
             resource = self._resources.find(vhost, target)
             if resource is None:
                 raise unknown(target)
             resource.check(incarnation)
-            resource.serving()
+            resource.writable()
         return stage
 
     def forget(self, vhost: str, application: str, then: Callable[[Refused | None], None]) -> None:
@@ -177,6 +171,8 @@ class Committing:
         record = self._applications.get((vhost, application))
         if record is None:
             raise Refused(404, w.UNKNOWN_APPLICATION, f"application {application!r} never committed anything")
+        if (vhost, application) in self._commits:
+            raise Refused(503, w.OVERLOADED, f"application {application!r} is committing; try again")
 
         def saved(result: Result) -> None:
             no = refusal(result)
@@ -187,33 +183,26 @@ class Committing:
         self._outbox.save((), (record,), saved)
 
     def redo(self, record: PublishRecord, done: Callable[[], None]) -> None:
-        """A commit past its commit point when the broker stopped: put its contents in place before anything is
-        served.
+        """A commit past its commit point when the broker stopped: its contents are put in place before anything is
+        served, unless the disk refuses; its resources wait then, and nobody sees a part of it.
         """
         request = w.StageCommit(application=record.application, version=record.version, stages=record.stages)
-        stages = [s for s in (self._stages.find(record.vhost, x) for x in record.stages) if s is not None]
         targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
+        stages = self._found(record.vhost, record.stages)
+        for stage in stages:
+            self._stages.commit(stage)
         commit = Commit(self._outbox, self, record.vhost, request, stages, targets)
         commit.answers.append(lambda _: done())
         self._commits[(record.vhost, record.application)] = commit
-        stopped = [r.name for r in targets if r.log is None]
-        stopped += [f"stage {s.record.stage}" for s in stages if s.damage is not None]
-        if stopped:
-            # All or nothing: the others wait with the damaged one, held, until it is repaired and the broker restarted.
-            log.error(
-                "version %d of application %r cannot be put in place: %s stopped",
-                record.version,
-                record.application,
-                ", ".join(stopped),
-            )
-            commit.park()
-            done()
-            return
         commit.redo(record)
 
 
 class Commit:
-    """One Stage.Commit under way, step by step as storage-and-loop.md numbers them; step 1 is the caller's."""
+    """One Stage.Commit under way, step by step as storage-and-loop.md numbers them; step 1 is the caller's.
+
+    `joined` are stages that a repetition of the request named. It is `stuck` when the disk refuses what is committed
+    already: then whoever waits is told, its resources take nothing in, and it is tried again.
+    """
 
     def __init__(
         self,
@@ -226,103 +215,95 @@ class Commit:
     ) -> None:
         self._outbox = outbox
         self._owner = owner
-        self._query = request.query or ""
         self.vhost = vhost
         self.application = request.application
         self.version = request.version
+        self.query = request.query or ""
         self.stages = stages
         self.targets = targets
         self.answers: list[Answer] = []
+        self.joined: list[str] = []
+        self.stuck: StorageError | None = None
+        self._unready: StorageError | None = None
         self._changes: dict[str, list[Change]] = {}
         self._left = len(targets)
 
-    @property
-    def names(self) -> set[str]:
-        """The resources that it puts contents into."""
-        return {r.name for r in self.targets}
-
     def hold(self) -> None:
-        """2. Hold appends to the named resources, and wait until nothing of theirs is with the disk."""
+        """2. Hold appends to the named resources, wait until nothing of theirs is with the disk, and have on the disk
+        whatever lies before the commit: a redo has to find its place.
+        """
         if not self.targets:
             self._point()
-            return
         for resource in self.targets:
-            resource.intake.hold(self._held)
+            resource.intake.hold(lambda resource=resource: self._held(resource))  # type: ignore[misc]
 
-    def _held(self) -> None:
+    def _held(self, resource: Resource) -> None:
+        if resource.record.durability == "sync" or resource.stopped:
+            self._settled()
+            return
+        intake, now = resource.intake, self._outbox.now.wall_us
+
+        def rolled(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._unready = result
+            else:
+                intake.apply(result)
+            self._settled()
+
+        intake.submit(lambda number: a.Roll(number, intake.key, now), rolled)
+
+    def _settled(self) -> None:
         self._left -= 1
         if not self._left:
             self._point()
 
     def _point(self) -> None:
         """3. The commit point: one transaction remembers the version and what goes where."""
-        no = self._owner.hindered(self)
-        if no is not None:
-            self._refuse(no)
+        stopped = (r.intake.stopped for r in self.targets)
+        unready = self._unready or next((error for error in stopped if error is not None), None)
+        if unready is not None:  # what was with the disk a moment ago has failed
+            self._refuse(str(unready))
             return
         entries = [self._entry(r) for r in self.targets]
         now = self._outbox.now.wall_us
         digest = {e.resource: (e.base, e.contents) for e in entries}
-        former = self._owner.last(self)
+        last = self._owner.last(self)
         application = ApplicationRecord(
             self.vhost,
             self.application,
             self.version,
-            self._query,
+            self.query,
             digest,
             now,
-            former.replays if former is not None else 0,
+            last.replays if last is not None else 0,
         )
         stages = [s.record.stage for s in self.stages]
         publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)
-        self._outbox.save(
-            (application, publish), (), lambda result: self._passed(application, publish, result)
-        )
+        before: tuple[AnyRecord, ...] = (last,) if last is not None else ()
+
+        def saved(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._refuse(str(result))
+                return
+            self._owner.remember(application)
+            self._publish(publish)
+
+        self._outbox.save_surely((application, publish), (), before, saved)
 
     def _entry(self, resource: Resource) -> PublishEntry:
         logs = [s.log_key(resource.name) for s in self.stages if s.contents.get(resource.name)]
         contents = sum(s.contents.get(resource.name, 0) for s in self.stages)
         return PublishEntry(resource.name, resource.record.incarnation, resource.end, contents, logs)
 
-    def _passed(self, application: ApplicationRecord, publish: PublishRecord, result: Result) -> None:
-        no = refusal(result)
-        if no is not None:
-            self._undo(application, publish, no)
-            return
-        self._owner.passed(application)
-        self._publish(publish)
-
-    def _undo(self, application: ApplicationRecord, publish: PublishRecord, no: Refused) -> None:
-        """The commit point failed, and yet a crash may find it in the database's log, and redo it over whatever went
-        into the resources since. So nothing goes there before it is overwritten.
-        """
-        former = self._owner.last(self)
-        put = (former,) if former is not None else ()
-        forget = (publish,) if former is not None else (application, publish)
-
-        def undone(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._outbox.later(limits.PUBLISH_RETRY_S, lambda: self._undo(application, publish, no))
-                return
-            self._refuse(no)
-
-        self._outbox.save(put, forget, undone)
-
-    def _refuse(self, no: Refused) -> None:
-        """Nothing happened."""
-        for stage in self.stages:
-            stage.committing = False
-        self._finish(no)
-
     def redo(self, record: PublishRecord) -> None:
         """Steps 4 and 5 again, after a crash between 3 and 5; nothing is served yet."""
-        self.park()
-        self._publish(record)
-
-    def park(self) -> None:
-        """Let nothing into the resources."""
         for resource in self.targets:
             resource.intake.hold(lambda: None)
+        stopped = next((r for r in self.targets if r.log is None), None)
+        if stopped is None:
+            self._publish(record)
+        else:
+            self._stick(stopped.intake.stopped or StorageError(f"resource {stopped.name!r} did not open"))
 
     def _publish(self, record: PublishRecord) -> None:
         """4. Put the contents in place, each resource by itself; repeated until it succeeds, for it is committed."""
@@ -335,8 +316,9 @@ class Commit:
     def _place(self, record: PublishRecord, resource: Resource, entry: PublishEntry) -> None:
         def placed(result: Result) -> None:
             if isinstance(result, StorageError):
-                # Committed and not in place: the resource takes nothing else until it is.
-                self._outbox.later(limits.PUBLISH_RETRY_S, lambda: self._place(record, resource, entry))
+                self._stick(result)
+                if not isinstance(result, LogStopped):
+                    self._outbox.later(limits.SAVE_RETRY_S, lambda: self._place(record, resource, entry))
                 return
             self._changes[entry.resource] = result
             self._left -= 1
@@ -355,22 +337,84 @@ class Commit:
 
         The mark comes first: a redo removes what lies at or above its base, so nothing may be confirmed there before.
         """
-        stages = [s.record for s in self.stages]
-        self._outbox.save((), (record, *stages), lambda result: self._marked(record, result))
 
-    def _marked(self, record: PublishRecord, result: Result) -> None:
-        if isinstance(result, StorageError):
-            self._outbox.later(limits.PUBLISH_RETRY_S, lambda: self._applied(record))
-            return
-        for resource in self.targets:
-            for change in self._changes.get(resource.name, ()):
-                resource.intake.apply(change)
-        self._finish(None)
+        def marked(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._stick(result)
+                self._outbox.later(limits.SAVE_RETRY_S, lambda: self._applied(record))
+                return
+            for resource in self.targets:
+                for change in self._changes.get(resource.name, ()):
+                    resource.intake.apply(change)
+            self._finish(None)
+
+        self._outbox.save((), (record, *(s.record for s in self.stages)), marked)
+
+    def _refuse(self, reason: str) -> None:
+        """Nothing happened."""
+        for stage in self.stages:
+            stage.committing = False
+        self._finish(Refused(503, w.STORAGE, reason))
 
     def _finish(self, no: Refused | None) -> None:
         for resource in self.targets:
+            if self.stuck is not None:
+                resource.intake.go_on()
             resource.intake.release()
         self._owner.finished(self, no)
+
+    def _stick(self, error: StorageError) -> None:
+        if self.stuck is None:
+            log.error(
+                "version %d of application %r is committed and cannot be put in place: %s; %s wait for it",
+                self.version,
+                self.application,
+                error,
+                ", ".join(r.name for r in self.targets),
+            )
+            waiting = StorageError(f"a commit of {self.application!r} cannot be put in place: {error}")
+            for resource in self.targets:
+                if not resource.stopped:
+                    resource.intake.stop(waiting)
+        self.stuck = error
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            answer(self.refusal(error))
+
+    def refusal(self, error: StorageError) -> Refused:
+        """What whoever asks is told while it is stuck: to ask again."""
+        return Refused(
+            503,
+            w.STORAGE,
+            f"version {self.version} of {self.application!r} is committed, but not visible yet: {error}",
+        )
+
+
+def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
+    """A repeated commit comes with the same contents, or somebody should look."""
+    staged: Counter[str] = Counter()
+    for stage in again:
+        staged.update(stage.contents)
+    committed = {n: contents for n, (_, contents) in last.digest.items()}
+    if staged and dict(staged) != committed:
+        log.warning(
+            "application %r repeats version %d with %s where it committed %s; the first stands",
+            last.application,
+            last.version,
+            dict(staged),
+            committed,
+        )
+
+
+def _reused(request: w.StageCommit, version: int, query: str) -> Refused:
+    return Refused(
+        409,
+        w.ROLLED_BACK,
+        f"application {request.application!r} was at version {version} by query {query}; "
+        f"query {request.query} comes with version {request.version}: the name is reused by another query. "
+        f"Give it another txnAppId, or `mtl stages forget {request.application}` if that is meant",
+        version=version,
+    )
 
 
 def _committed(record: ApplicationRecord, *, already: bool) -> w.Committed:

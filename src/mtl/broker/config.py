@@ -14,18 +14,18 @@ DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
 """5975 is the port that the earliest implementation of RFC 11 bound."""
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """What `mtl broker` can be told.
+_HIGHEST_PORT = 65_535
 
-    `packed_port` and `plain_port` are the data ports (0: any free one). `insecure` allows listening beyond loopback
-    without credentials. Times are in seconds, sizes in octets.
-    """
+
+class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """What `mtl broker` can be told; conf/broker.toml says what each is. Times are in seconds, sizes in octets."""
 
     endpoint: str = DEFAULT_ENDPOINT
     data: str = "mtl-data"
     packed_port: int = 0
     plain_port: int = 0
     virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
+    auto_create: tuple[str, ...] = ()
     anonymous: bool = True
     insecure: bool = False
     heartbeat: float = limits.HEARTBEAT_S
@@ -41,6 +41,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
         for name in ("heartbeat", "lease_unbound", "segment_bytes"):
             if getattr(self, name) <= 0:
                 raise OptionError(f"{name.replace('_', '-')} has to be above 0")
+        for name in ("packed_port", "plain_port"):
+            if not 0 <= getattr(self, name) <= _HIGHEST_PORT:
+                raise OptionError(f"{name.replace('_', '-')} has to be a port, or 0 for any free one")
 
     def check_exposure(self) -> None:
         """Raises `OptionError` when anybody on the network could come in without credentials."""

@@ -11,9 +11,9 @@ What belongs to whom:
 
     sessions   who is talking, under which profile        resources  named logs and their incarnations
     requests   one method per control command             intake     contents on their way into one log
-    granting   what a Reader or Writer request gets       stages, committing   invisible contents, made visible
-    leases     tokens, binding, expiry                    cursors    groups, holders, fencing
-    flows      what a data command means to a lease       housekeeping  retention
+    granting*  what a Reader or Writer request gets       stages, committing   invisible contents, made visible
+    leases     tokens, binding, expiry                    cursors, names       who holds a group, a writer's name
+    flows      what a data command means to a lease       housekeeping         retention, names that are not used
     writers / readers / fanout   contents in / contents out / the `test` profile
 """
 
@@ -30,9 +30,12 @@ from mtl.broker.cursors import Cursors
 from mtl.broker.fanout import Fanout, FanoutLease
 from mtl.broker.flows import Flows
 from mtl.broker.granting import Granting, Ports
+from mtl.broker.granting_readers import ReaderGrants
+from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.housekeeping import Housekeeping
-from mtl.broker.intake import Arrival, Intake
+from mtl.broker.intake import Arrival, Inbound, Intake
 from mtl.broker.leases import Leases
+from mtl.broker.names import Names
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.records import (
@@ -62,11 +65,14 @@ OpenedLog = tuple[LogReader, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the core has to know of the configuration. `boot` names this run of the broker."""
+    """What the core has to know of the configuration. `boot` names this run of the broker; the first virtual host is
+    where a client is that names none; `auto_create` are patterns of resources that a lease request makes.
+    """
 
     boot: str
     ports: Ports
-    virtual_hosts: frozenset[str] = frozenset({limits.DEFAULT_VIRTUAL_HOST})
+    virtual_hosts: Sequence[str] = (limits.DEFAULT_VIRTUAL_HOST,)
+    auto_create: Sequence[str] = ()
     anonymous: bool = True
     heartbeat_s: float = limits.HEARTBEAT_S
     lease_unbound_s: float = limits.LEASE_UNBOUND_S
@@ -95,30 +101,25 @@ class Broker:
         self._outbox = out = Outbox()
         out.now = now
         self._dirty: dict[str, Intake] = {}
+        self._inbound = Inbound()
         options = LogOptions(segment_bytes=settings.segment_bytes)
         records = restored.records
-        self.leases = Leases(out, random, settings.lease_unbound_s)
-        self.writers = Writers(out, check_pack, self._mark_dirty)
-        self.readers = Readers(out)
-        self.fanout = Fanout(out, self._relay)
-        self.resources = Resources(
-            out, random, settings.segment_bytes, self._open_intake, self._resources_changed
-        )
-        self.cursors = Cursors(out, _of(records, CursorRecord), self.leases.end)
-        self.stages = Stages(out, random, self._open_intake, options)
-        self.committing = Committing(out, self.resources, self.stages, self._grew)
-        self.granting = Granting(
+        self.leases = leases = Leases(out, random, settings.lease_unbound_s)
+        self.writers = Writers(self._inbound, check_pack, self._mark_dirty)
+        self.readers = Readers(out, leases.end)
+        self.fanout = Fanout(self._relay)
+        self.resources = resources = Resources(
             out,
-            self.leases,
-            self.resources,
-            self.readers,
-            self.fanout,
-            self.cursors,
-            self.stages,
-            settings.ports,
-            settings.heartbeat_s,
-            _of(records, WriterRecord),
+            random,
+            settings.segment_bytes,
+            settings.auto_create,
+            self._open_intake,
+            self._resources_changed,
         )
+        self.cursors = Cursors(out, _of(records, CursorRecord), leases.end)
+        self.stages = Stages(out, random, self._open_intake, options, self._end_lease)
+        self.names = Names(out, random, _of(records, WriterRecord), leases.end)
+        self.committing = Committing(out, resources, self.stages, self._grew)
         self.sessions = Sessions(
             out,
             random,
@@ -126,20 +127,24 @@ class Broker:
             settings.anonymous,
             settings.boot,
             settings.heartbeat_s,
+            leases.in_use,
             self._session_ended,
         )
+        granting = Granting(out, leases, self.stages, settings.ports, settings.heartbeat_s)
         self.requests = Requests(
             out,
             self.sessions,
-            self.leases,
-            self.resources,
+            leases,
+            resources,
             self.cursors,
             self.stages,
             self.committing,
-            self.granting,
+            granting,
+            ReaderGrants(granting, leases, resources, self.readers, self.fanout, self.cursors),
+            WriterGrants(granting, leases, resources, self.stages, self.names),
         )
-        self.flows = Flows(out, self.leases, self.writers, self.readers, self.fanout, settings.heartbeat_s)
-        self.housekeeping = Housekeeping(out, self.resources, self.cursors, self.committing)
+        self.flows = Flows(out, leases, self.writers, self.readers, self.fanout, settings.heartbeat_s)
+        self.housekeeping = Housekeeping(out, resources, self.cursors, self.committing, self.names)
         self.counts = {"malformed": 0}
         self._redoing = 0
         self._closing = False
@@ -165,7 +170,7 @@ class Broker:
         except Refused as e:
             self._outbox.reply(envelope, e)
             return
-        session = self.sessions.find(frames[0], request.session)
+        session = self.sessions.find(frames[0], request)
         self.requests.handle(session, request, lambda reply: self._outbox.reply(envelope, reply))
 
     def data(self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now) -> None:
@@ -260,6 +265,7 @@ class Broker:
             **self.writers.counts,
             **{f"readers-{k}": v for k, v in self.readers.counts.items()},
             **{f"test-{k}": v for k, v in self.fanout.counts.items()},
+            "inbound-octets": self._inbound.octets,
             "sessions": len(self.sessions),
             "leases": len(self.leases),
             "flows": len(self.flows),
@@ -272,9 +278,8 @@ class Broker:
         for resource in _of(records, ResourceRecord):
             self.resources.restore(resource, restored.logs[log_key(resource)])
         for stage in _of(records, StageRecord):
-            names = {n: Stage(stage).log_key(n) for n in stage.incarnations}
-            logs = {n: restored.logs[k] for n, k in names.items() if k in restored.logs}
-            self.stages.restore(stage, logs)
+            keys = {n: Stage(stage, 0.0).log_key(n) for n in stage.incarnations}
+            self.stages.restore(stage, {n: restored.logs[k] for n, k in keys.items() if k in restored.logs})
         for application in _of(records, ApplicationRecord):
             self.committing.remember(application)
         for publish in _of(records, PublishRecord):
@@ -293,7 +298,8 @@ class Broker:
             (limits.HEARTBEAT_CHECK_S, self.flows.check),
             (limits.EXPIRY_CHECK_S, self._expire),
             (limits.RETENTION_CHECK_S, self.housekeeping.run),
-            (limits.FANOUT_RETRY_S, self._retry_fanout),
+            (limits.NAMES_CHECK_S, self.housekeeping.expire_names),
+            (limits.FANOUT_RETRY_S, self.fanout.retry),
         ):
             self._repeat(period, work)
 
@@ -311,23 +317,24 @@ class Broker:
         self.leases.expire()
         self.sessions.expire()
         self.stages.expire()
-        self.granting.refresh_names()
-
-    def _retry_fanout(self) -> None:
-        self.fanout.retry()
 
     def _session_ended(self, token: str) -> None:
         self.cursors.forget_session(token)
-        self.granting.forget_session(token)
+        self.names.forget_session(token)
+
+    def _end_lease(self, token: str) -> None:
+        lease = self.leases.find(token)
+        if lease is not None:
+            self.leases.end(lease)
 
     def _mark_dirty(self, intake: Intake) -> None:
         if not self._closing:
             self._dirty[intake.key] = intake
 
     def _open_intake(self, key: a.LogKey, reader: LogReader | None, last: dict[int, int]) -> Intake:
-        return Intake(self._outbox, key, reader, last, self._durable, self.writers.failed)
+        return Intake(self._outbox, key, reader, last, self._inbound, self._durable, self.writers.failed)
 
-    def _durable(self, intake: Intake, group: list[Arrival]) -> None:
+    def _durable(self, intake: Intake, group: Sequence[Arrival]) -> None:
         self.writers.durable(group)
         resource = self.resources.of_log(intake.key)
         if resource is not None:
@@ -337,7 +344,7 @@ class Broker:
         """The visible end of a resource moved: its readers and whoever waits for it."""
         for lease in resource.readers.values():
             self.readers.wake(lease)
-        self.requests.changed(resource.record.vhost, resource)
+        self.requests.grew(resource)
 
     def _resources_changed(self, vhost: str) -> None:
         self.requests.changed(vhost)

@@ -2,6 +2,9 @@
 
 profiles.md "Cursors and the driver's commit". A cursor is the minimum of what the leases of its holding confirmed; it
 never goes back, and is written lazily: losing the last move only means redelivery to those who start from the group.
+
+The records in memory are ahead of those on disk, never beside them: a change is made here first and saved in the order
+in which it was made; whoever asked for it is answered when it is durable.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import msgspec
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.records import CursorRecord
 from mtl.errors import Fenced, Refused, StorageError
-from mtl.wire import control as w
+from mtl.wire.control import OVERLOADED, UNKNOWN_CURSOR
 
 if TYPE_CHECKING:
     from mtl.broker.readers import ReaderLease
@@ -24,26 +27,19 @@ CursorKey = tuple[str, str, str]
 
 
 class Holding:
-    """One driver's hold on a group's cursor of one resource. A nameless one (no record) is kept nowhere.
+    """One driver's hold on a group's cursor of one resource. A nameless one (no key) is kept nowhere.
 
     `position` is the next content that the group has not confirmed.
     """
 
     def __init__(
-        self,
-        cursors: Cursors,
-        key: CursorKey | None,
-        holder: str,
-        epoch: int,
-        position: int,
-        incarnation: str,
+        self, cursors: Cursors, key: CursorKey | None, holder: str, epoch: int, position: int
     ) -> None:
         self._cursors = cursors
         self.key = key
         self.holder = holder
         self.epoch = epoch
         self.position = position
-        self.incarnation = incarnation
         self.leases: dict[str, ReaderLease] = {}
 
     def join(self, lease: ReaderLease) -> None:
@@ -52,10 +48,10 @@ class Holding:
         self.leases[lease.terms.token] = lease
 
     def leave(self, lease: ReaderLease) -> None:
-        """A lease ended; what it had not confirmed no longer holds the others back."""
+        """A lease ended. What it had not confirmed holds the others back no longer, from their next Confirm on: when a
+        driver dies its leases end one by one, and the cursor must not run to the foremost of them.
+        """
         self.leases.pop(lease.terms.token, None)
-        if self.leases:
-            self.moved()
 
     def moved(self) -> None:
         """A lease confirmed: move the cursor forward if all of them have."""
@@ -73,13 +69,16 @@ class Cursors:
         self, outbox: Outbox, records: Iterable[CursorRecord], end_lease: Callable[[ReaderLease], None]
     ) -> None:
         self._outbox = outbox
-        self._records: dict[CursorKey, CursorRecord] = {(r.vhost, r.group, r.resource): r for r in records}
+        self._records: dict[CursorKey, CursorRecord] = {key_of(r): r for r in records}
         self._durable = {key: record.position for key, record in self._records.items()}
         self._holdings: dict[CursorKey, Holding] = {}
         self._dirty: dict[CursorKey, None] = {}
-        self._flushing: list[list[Callable[[Refused | None], None]]] = []
+        self._flushing = 0
+        self._flushed: list[Callable[[Refused | None], None]] = []
+        self._unflushed: Refused | None = None
         self._end_lease = end_lease
         self._fenced: dict[str, set[CursorKey]] = {}
+        self._deleting: dict[CursorKey, None] = {}
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -93,7 +92,7 @@ class Cursors:
 
     def durable(self, record: CursorRecord) -> int:
         """The position that a crash would leave: what may be told, and what retention may rely on."""
-        return self._durable.get((record.vhost, record.group, record.resource), record.position)
+        return self._durable.get(key_of(record), record.position)
 
     def holding(self, key: CursorKey) -> Holding | None:
         """The present holding of a cursor, if some lease of it lives."""
@@ -104,56 +103,56 @@ class Cursors:
         self, key: CursorKey, incarnation: str, position: int, then: Callable[[CursorRecord | Refused], None]
     ) -> None:
         """Make the cursor durable at `position` unless it is there; idempotent, never moves one that is."""
+        if key in self._deleting:
+            raise _being_deleted(key)
         record = self._records.get(key)
-        if record is not None and record.incarnation == incarnation:
-            then(record)
-            return
-        epoch = record.epoch if record is not None else 0
-        vhost, group, resource = key
-        fresh = CursorRecord(vhost, group, resource, incarnation, position, epoch)
-        self._put(fresh, then)
+        if record is None or record.incarnation != incarnation:
+            vhost, group, resource = key
+            epoch = record.epoch if record is not None else 0
+            self._records[key] = CursorRecord(vhost, group, resource, incarnation, position, epoch)
+            self._dirty[key] = None
+        self._save(key, then)
 
     def hold(
         self, key: CursorKey, session: str, holder: str, then: Callable[[Holding | Refused], None]
     ) -> None:
         """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one.
 
-        A holder that comes back, after a restart of the broker too, with nobody in between is still in its epoch: its
-        members know that one.
+        A holder that comes back, after a crash of the broker too, keeps its epoch, and with it its members.
         """
         self.check(key, session)
-        current = self.holding(key)
-        if current is not None and current.holder == holder:
-            then(current)
-            return
-        if current is not None:
-            self._fence(key, current)
+        if key in self._deleting:
+            raise _being_deleted(key)
         record = self._records[key]
-        epoch = record.epoch if record.holder == holder else record.epoch + 1
-        fresh = msgspec.structs.replace(record, epoch=epoch, holder=holder)
-        self._records[key] = fresh  # from now on, so that whoever comes meanwhile finds the group taken
+        if record.holder != holder:
+            record = msgspec.structs.replace(record, epoch=record.epoch + 1, holder=holder)
+            self._records[key] = record
+            self._dirty[key] = None
+        epoch = record.epoch
 
         def saved(result: CursorRecord | Refused) -> None:
             if isinstance(result, Refused):
                 then(result)
-                return
-            if result.holder != holder:
-                then(Fenced(f"a newer holder took over group {key[1]!r} of resource {key[2]!r}"))
-                return
-            later = self.holding(key)
-            if later is not None and later.holder == holder:
-                then(later)
-                return
-            held = Holding(self, key, holder, result.epoch, self._records[key].position, result.incarnation)
-            self._holdings[key] = held
-            then(held)
+            elif result.epoch != epoch:  # a newer holder asked meanwhile
+                then(fenced(key))
+            else:
+                then(self._held(key, holder, result))
 
-        self._put(fresh, saved)
+        self._save(key, saved)
+
+    def _held(self, key: CursorKey, holder: str, record: CursorRecord) -> Holding:
+        current = self._holdings.get(key)
+        if current is not None and current.epoch == record.epoch and current.leases:
+            return current
+        if current is not None:
+            self._fence(key, current)
+        held = self._holdings[key] = Holding(self, key, holder, record.epoch, record.position)
+        return held
 
     def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
         """Raises `Fenced` when this session lost the group, or a member comes with the epoch of an older holder."""
         if key in self._fenced.get(session, ()):
-            raise Fenced(f"a newer holder took over group {key[1]!r} of resource {key[2]!r}")
+            raise fenced(key)
         record = self._records.get(key)
         if epoch is not None and (record is None or record.epoch != epoch):
             now = record.epoch if record is not None else 0
@@ -165,18 +164,31 @@ class Cursors:
 
     def delete(self, keys: Iterable[CursorKey], then: Callable[[Refused | None], None]) -> None:
         """Forget cursors, durably, and end the leases that hold them."""
-        gone = [self._records.pop(k) for k in keys if k in self._records]
-        for record in gone:
-            key = (record.vhost, record.group, record.resource)
-            self._dirty.pop(key, None)
-            self._durable.pop(key, None)
-            held = self._holdings.pop(key, None)
-            for lease in list(held.leases.values()) if held else ():
-                self._end_lease(lease)
+        gone = {k: self._records[k] for k in keys if k in self._records and k not in self._deleting}
         if not gone:
             then(None)
             return
-        self._outbox.save((), gone, lambda result: then(refusal(result)))
+        for key in gone:
+            self._let_go(key)
+            self._dirty.pop(key, None)
+        self._deleting |= dict.fromkeys(gone)
+
+        def saved(result: Result) -> None:
+            for key in gone:
+                del self._deleting[key]
+                if not isinstance(result, StorageError):
+                    self._let_go(key)
+                    self._dirty.pop(key, None)
+                    self._durable.pop(key, None)
+                    del self._records[key]
+            then(refusal(result))
+
+        self._outbox.save((), tuple(gone.values()), saved)
+
+    def _let_go(self, key: CursorKey) -> None:
+        held = self._holdings.pop(key, None)
+        for lease in list(held.leases.values()) if held else ():
+            self._end_lease(lease)
 
     def _fence(self, key: CursorKey, older: Holding) -> None:
         for lease in list(older.leases.values()):
@@ -194,61 +206,71 @@ class Cursors:
             self._dirty[key] = None
 
     def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
-        """Write the moved cursors in one transaction. A failure leaves them to the next flush.
-
-        `then` gets the refusal of this flush, or of the one that is under way when nothing moved since.
+        """Write the moved cursors in one transaction, and call `then` when those of earlier flushes are done with too;
+        with the refusal if one of them failed, which leaves its cursors to the next flush.
         """
-        if not self._dirty:
-            if self._flushing:
-                self._flushing[-1].append(then)
-            else:
-                then(None)
+        self._flushed.append(then)
+        if self._dirty:
+            keys, self._dirty = self._dirty, {}
+            self._write([k for k in keys if k not in self._deleting], lambda _: None)
+        self._all_flushed()
+
+    def _save(self, key: CursorKey, then: Callable[[CursorRecord | Refused], None]) -> None:
+        """Make one cursor durable as it is now."""
+        if key not in self._dirty and not self._flushing:
+            then(self._records[key])
             return
-        keys, self._dirty = self._dirty, {}
-        records = [self._records[k] for k in keys if k in self._records]
-        waiting = [then]
-        self._flushing.append(waiting)
+        self._dirty.pop(key, None)
+
+        def saved(no: Refused | None) -> None:
+            then(no or self._records.get(key) or _deleted(key))
+
+        self._write([key], saved)
+
+    def _write(self, keys: list[CursorKey], then: Callable[[Refused | None], None]) -> None:
+        self._flushing += 1
+        records = [self._records[k] for k in keys]
 
         def saved(result: Result) -> None:
-            self._flushing.remove(waiting)
+            self._flushing -= 1
             if isinstance(result, StorageError):
-                self._dirty.update({k: None for k in keys if k in self._records})
+                self._dirty.update({k: None for k in keys if k in self._records and k not in self._deleting})
+                self._unflushed = refusal(result)
             else:
-                self._saved(records)
-            for one in waiting:
-                one(refusal(result))
+                self._durable |= {key_of(r): r.position for r in records if key_of(r) in self._records}
+            then(refusal(result))
+            self._all_flushed()
 
         self._outbox.save(records, (), saved)
 
-    def _saved(self, records: Iterable[CursorRecord]) -> None:
-        for record in records:
-            key = (record.vhost, record.group, record.resource)
-            now = self._records.get(key)
-            if now is not None and now.incarnation == record.incarnation:
-                self._durable[key] = record.position
+    def _all_flushed(self) -> None:
+        if not self._flushing:
+            waiting, self._flushed = self._flushed, []
+            failed, self._unflushed = self._unflushed, None
+            for then in waiting:
+                then(failed)
 
     @property
     def dirty(self) -> bool:
         """Whether some cursor moved since the last flush."""
         return bool(self._dirty)
 
-    def _put(self, record: CursorRecord, then: Callable[[CursorRecord | Refused], None]) -> None:
-        """Write a record. `then` gets what holds when that is done: a newer holder may have come, or all is deleted."""
-        key = (record.vhost, record.group, record.resource)
-        known = key in self._records
 
-        def saved(result: Result) -> None:
-            no = refusal(result)
-            if no is not None:
-                then(no)
-                return
-            now = self._records.get(key)
-            if now is None and known:
-                then(Refused(404, w.UNKNOWN_CURSOR, f"the cursor of group {key[1]!r} was deleted meanwhile"))
-                return
-            if now is None or now.incarnation != record.incarnation or now.epoch < record.epoch:
-                self._records[key] = record
-            self._saved([record])
-            then(self._records[key])
+def key_of(record: CursorRecord) -> CursorKey:
+    """The key of a cursor."""
+    return record.vhost, record.group, record.resource
 
-        self._outbox.save((record,), (), saved)
+
+def fenced(key: CursorKey) -> Fenced:
+    """What the older holder is told."""
+    return Fenced(f"a newer holder took over group {key[1]!r} of resource {key[2]!r}")
+
+
+def _deleted(key: CursorKey) -> Refused:
+    return Refused(404, UNKNOWN_CURSOR, f"the cursor of group {key[1]!r} on {key[2]!r} was deleted meanwhile")
+
+
+def _being_deleted(key: CursorKey) -> Refused:
+    return Refused(
+        503, OVERLOADED, f"the cursor of group {key[1]!r} on {key[2]!r} is being deleted; try again"
+    )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mtl import limits
-from mtl.broker.outbox import Outbox
 from mtl.wire import commands as c
 
 if TYPE_CHECKING:
@@ -28,25 +27,45 @@ class FanoutLease:
         self.flow: DataFlow | None = None
         self.summoned: dict[str, None] = {}
         self.ring: deque[c.Content] = deque()
+        self.octets = 0
         self.delivered = 0
+
+    def keep(self, content: c.Content) -> int:
+        """Put a content at the end of the ring; how many of the oldest had to go for it."""
+        self.ring.append(content)
+        self.octets += _size(content)
+        dropped = 0
+        while len(self.ring) > limits.FANOUT_RING or (
+            len(self.ring) > 1 and self.octets > limits.FANOUT_RING_OCTETS
+        ):
+            self.octets -= _size(self.ring.popleft())
+            dropped += 1
+        return dropped
+
+    def take(self) -> deque[c.Content]:
+        """Everything that waits, in order; the ring is empty then."""
+        waiting, self.ring = self.ring, deque()
+        self.octets = 0
+        return waiting
 
     def rebound(self, flow: DataFlow) -> None:
         """A new data flow: Summons are cleared and what was waiting is for nobody any more."""
         self.flow = flow
         self.summoned.clear()
-        self.ring.clear()
+        self.take()
 
     def dismiss(self, resource: str) -> None:
         """No further content of `resource` after this (MTL-82)."""
         self.summoned.pop(resource, None)
-        self.ring = deque(x for x in self.ring if x.resource != resource)
+        for content in self.take():
+            if content.resource != resource:
+                self.keep(content)
 
 
 class Fanout:
     """Every reader of the `test` profile, per virtual host."""
 
-    def __init__(self, outbox: Outbox, send: Callable[[FanoutLease, c.Content], None]) -> None:
-        self._outbox = outbox
+    def __init__(self, send: Callable[[FanoutLease, c.Content], None]) -> None:
         self._send = send
         self._readers: dict[str, dict[str, FanoutLease]] = {}
         self.counts = {"dropped": 0, "refused": 0}
@@ -62,12 +81,8 @@ class Fanout:
     def content(self, writer: WriterLease, content: c.Content) -> None:
         """Duplicate one content to every reader that summoned its resource (MTL-116)."""
         name = content.resource or writer.only or ""
-        if name not in writer.terms.profile.fixed_resources or not writer.terms.covers(name):
-            self.counts["refused"] += 1
-            if writer.flow is not None:
-                writer.flow.send(c.Reject(content.sequence, False, False))
-            return
-        if len(content.body) > limits.MAX_CONTENT:
+        known = name in writer.terms.profile.fixed_resources and writer.terms.covers(name)
+        if not known or len(content.body) > limits.MAX_CONTENT:
             self.counts["refused"] += 1
             if writer.flow is not None:
                 writer.flow.send(c.Reject(content.sequence, False, False))
@@ -80,19 +95,14 @@ class Fanout:
         reader.delivered += 1
         copy = c.Content(reader.delivered, name, content.properties, content.body)
         if reader.ring:
-            if len(reader.ring) >= limits.FANOUT_RING:
-                reader.ring.popleft()
-                self.counts["dropped"] += 1
-            reader.ring.append(copy)
+            self.counts["dropped"] += reader.keep(copy)
         else:
             self._send(reader, copy)
 
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
-        """The peer's queue was full: keep it for later, within the ring."""
-        if len(reader.ring) < limits.FANOUT_RING:
-            reader.ring.append(content)
-        else:
-            self.counts["dropped"] += 1
+        """The peer's queue was full: keep it for later, unless it was for a flow or a Summon that is over."""
+        if content.resource in reader.summoned:
+            self.counts["dropped"] += reader.keep(content)
 
     def heard(self, reader: FanoutLease) -> None:
         """A frame came from this peer: its queue may have room again."""
@@ -100,8 +110,7 @@ class Fanout:
 
     def flush(self, reader: FanoutLease) -> None:
         """Send what waits in the ring; what does not fit comes back through `blocked`."""
-        waiting, reader.ring = reader.ring, deque()
-        for content in waiting:
+        for content in reader.take():
             self._send(reader, content)
 
     def retry(self) -> None:
@@ -111,7 +120,6 @@ class Fanout:
                 if reader.ring and reader.flow is not None:
                     self.flush(reader)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether some ring holds something."""
-        return any(x.ring for readers in self._readers.values() for x in readers.values())
+
+def _size(content: c.Content) -> int:
+    return len(content.body) + len(content.properties)

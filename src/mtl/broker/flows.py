@@ -45,9 +45,10 @@ class DataFlow:
         self._outbox.command(self.peer, command)
 
     def lost(self, lease: AnyLease) -> None:
-        """A lease left this flow."""
+        """A lease left this flow, and with a reader's what it had summoned: the next one begins anew."""
         if self.reader is lease:
             self.reader = None
+            self.session.released()
         if self.writer is lease:
             self.writer = None
 
@@ -96,6 +97,11 @@ class Flows:
             self.counts["malformed"] += 1
             return
         flow = self._flows.get(peer)
+        if flow is not None and flow.empty:
+            # Its leases ended or moved elsewhere. Nothing is answered here any more, a Ping neither: that is how a
+            # holder learns that it was fenced (profiles.md "Cursors").
+            del self._flows[peer]
+            flow = None
         if isinstance(command, c.Lease):
             self._lease(peer, flow, command)
             return
@@ -170,10 +176,7 @@ class Flows:
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:
             return False  # a second of the same kind (decisions.md G7)
-        former = lease.flow
         self._leases.unbind(lease)
-        if former is not None and former.empty:
-            self._flows.pop(former.peer, None)
         if isinstance(lease, WriterLease):
             flow.writer = lease
         else:

@@ -1,4 +1,4 @@
-"""What happens by the clock and not by a command: retention and the rolling that it needs."""
+"""What happens by the clock and not by a command: retention with the rolling that it needs, names that nobody uses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 from mtl.broker import actions as a
 from mtl.broker.committing import Committing
 from mtl.broker.cursors import Cursors
+from mtl.broker.intake import Intake
+from mtl.broker.names import Names
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.resources import Resource, Resources
 from mtl.errors import StorageError
@@ -20,27 +22,51 @@ class Housekeeping:
     """Retention: metadata first, then the readers' view, then the files (storage-and-loop.md)."""
 
     def __init__(
-        self, outbox: Outbox, resources: Resources, cursors: Cursors, committing: Committing
+        self, outbox: Outbox, resources: Resources, cursors: Cursors, committing: Committing, names: Names
     ) -> None:
         self._outbox = outbox
         self._resources = resources
         self._cursors = cursors
         self._committing = committing
+        self._names = names
 
     def run(self) -> None:
         """Roll what is due by age, trim what is due by its policy."""
         for resource in self._resources:
-            if (
-                resource.log is None
-                or resource.intake.busy
-                or resource.intake.held
-                or self._committing.concerns(resource)
-            ):
+            intake = resource.intake
+            if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
                 continue
-            if resource.log.roll_due(self._outbox.now.wall_us):
-                self._roll(resource)
-            elif resource.record.retention is not None:
-                self._trim(resource)
+            try:
+                self._see_to(resource)
+            except StorageError as e:  # how old a segment is may have to be read from the disk
+                log.error("resource %r, retention: %s", resource.name, e)
+
+    def _see_to(self, resource: Resource) -> None:
+        if resource.log is not None and resource.log.roll_due(self._outbox.now.wall_us):
+            self._roll(resource)
+        elif resource.record.retention is not None:
+            self._trim(resource)
+
+    def expire_names(self) -> None:
+        """Forget the writer names that nobody used for long, in the logs too."""
+        self._names.expire(self._forget_writers)
+
+    def _forget_writers(self, ids: list[int]) -> None:
+        for resource in self._resources:
+            known = tuple(x for x in ids if x in resource.intake.taken)
+            if known:
+                self._forget(resource.intake, known)
+
+    def _forget(self, intake: Intake, writers: tuple[int, ...]) -> None:
+        def held() -> None:
+            for writer in writers:
+                intake.forget(writer)
+            if intake.reader is not None and intake.stopped is None:
+                # Should this fail, the log goes on knowing numbers that nobody will ever ask for.
+                intake.submit(lambda number: a.ForgetWriters(number, intake.key, writers), lambda _: None)
+            intake.release()
+
+        intake.hold(held)
 
     def _roll(self, resource: Resource) -> None:
         intake = resource.intake

@@ -2,19 +2,23 @@
 
 One intake per resource and per staged log. At most one group of a log is with the disk at any time; what arrives
 meanwhile is the next group. That is all there is to group commit: under load groups grow, idle they are one content.
+
+A log does one thing at a time. Whoever needs it for more than one step (a commit, retention, Delete) holds it; holders
+come one after the other, in the order in which they asked, and several logs are asked for in one go, so that two who
+want the same ones never wait for each other.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import LogStopped, StorageError
-from mtl.log import Change, LogOptions, LogReader, RunEntry
+from mtl.log import Change, LogReader, RunEntry
 from mtl.wire.commands import Buffer
 
 if TYPE_CHECKING:
@@ -24,34 +28,67 @@ WriterKey = int | str
 """Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
 
 
-class Arrival:
-    """One Content that was taken in: a pack, or one plain content."""
+class Inbound:
+    """Octets that were taken in and are neither durable nor given up, over all logs: what a slow disk costs."""
 
-    __slots__ = ("body", "count", "done", "first", "intake", "last", "lease", "pack", "properties", "size")
+    def __init__(self) -> None:
+        self.octets = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be taken in for now."""
+        return self.octets > limits.INBOUND_OCTETS
+
+    def take(self, octets: int) -> None:
+        """So much was taken in."""
+        self.octets += octets
+
+    def give(self, octets: int) -> None:
+        """So much is durable, or given up."""
+        self.octets -= octets
+        assert self.octets >= 0, "contents were given up twice"
+
+
+class Arrival:
+    """One Content that was taken in: a pack (`properties` None), or one plain content.
+
+    `done` says that it is durable; its octets are let go of then. An echo stands for a content that came before.
+    """
+
+    __slots__ = ("body", "cost", "count", "done", "first", "last", "lease", "properties", "size")
 
     def __init__(
         self,
         lease: WriterLease,
-        intake: Intake,
         first: int,
         count: int,
-        body: Buffer,
-        size: int,
-        properties: bytes | None,
+        body: Buffer = b"",
+        properties: bytes | None = None,
+        *,
+        echo: bool = False,
     ) -> None:
         self.lease = lease
-        self.intake = intake
         self.first = first
         self.last = first + count - 1
         self.count = count
         self.body = body
-        self.size = size
-        self.properties = properties  # None: `body` is a pack
+        self.properties = properties
+        self.size = len(body) + (len(properties) if properties else 0)
+        self.cost = 0 if echo else self.size + limits.ARRIVAL_OVERHEAD
         self.done = False
+
+    def settle(self) -> None:
+        """It is durable."""
+        self.done = True
+        self.body = b""
 
 
 class Intake:
-    """The way into one log. `arrived` is told of every durable group: (arrivals, change)."""
+    """The way into one log. `reader` is what it holds; None while the log is being made, or when it did not open.
+
+    `last` is the highest durable publishing number of each writer, `taken` the highest that was taken in. `durable` and
+    `failed` are told what became of contents, echoes with them.
+    """
 
     def __init__(
         self,
@@ -59,23 +96,23 @@ class Intake:
         key: a.LogKey,
         reader: LogReader | None,
         last: dict[int, int],
-        durable: Callable[[Intake, list[Arrival]], None],
-        refused: Callable[[list[Arrival]], None],
+        inbound: Inbound,
+        durable: Callable[[Intake, Sequence[Arrival]], None],
+        failed: Callable[[Sequence[Arrival]], None],
     ) -> None:
         self._outbox = outbox
         self.key = key
         self.reader = reader
         self.last: dict[WriterKey, int] = dict(last.items())
         self.taken: dict[WriterKey, int] = self.last.copy()
-        self.pending: deque[Arrival] = deque()
-        self.octets = 0
         self.stopped: StorageError | None = None
-        self.options: LogOptions | None = None
-        """How to make the log, while there is none."""
-        self._writing: list[Arrival] = []
-        self._echoes: list[Arrival] = []
+        self._inbound = inbound
         self._durable = durable
-        self._refused = refused
+        self._failed = failed
+        self._pending: deque[Arrival] = deque()
+        self._group: list[Arrival] = []
+        self._echoes: list[Arrival] = []
+        self._afterwards: list[Callable[[], None]] = []
         self._busy = False
         self._held = False
         self._holders: deque[Callable[[], None]] = deque()
@@ -84,34 +121,39 @@ class Intake:
 
     def add(self, arrival: Arrival) -> None:
         """Take a content in; its group starts with the next `start`."""
-        self.pending.append(arrival)
-        self.octets += arrival.size
+        self._pending.append(arrival)
+        self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
             self.taken[arrival.lease.key] = arrival.last
 
     def echo(self, arrival: Arrival) -> None:
         """A duplicate whose original may not be durable yet: done when the original is (profiles.md "Writers")."""
         if arrival.last <= self.last.get(arrival.lease.key, 0):
-            arrival.done = True
+            arrival.settle()
         else:
             self._echoes.append(arrival)
 
-    def cancel(self, lease: WriterLease, first: int) -> None:
-        """Forget the waiting contents of a lease from number `first` on: they will be sent again."""
-        kept = deque(x for x in self.pending if x.lease is not lease or x.first < first)
-        if len(kept) != len(self.pending):
-            self.octets -= sum(x.size for x in self.pending) - sum(x.size for x in kept)
-            self.pending = kept
-        self._recount(lease.key)
-
-    def _recount(self, key: WriterKey) -> None:
-        coming = [x.last for x in (*self._writing, *self.pending) if x.lease.key == key]
-        self.taken[key] = max([self.last.get(key, 0), *coming])
+    def withdraw(self, key: WriterKey, then: Callable[[], None]) -> None:
+        """Give up what waits of a writer who was replaced, and call `then` when nothing of it is with the disk."""
+        self._lose([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
+        if any(x.lease.key == key for x in self._group):
+            self._afterwards.append(then)
+        else:
+            then()
 
     def forget(self, key: WriterKey) -> None:
-        """An unnamed lease ended: its numbers mean nothing any more."""
+        """An unnamed lease ended, or a name expired: its numbers mean nothing any more."""
         self.last.pop(key, None)
         self.taken.pop(key, None)
+
+    def stop(self, error: StorageError) -> None:
+        """Nothing gets in any more; what waits is given up."""
+        self.stopped = error
+        self._lose(list(self._pending))
+
+    def go_on(self) -> None:
+        """The reason of a `stop` is gone."""
+        self.stopped = None
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -123,16 +165,18 @@ class Intake:
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is with the disk."""
-        return not self._busy and not self.pending
+        return not self._busy and not self._pending
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds the log, or waits to."""
+        return self._held or bool(self._holders)
 
     def start(self) -> None:
-        """Hand the next group to the disk if none is there and nobody holds the log."""
-        if self._busy or self.held or not self.pending or self.stopped is not None:
+        """Hand the next group to the disk if nothing is there and nobody holds the log."""
+        if self._busy or self._held or not self._pending or self.reader is None or self.stopped is not None:
             return
-        if self.reader is None:
-            self._create()
-            return
-        group = self._writing = self._next_group()
+        group = self._group = self._next_group()
         drafts = tuple(_drafts(group))
         wall = self._outbox.now.wall_us
         self.submit(
@@ -141,17 +185,18 @@ class Intake:
         )
 
     def submit(self, make: Callable[[int], a.Action], then: Callable[[Result], None]) -> None:
-        """Give this log something to do; only while it is not busy."""
+        """Give this log something to do; only while it is not busy, and held unless this is the only step."""
+        assert not self._busy, "a log does one thing at a time"
         self._busy = True
 
         def answered(result: Result) -> None:
             self._busy = False
             if isinstance(result, LogStopped):
-                self.stopped = result
+                self.stopped = result  # nobody knows where it ends now: whoever goes on in `then` is to see that
             then(result)
-            if self.stopped is not None:
-                self._give_back(self._all_pending())
-            self._next_holder()
+            if isinstance(result, LogStopped):
+                self.stop(result)
+            self._pass_on()
             self.start()
 
         self._outbox.submit(make, answered)
@@ -162,84 +207,74 @@ class Intake:
         self.reader.apply(change)
 
     def hold(self, then: Callable[[], None]) -> None:
-        """Start no further group, and call `then` when nothing is with the disk; `release` ends it.
-
-        One at a time, in the order of the calls: what a holder finds is true until it lets go.
-        """
+        """Start no further group, and call `then` when nothing is with the disk and nobody else holds the log."""
         self._holders.append(then)
-        self._next_holder()
+        self._pass_on()
 
     def release(self) -> None:
         """End one `hold`."""
         self._held = False
-        self._next_holder()
+        self._pass_on()
         self.start()
 
-    @property
-    def held(self) -> bool:
-        """Whether somebody holds the log, or is about to."""
-        return self._held or bool(self._holders)
-
-    def _next_holder(self) -> None:
-        if self._holders and not (self._held or self._busy):
+    def _pass_on(self) -> None:
+        if self._holders and not self._held and not self._busy:
             self._held = True
             self._holders.popleft()()
 
     def _next_group(self) -> list[Arrival]:
         group: list[Arrival] = []
-        octets = 0
-        while self.pending and octets < limits.GROUP_OCTETS:
-            arrival = self.pending.popleft()
-            octets += arrival.size
+        cost = 0
+        while self._pending and cost < limits.GROUP_OCTETS:
+            arrival = self._pending.popleft()
+            cost += arrival.cost
             group.append(arrival)
-        self.octets -= sum(x.size for x in group)
         return group
 
     def _appended(self, group: list[Arrival], result: Result) -> None:
-        self._writing = []
+        self._group = []
         if isinstance(result, StorageError):
-            self._give_back(group)
-            return
-        self.apply(result)
+            self._lose(group)
+        else:
+            self.apply(result)
+            self._keep(group)
+        afterwards, self._afterwards = self._afterwards, []
+        for then in afterwards:
+            then()
+
+    def _keep(self, group: list[Arrival]) -> None:
+        """A group is durable, and with it the echoes of what is in it."""
+        self._inbound.give(sum(x.cost for x in group))
         for arrival in group:
-            arrival.done = True
-            if arrival.lease.confirmed_flow:
-                self.last[arrival.lease.key] = arrival.last
-        if self._echoes:
-            for echo in self._echoes:
-                echo.done = echo.last <= self.last.get(echo.lease.key, 0)
-            group = group + [x for x in self._echoes if x.done]
-            self._echoes = [x for x in self._echoes if not x.done]
-        self._durable(self, group)
+            arrival.settle()
+            key = arrival.lease.key
+            if arrival.lease.confirmed_flow and key in self.taken:
+                self.last[key] = max(self.last.get(key, 0), arrival.last)
+        heard = [x for x in self._echoes if x.last <= self.last.get(x.lease.key, 0)]
+        for echo in heard:
+            echo.settle()
+        self._echoes = [x for x in self._echoes if not x.done]
+        self._durable(self, [*group, *heard])
 
-    def _create(self) -> None:
-        """The log of a stage is made with its first content; when that fails, with the next attempt to send it."""
-        options = self.options
-        if options is None:
-            return
-
-        def created(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._give_back(self._all_pending())
-            else:
-                self.reader = result
-
-        self.submit(lambda number: a.CreateLog(number, self.key, options), created)
-
-    def _all_pending(self) -> list[Arrival]:
-        pending = list(self.pending)
-        self.pending.clear()
-        self.octets = 0
-        return pending
-
-    def _give_back(self, group: list[Arrival]) -> None:
-        """Nothing of this was kept: its writers are to send it again, and what was to be confirmed with it."""
-        for key in {x.lease.key: None for x in group}:
-            self._recount(key)
-        self._refused(group)
-        echoes, self._echoes = self._echoes, []
-        if echoes:
-            self._refused(echoes)
+    def _lose(self, lost: list[Arrival]) -> None:
+        """These were not kept. Nor is what waits behind them of the same writers, for a log has no gap in a writer's
+        numbers: what came later would make a duplicate of what is sent again. Their echoes go with them.
+        """
+        keys = {x.lease.key: None for x in lost if x.lease.confirmed_flow}
+        given_up = {id(x): x for x in lost}
+        for arrival in self._pending:
+            if arrival.lease.key in keys and arrival.lease.confirmed_flow:
+                given_up[id(arrival)] = arrival
+        self._pending = deque(x for x in self._pending if id(x) not in given_up)
+        in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
+        for key in keys:
+            if key in self.taken:
+                self.taken[key] = max(self.last.get(key, 0), in_flight.get(key, 0))
+        self._inbound.give(sum(x.cost for x in given_up.values()))
+        echoes = [x for x in self._echoes if x.last > self.taken.get(x.lease.key, 0)]
+        self._echoes = [x for x in self._echoes if x.last <= self.taken.get(x.lease.key, 0)]
+        if given_up or echoes:
+            self._failed([*given_up.values(), *echoes])
 
 
 def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft]:

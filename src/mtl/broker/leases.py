@@ -6,6 +6,7 @@ decisions.md G6, G7; profiles.md "Leases". A lease lives while it is bound to a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from mtl.broker.outbox import Outbox
 from mtl.broker.writers import WriterLease
 from mtl.errors import Refused
 from mtl.profiles import Profile
+from mtl.wire.control import OVERLOADED
 
 if TYPE_CHECKING:
     from mtl.broker.fanout import FanoutLease
@@ -50,6 +52,7 @@ class Leases:
         self._unbound_s = unbound_s
         self._by_token: dict[str, AnyLease] = {}
         self._ending: dict[str, Callable[[], None]] = {}
+        self._of_session: Counter[str] = Counter()
 
     def token(self) -> str:
         """A new bearer token: 128 bits nobody can guess (decisions.md G6)."""
@@ -57,15 +60,20 @@ class Leases:
 
     def admit(self, session: str) -> None:
         """Raises `Refused` 503 when there is no room for another lease, of this session or at all."""
-        own = sum(1 for x in self._by_token.values() if x.terms.session == session)
+        own = self._of_session[session]
         if len(self._by_token) >= limits.MAX_LEASES or own >= limits.MAX_LEASES_PER_SESSION:
             raise Refused(
-                503, "overloaded", "too many leases are open; close some with Lease.Close, or let them expire"
+                503, OVERLOADED, "too many leases are open; close some with Lease.Close, or let them expire"
             )
+
+    def in_use(self, session: str) -> bool:
+        """Whether a session has live leases."""
+        return self._of_session[session] > 0
 
     def grant(self, lease: AnyLease, ended: Callable[[], None]) -> None:
         """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired."""
         self._by_token[lease.terms.token] = lease
+        self._of_session[lease.terms.session] += 1
         self._ending[lease.terms.token] = ended
 
     def find(self, token: str) -> AnyLease | None:
@@ -76,6 +84,9 @@ class Leases:
         """End a lease: unbind its flow and tell whoever granted it. Ending twice is harmless."""
         if self._by_token.pop(lease.terms.token, None) is None:
             return
+        self._of_session[lease.terms.session] -= 1
+        if not self._of_session[lease.terms.session]:
+            del self._of_session[lease.terms.session]
         self.unbind(lease)
         self._ending.pop(lease.terms.token)()
 

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.records import AnyRecord
 from mtl.errors import Refused, StorageError
@@ -73,6 +74,38 @@ class Outbox:
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
         """One durable transaction of records."""
         self.submit(lambda number: a.Save(number, tuple(put), tuple(forget)), then)
+
+    def save_surely(
+        self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], before: Sequence[AnyRecord], then: Then
+    ) -> None:
+        """One durable transaction that, when it fails, did not happen: `then` hears of the failure only when another
+        one has put the records back to what they were (`before`).
+
+        A transaction whose sync failed may be on the disk all the same, and a crash would bring it up; a later one that
+        succeeds replaces it for good. Whoever goes on appending after a failure needs to know which it is.
+        """
+
+        def saved(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._take_back(put, before, lambda: then(result))
+            else:
+                then(result)
+
+        self.save(put, forget, saved)
+
+    def _take_back(
+        self, put: Sequence[AnyRecord], before: Sequence[AnyRecord], then: Callable[[], None]
+    ) -> None:
+        known = {(r.kind, r.key) for r in before}
+        forget = [r for r in put if (r.kind, r.key) not in known]
+
+        def taken_back(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self.later(limits.SAVE_RETRY_S, lambda: self._take_back(put, before, then))
+            else:
+                then()
+
+        self.save(before, forget, taken_back)
 
     def completed(self, number: int, result: Result) -> None:
         """The answer to an action; an unknown number is a programming error."""

@@ -7,13 +7,14 @@ the broker no memory beyond the record of that window.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
-from mtl.errors import Damaged
-from mtl.log import ChunkRef
+from mtl.errors import Damaged, StorageError
+from mtl.log import ChunkRef, LogReader
 from mtl.protocol.settlement import Sent, Unsettled
 
 log = logging.getLogger("mtl.broker")
@@ -67,7 +68,7 @@ class ReaderLease:
         """Contents from here on are not retention's to take (up to the hard limit), or None."""
         if self.holding is not None:
             return self.holding.position
-        return self.lowest if self.until is not None else None
+        return self.lowest if self.until is not None and self.lowest < self.until else None
 
     def rebound(self, flow: DataFlow) -> None:
         """A new data flow: no Summons, an empty window, delivery from the lowest unsettled content."""
@@ -87,23 +88,29 @@ class ReaderLease:
         self.next = min(self.next, sequence)
 
     def settle(self, sequence: int, multiple: bool) -> None:
-        """A Confirm: window credit, and for a holder the group's cursor (profiles.md "Cursors")."""
-        self.unsettled.settle(sequence, multiple)
+        """A Confirm: window credit, and for a holder the group's cursor (profiles.md "Cursors").
+
+        A holder may confirm what was never sent to it, up to the end of what is visible: Spark's contents travel on the
+        executors' leases.
+        """
         if self.holding is None:
+            self.unsettled.settle(sequence, multiple)
             return
-        if multiple:
-            if 0 < sequence < self.resource.end:
-                self.confirmed = max(self.confirmed, sequence + 1)
-        elif self.summoned:
-            self.confirmed = max(self.confirmed, self.lowest)
+        if not multiple:
+            if self.unsettled.settle(sequence, multiple):
+                self.confirmed = max(self.confirmed, self.lowest)
+        elif 0 < sequence < self.resource.end:
+            self.unsettled.settle(min(sequence, self.unsettled.highest), multiple)
+            self.confirmed = max(self.confirmed, sequence + 1)
         self.holding.moved()
 
 
 class Readers:
     """Sends to readers what they have room for."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, end: Callable[[ReaderLease], None]) -> None:
         self._outbox = outbox
+        self._end = end
         self._ready: dict[str, ReaderLease] = {}
         self._blocked: dict[str, ReaderLease] = {}
         self.counts = {"rejected": 0, "blocked": 0, "damaged": 0}
@@ -175,7 +182,7 @@ class Readers:
         lease.next = max(lease.next, reader.earliest)  # what retention took shows as a jump in the sequences
         if lease.next >= end:
             return 0
-        ref = reader.find(lease.next)
+        ref = self._find(lease, reader)
         if ref is None:
             return 0
         first, last = (ref.base, ref.base + ref.count - 1) if lease.packed else self._run(lease, ref, end)
@@ -198,6 +205,17 @@ class Readers:
             )
         )
         return size
+
+    def _find(self, lease: ReaderLease, reader: LogReader) -> ChunkRef | None:
+        """The chunk with the lease's next content. The index of a cold segment is read for it, which may fail."""
+        try:
+            return reader.find(lease.next)
+        except Damaged as e:
+            self.damaged(lease, e)
+        except StorageError as e:
+            log.error("resource %r, content %d: %s", lease.resource.name, lease.next, e)
+            self.blocked(lease, lease.next)
+        return None
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
         """How much of a chunk a plain reader is sent at once: what its window has room for, at least one content."""
@@ -230,10 +248,10 @@ class Readers:
             lease.unsettled.add(Sent(sequence, sequence, share, None))
 
     def damaged(self, lease: ReaderLease, error: Damaged) -> None:
-        """A chunk did not verify: this reader gets nothing wrong and nothing skipped; it stands still until it
-        leaves.
+        """Contents do not verify. A reader is sent nothing wrong and nothing is skipped: its lease ends, and a request
+        for another one from there is told why (`Resource.readable`).
         """
         self.counts["damaged"] += 1
         log.error("resource %r, contents from %d: %s", lease.resource.name, lease.next, error)
-        self.ended(lease)
-        lease.summoned = False
+        lease.resource.damages[error.first or lease.next] = error
+        self._end(lease)

@@ -57,7 +57,6 @@ class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
     name: str
     id: int
     epoch: int
-    used_us: int
 
     @property
     def key(self) -> str:

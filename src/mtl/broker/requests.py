@@ -10,15 +10,18 @@ from typing import Any
 
 from mtl import limits
 from mtl.broker.committing import Committing
-from mtl.broker.cursors import Cursors
+from mtl.broker.cursors import Cursors, key_of
 from mtl.broker.granting import Answer, Granting
+from mtl.broker.granting_readers import ReaderGrants, resolved
+from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.leases import Leases
 from mtl.broker.outbox import Outbox
+from mtl.broker.patterns import matching
 from mtl.broker.records import CursorRecord
 from mtl.broker.resources import Resource, Resources, unknown
 from mtl.broker.sessions import Session, Sessions
 from mtl.broker.stages import Stages
-from mtl.errors import DataLoss, Refused
+from mtl.errors import Refused, StorageError
 from mtl.log import LogReader
 from mtl.profiles import Profile
 from mtl.wire import control as w
@@ -29,12 +32,25 @@ Method = Callable[[Session, Any, Answer], None]
 class _Waiter:
     """A Resource.Describe that waits for something new."""
 
-    __slots__ = ("answer", "request", "vhost")
-
     def __init__(self, vhost: str, request: w.ResourceDescribe, answer: Answer) -> None:
         self.vhost = vhost
         self.request = request
         self.answer = answer
+        self.after = request.after or {}
+        self._matched: dict[str, bool] = {}
+
+    def wants(self, resource: Resource) -> bool:
+        """Whether this resource is one that was asked for, and has something new."""
+        return self._asked_for(resource.name) and resource.end > self.after.get(resource.name, -1)
+
+    def _asked_for(self, name: str) -> bool:
+        if self.request.pattern is not None:
+            if name not in self._matched:
+                self._matched[name] = matching(self.request.pattern, [name])[0]
+            return self._matched[name]
+        if self.request.resource is not None:
+            return name == self.request.resource
+        return self.request.resources is None or name in self.request.resources
 
 
 class Requests:
@@ -50,6 +66,8 @@ class Requests:
         stages: Stages,
         committing: Committing,
         granting: Granting,
+        readers: ReaderGrants,
+        writers: WriterGrants,
     ) -> None:
         self._outbox = outbox
         self._sessions = sessions
@@ -58,15 +76,14 @@ class Requests:
         self._cursors = cursors
         self._stages = stages
         self._committing = committing
-        self._granting = granting
         self._waiters: dict[int, _Waiter] = {}
         self._last_waiter = 0
         self._methods: dict[type, Method] = {
             w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
             w.Authorize: lambda s, r, answer: answer(sessions.authorize(s, r)),
             w.Profile: lambda s, r, answer: answer(sessions.select(s, r)),
-            w.Reader: lambda s, r, answer: granting.reader(s, _profile(s), r, answer),
-            w.Writer: lambda s, r, answer: granting.writer(s, _profile(s), r, answer),
+            w.Reader: lambda s, r, answer: readers.reader(s, _profile(s), r, answer),
+            w.Writer: lambda s, r, answer: writers.writer(s, _profile(s), r, answer),
             w.LeaseClose: granting.close,
             w.ResourceCreate: self._create,
             w.ResourceList: self._list,
@@ -89,7 +106,7 @@ class Requests:
         try:
             kind = session.control.check(request)
         except Refused as e:
-            reply(w.Unauthorized(mechanisms=[]) if e.status == 401 else e)
+            reply(self._sessions.challenge() if e.status == 401 else e)
             return
 
         def answer(outcome: w.Reply | Refused) -> None:
@@ -101,6 +118,8 @@ class Requests:
             self._method(session, request)(session, request, answer)
         except Refused as e:
             answer(e)
+        except StorageError as e:  # looking something up in a log may read its disk
+            answer(Refused(503, w.STORAGE, str(e)))
 
     def _method(self, session: Session, request: w.Request) -> Method:
         connection = isinstance(request, w.Open | w.Authorize | w.Profile | w.Reader | w.Writer)
@@ -145,63 +164,66 @@ class Requests:
             raise unknown(*missing)
         return [self._resources.need(vhost, n) for n in names]
 
-    def changed(self, vhost: str, resource: Resource | None = None) -> None:
-        """A resource's visible end moved, or one came or went: answer whoever waited for that."""
+    def grew(self, resource: Resource) -> None:
+        """A resource's visible end moved, or there is a new one: answer whoever waited for that."""
+        for number, waiter in list(self._waiters.items()):
+            if waiter.vhost == resource.record.vhost and waiter.wants(resource):
+                self._answer_waiter(number)
+
+    def changed(self, vhost: str) -> None:
+        """Resources came or went: answer those who asked for one that is gone, and look anew for the others."""
         for number, waiter in list(self._waiters.items()):
             if waiter.vhost != vhost:
                 continue
-            after = waiter.request.after or {}
-            if resource is not None and resource.name in after and resource.end <= after[resource.name]:
-                continue
-            self._answer_waiter(number, only_news=True)
+            names = waiter.request.resources or filter(None, [waiter.request.resource])
+            gone = any(self._resources.find(vhost, n) is None for n in names)
+            if gone or any(map(waiter.wants, self._resources.of_vhost(vhost))):
+                self._answer_waiter(number)
 
-    def _answer_waiter(self, number: int, *, only_news: bool = False) -> None:
-        waiter = self._waiters.get(number)
+    def _answer_waiter(self, number: int) -> None:
+        waiter = self._waiters.pop(number, None)
         if waiter is None:
             return
         try:
             found = self._described(waiter.vhost, waiter.request)
         except Refused as e:
-            del self._waiters[number]
             waiter.answer(e)
             return
-        if only_news and not _news(found, waiter.request.after or {}):
-            return
-        del self._waiters[number]
         waiter.answer(w.Resources(resources=[r.describe() for r in found]))
 
     def _delete(self, session: Session, request: w.ResourceDelete, answer: Answer) -> None:
+        """Its leases, cursors and stages go first, its log last; while that lasts nobody finds it."""
         resource = self._resources.need(session.vhost, request.resource)
         resource.check(request.incarnation)
         if self._committing.concerns(resource):
             raise Refused(
                 503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
             )
+        resource.deleting = True
         for lease in self._leases:
             if lease.terms.vhost == session.vhost and resource.name in lease.terms.resources:
                 self._leases.end(lease)
-        keys = [
-            (r.vhost, r.group, r.resource)
-            for r in self._cursors.all()
-            if _of(r, session.vhost, resource.name)
-        ]
+        keys = [key_of(r) for r in self._cursors.all() if _of(r, session.vhost, resource.name)]
 
-        def removed(no: Refused | None) -> None:
-            answer(no or w.Ok())
+        def stages_gone(no: Refused | None) -> None:
+            if no is not None:
+                resource.deleting = False
+                answer(no)
+                return
+            self._resources.remove(resource, lambda no: answer(no or w.Ok()))
 
         def cursors_gone(no: Refused | None) -> None:
             if no is not None:
-                answer(no)
+                stages_gone(no)
                 return
-            self._stages.discard(self._stages.targeting(resource))
-            self._resources.remove(resource, removed)
+            self._stages.discard(self._stages.targeting(resource), stages_gone)
 
         self._cursors.delete(keys, cursors_gone)
 
     def _locate(self, session: Session, request: w.ResourceLocate, answer: Answer) -> None:
         resource = self._resources.need(session.vhost, request.resource)
         resource.check(request.incarnation)
-        log = resource.serving()
+        log = resource.readable()
         answer(
             _by_time(log, request.timestamp)
             if request.timestamp is not None
@@ -213,11 +235,12 @@ class Requests:
     def _open_cursor(self, session: Session, request: w.CursorOpen, answer: Answer) -> None:
         resource = self._resources.need(session.vhost, request.resource)
         resource.check(request.incarnation)
+        resource.readable()
         key = (session.vhost, request.group, request.resource)
         self._cursors.check(key, session.token)
         present = self._cursors.get(key)
         there = present is not None and present.incarnation == resource.record.incarnation
-        at = {"earliest": resource.earliest, "latest": resource.end}.get(str(request.from_), request.from_)
+        at = present.position if there and present is not None else resolved(resource, request.from_)
 
         def opened(cursor: CursorRecord | Refused) -> None:
             if isinstance(cursor, Refused):
@@ -227,22 +250,22 @@ class Requests:
                 w.CursorOpened(position=cursor.position, created=not there, incarnation=cursor.incarnation)
             )
 
-        self._cursors.open(key, resource.record.incarnation, int(at), opened)
+        self._cursors.open(key, resource.record.incarnation, at, opened)
 
     def _describe_cursors(self, session: Session, request: w.CursorDescribe, answer: Answer) -> None:
         def flushed(no: Refused | None) -> None:
-            answer(
-                no
-                or w.Cursors(
-                    cursors=[
-                        self._cursor_info(r)
-                        for r in sorted(self._cursors.all(), key=lambda r: (r.group, r.resource))
-                        if r.vhost == session.vhost
-                        and request.group in (None, r.group)
-                        and request.resource in (None, r.resource)
-                    ]
-                )
-            )
+            if no is not None:
+                answer(no)
+                return
+            asked = [
+                r
+                for r in self._cursors.all()
+                if r.vhost == session.vhost
+                and request.group in (None, r.group)
+                and request.resource in (None, r.resource)
+            ]
+            asked.sort(key=lambda r: (r.group, r.resource))
+            answer(w.Cursors(cursors=[self._cursor_info(r) for r in asked]))
 
         self._cursors.flush(flushed)
 
@@ -250,8 +273,7 @@ class Requests:
         resource = self._resources.find(record.vhost, record.resource)
         position = self._cursors.durable(record)
         end = resource.end if resource is not None else position
-        held = self._cursors.holding((record.vhost, record.group, record.resource))
-        log = resource.log if resource is not None else None
+        held = self._cursors.holding(key_of(record))
         return w.CursorInfo(
             group=record.group,
             resource=record.resource,
@@ -259,7 +281,7 @@ class Requests:
             position=position,
             next=end,
             behind=max(0, end - position),
-            bytes_behind=log.stored_between(max(position, log.earliest), end) if log is not None else 0,
+            bytes_behind=_stored_between(resource, position, end),
             held=held is not None,
             holder=record.holder or None,
             epoch=record.epoch,
@@ -267,22 +289,20 @@ class Requests:
 
     def _delete_cursor(self, session: Session, request: w.CursorDelete, answer: Answer) -> None:
         key = (session.vhost, request.group, request.resource)
-        if self._cursors.get(key) is None:
+        record = self._cursors.get(key)
+        if record is None:
             raise Refused(
                 404, w.UNKNOWN_CURSOR, f"group {request.group!r} has no cursor on {request.resource!r}"
             )
+        if request.incarnation not in (None, record.incarnation):
+            raise Refused(409, w.INCARNATION, f"the cursor is one of incarnation {record.incarnation}")
         self._cursors.delete([key], lambda no: answer(no or w.Ok()))
 
     # --- Stage ----------------------------------------------------------------------------------------------
 
     def _abort_stages(self, session: Session, request: w.StageAbort, answer: Answer) -> None:
         found = [self._stages.find(session.vhost, name) for name in request.stages]
-        stages = [s for s in found if s is not None]
-        for stage in stages:
-            lease = self._leases.find(stage.lease) if stage.lease else None
-            if lease is not None:
-                self._leases.end(lease)
-        self._stages.discard(stages, lambda no: answer(no or w.Ok()))
+        self._stages.discard([s for s in found if s is not None], lambda no: answer(no or w.Ok()))
 
     def _describe_stages(self, session: Session, request: w.StageDescribe, answer: Answer) -> None:
         stages = self._stages.of(session.vhost, request.application)
@@ -307,6 +327,15 @@ def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
     return record.vhost == vhost and record.resource == resource
 
 
+def _stored_between(resource: Resource | None, start: int, end: int) -> int:
+    if resource is None or resource.log is None:
+        return 0
+    try:
+        return resource.log.stored_between(max(start, resource.earliest), end)
+    except StorageError:
+        return 0  # whoever reads it is told; a description goes without
+
+
 def _by_time(log: LogReader, timestamp: int) -> w.Located:
     ref = log.at_time(timestamp)
     if ref is None:
@@ -315,11 +344,7 @@ def _by_time(log: LogReader, timestamp: int) -> w.Located:
 
 
 def _by_range(resource: Resource, log: LogReader, request: w.ResourceLocate) -> w.Located:
-    start = request.start or 0
-    if start < log.earliest:
-        raise DataLoss(resource.name, start, log.earliest)
-    if start > log.next:
-        raise DataLoss(resource.name, log.next, start)
+    start = resolved(resource, request.start or 0)
     if start == log.next:
         return w.Located(sequence=start, match=False)
     return w.Located(sequence=log.end_within(start, request.contents, request.bytes))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,8 +13,9 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.intake import Intake
 from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.patterns import matching
 from mtl.broker.records import ResourceRecord
-from mtl.errors import Refused, StorageError
+from mtl.errors import Damaged, Refused, StorageError
 from mtl.log import LogOptions, LogReader
 from mtl.wire import control as w
 
@@ -25,12 +27,18 @@ ResourceKey = tuple[str, str]
 
 
 class Resource:
-    """One resource at work: its record, the way in (`intake`), and who reads."""
+    """One resource at work: its record, the way in (`intake`), and who reads.
+
+    `damages` are the contents that turned out not to verify, by the first of them. Once `deleting` it is not found any
+    more, though its record may still be there.
+    """
 
     def __init__(self, record: ResourceRecord, intake: Intake) -> None:
         self.record = record
         self.intake = intake
         self.readers: dict[str, ReaderLease] = {}
+        self.damages: dict[int, Damaged] = {}
+        self.deleting = False
 
     @property
     def name(self) -> str:
@@ -52,11 +60,24 @@ class Resource:
         """The first content that retention has left."""
         return self.intake.reader.earliest if self.intake.reader is not None else self.record.earliest
 
-    def serving(self) -> LogReader:
-        """Its log; raises `Refused` 503 with the reason while it is stopped."""
-        if self.intake.reader is None or self.intake.stopped is not None:
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no contents: its log did not open, or must be opened again."""
+        return self.log is None or self.intake.stopped is not None
+
+    def readable(self, start: int | None = None) -> LogReader:
+        """Its log; raises `Refused` 503 with the reason while it cannot be read, or not from `start`."""
+        if self.log is None:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
-        return self.intake.reader
+        for first, damage in self.damages.items():
+            if start is not None and first <= start < (damage.end or self.end):
+                raise Refused(503, w.STORAGE, f"resource {self.name!r} cannot be read from {start}: {damage}")
+        return self.log
+
+    def writable(self) -> None:
+        """Raises `Refused` 503 with the reason while it takes no contents."""
+        if self.stopped:
+            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
 
     def check(self, incarnation: str | None) -> None:
         """Raises `Refused` 409 when the caller means another life of this name."""
@@ -82,31 +103,42 @@ class Resource:
             next=self.end,
             bytes=log.bytes if log else 0,
             contents=self.end - self.earliest,
-            oldest_time=log.oldest_time() if log else None,
+            oldest_time=_oldest_time(log) if log else None,
             newest_time=log.last_time if log and self.end > self.earliest else None,
             durability=self.record.durability,
             retention=self.record.retention,
-            state="stopped" if log is None or self.intake.stopped is not None else "serving",
+            state="stopped" if self.stopped else "serving",
         )
+
+
+def _oldest_time(log: LogReader) -> int | None:
+    try:
+        return log.oldest_time()
+    except StorageError:
+        return None  # whoever reads it is told; a description goes without
 
 
 Opener = Callable[[a.LogKey, "LogReader | None", dict[int, int]], Intake]
 
 
 class Resources:
-    """Every resource by virtual host and name."""
+    """Every resource by virtual host and name. `auto_create`: patterns (`*`, `?`, `[...]`) of names that a lease
+    request makes when they are not there.
+    """
 
     def __init__(
         self,
         outbox: Outbox,
         random: Callable[[int], bytes],
         segment_bytes: int,
+        auto_create: Sequence[str],
         opener: Opener,
         changed: Callable[[str], None],
     ) -> None:
         self._outbox = outbox
         self._random = random
         self._segment_bytes = segment_bytes
+        self._auto_create = auto_create
         self._opener = opener
         self._changed = changed
         self._by_key: dict[ResourceKey, Resource] = {}
@@ -117,7 +149,8 @@ class Resources:
 
     def find(self, vhost: str, name: str) -> Resource | None:
         """The resource of this name."""
-        return self._by_key.get((vhost, name))
+        found = self._by_key.get((vhost, name))
+        return found if found is not None and not found.deleting else None
 
     def need(self, vhost: str, name: str) -> Resource:
         """The resource of this name; raises `Refused` 404."""
@@ -132,20 +165,39 @@ class Resources:
 
     def of_vhost(self, vhost: str) -> list[Resource]:
         """All of a virtual host, by name."""
-        return sorted((r for (v, _), r in self._by_key.items() if v == vhost), key=lambda r: r.name)
+        found = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
+        return sorted(found, key=lambda r: r.name)
 
     def matching(self, vhost: str, pattern: str | None) -> list[Resource]:
-        """Those whose whole name matches the regular expression; all without one."""
+        """Those whose whole name matches the regular expression; all without one. Raises `Refused` 400 (`patterns`)."""
+        found = self.of_vhost(vhost)
         if pattern is None:
-            return self.of_vhost(vhost)
-        try:
-            regex = re.compile(pattern)
-        except (re.error, RecursionError, OverflowError) as e:
-            raise Refused(400, w.BAD_ARGUMENTS, f"{pattern!r} is no regular expression: {e}") from e
-        return [r for r in self.of_vhost(vhost) if regex.fullmatch(r.name)]
+            return found
+        return list(compress(found, matching(pattern, [r.name for r in found])))
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(list(self._by_key.values()))
+        return iter([r for r in self._by_key.values() if not r.deleting])
+
+    def ensure(self, vhost: str, names: Iterable[str], then: Callable[[Refused | None], None]) -> None:
+        """Call `then` when all of these are there, made by pattern where that is configured. Raises `Refused` 404."""
+        missing = [n for n in dict.fromkeys(names) if self.find(vhost, n) is None]
+        barred = [n for n in missing if not any(fnmatchcase(n, glob) for glob in self._auto_create)]
+        if barred:
+            raise unknown(*barred)
+        outcomes: list[Resource | Refused] = []
+
+        def made(outcome: Resource | Refused) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) == len(missing):
+                then(next((x for x in outcomes if isinstance(x, Refused)), None))
+
+        if not missing:
+            then(None)
+        for name in missing:
+            try:
+                self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), made)
+            except Refused as e:
+                made(e)
 
     # --- life -----------------------------------------------------------------------------------------------
 
@@ -167,20 +219,20 @@ class Resources:
         """Make a resource: its log first, then, as the last durable step, its record."""
         key = (vhost, request.resource)
         present = self._by_key.get(key)
+        if present is not None and present.deleting:
+            raise Refused(503, w.OVERLOADED, f"resource {request.resource!r} is being deleted; try again")
+        if present is not None and request.exist_ok:
+            then(present)
+            return
         if present is not None:
-            if request.exist_ok:
-                then(present)
-                return
-            raise Refused(
-                409, w.EXISTS, f"resource {request.resource!r} is there already", resource=request.resource
-            )
-        if len(self._by_key) >= limits.MAX_RESOURCES:
+            raise _exists(request.resource)
+        if key in self._creating:
+            self._join(key, request, then)
+            return
+        if len(self._by_key) + len(self._creating) >= limits.MAX_RESOURCES:
             raise Refused(
                 503, w.OVERLOADED, f"there are {limits.MAX_RESOURCES} resources, which is the limit"
             )
-        if key in self._creating:
-            self._creating[key].append(then)
-            return
         self._creating[key] = [then]
         incarnation = self._random(16).hex()
         record = ResourceRecord(
@@ -188,25 +240,41 @@ class Resources:
         )
 
         def created(reader: Result) -> None:
-            no = refusal(reader)
-            if no is not None:
-                self._created(key, no)
-                return
-            self._outbox.save((record,), (), lambda saved: self._saved(key, record, reader, saved))
+            if isinstance(reader, StorageError):
+                self._not_created(key, record, reader)
+            else:
+                self._outbox.save_surely(
+                    (record,), (), (), lambda saved: self._saved(key, record, reader, saved)
+                )
 
         self._outbox.submit(
             lambda number: a.CreateLog(number, log_key(record), log_options(record, self._segment_bytes)),
             created,
         )
 
+    def _join(
+        self, key: ResourceKey, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]
+    ) -> None:
+        """Somebody else is making it."""
+
+        def made(outcome: Resource | Refused) -> None:
+            there = isinstance(outcome, Resource) and not request.exist_ok
+            then(_exists(request.resource) if there else outcome)
+
+        self._creating[key].append(made)
+
     def _saved(self, key: ResourceKey, record: ResourceRecord, reader: LogReader, result: Result) -> None:
-        no = refusal(result)
-        if no is not None:
-            self._created(key, no)
+        if isinstance(result, StorageError):
+            reader.close()
+            self._not_created(key, record, result)
             return
         resource = self._keep(record, self._opener(log_key(record), reader, {}))
         self._created(key, resource)
         self._changed(key[0])
+
+    def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
+        self._outbox.actions.append(a.DropLogs((log_key(record),)))
+        self._created(key, Refused(503, w.STORAGE, str(error)))
 
     def _created(self, key: ResourceKey, outcome: Resource | Refused) -> None:
         for then in self._creating.pop(key):
@@ -219,19 +287,29 @@ class Resources:
         return resource
 
     def remove(self, resource: Resource, then: Callable[[Refused | None], None]) -> None:
-        """Forget a resource, durably, and then its log. Its leases and cursors are the caller's to end before."""
+        """Forget a resource that is `deleting`, durably, and then its log. Its leases and cursors are gone already."""
 
         def saved(result: Result) -> None:
-            no = refusal(result)
-            if no is None:
-                self._by_key.pop((resource.record.vhost, resource.name), None)
-                self._by_log.pop(resource.intake.key, None)
-                self._outbox.actions.append(a.DropLogs((resource.intake.key,)))
-                self._changed(resource.record.vhost)
+            if isinstance(result, StorageError):
+                resource.deleting = False
+            else:
+                self._gone(resource)
             resource.intake.release()
-            then(no)
+            then(refusal(result))
 
-        resource.intake.hold(lambda: self._outbox.save((), (resource.record,), saved))
+        resource.intake.hold(
+            lambda: self._outbox.save_surely((), (resource.record,), (resource.record,), saved)
+        )
+
+    def _gone(self, resource: Resource) -> None:
+        intake = resource.intake
+        self._by_key.pop((resource.record.vhost, resource.name), None)
+        self._by_log.pop(intake.key, None)
+        intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
+        if intake.reader is not None:
+            intake.reader.close()
+        self._outbox.actions.append(a.DropLogs((intake.key,)))
+        self._changed(resource.record.vhost)
 
     def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
         """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""
@@ -258,6 +336,10 @@ def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
     return LogOptions(
         segment_bytes=segment_bytes, segment_age_s=age / 4 if age else None, durability=record.durability
     )
+
+
+def _exists(name: str) -> Refused:
+    return Refused(409, w.EXISTS, f"resource {name!r} is there already", resource=name)
 
 
 def unknown(*names: str) -> Refused:

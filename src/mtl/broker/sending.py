@@ -1,13 +1,15 @@
 """Carries out the core's sends, and tells it which peers are full or gone.
 
 Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
-always before the contents it announces.
+always before the contents it announces. Once a content of a lease did not leave, nothing behind it of the same round
+does: the queue may have room again a moment later, and the reader would take what comes then for a gap.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -19,15 +21,19 @@ from mtl.wire import commands as c
 from mtl.wire.fields import encode_table, join_tables
 from mtl.wire.packs import trust_pack, unpack
 
+log = logging.getLogger("mtl.broker")
+
 
 class Sender:
-    """Sends on the broker's sockets without ever waiting."""
+    """Sends on the broker's sockets without ever waiting. A round is what `send` is given up to the next `flush`."""
 
     def __init__(self, sockets: BrokerSockets, broker: Broker, clock: Callable[[], a.Now]) -> None:
         self._sockets = sockets
         self._broker = broker
         self._clock = clock
         self._waiting: dict[a.Peer, deque[a.Send]] = {}
+        self._held_back: set[str] = set()
+        """Leases of which something did not leave in this round."""
 
     def send(self, action: a.Reply | a.Send | a.Deliver | a.Relay) -> None:
         """Carry out one send."""
@@ -48,7 +54,8 @@ class Sender:
             self._flush_peer(peer)
 
     def flush(self) -> None:
-        """Try again what waits."""
+        """End the round, and try again what waits."""
+        self._held_back.clear()
         for peer in list(self._waiting):
             self._flush_peer(peer)
 
@@ -60,69 +67,96 @@ class Sender:
                 return
             waiting.popleft()
             if sent is Sent.GONE:
-                break
+                self._gone(peer)
+                return
         self._waiting.pop(peer, None)
 
     def _command(self, action: a.Send) -> None:
-        waiting = self._waiting.get(action.peer)
-        if waiting is None and self._put(action.peer, action.header, action.body) is not Sent.FULL:
-            return
+        if action.peer not in self._waiting:
+            sent = self._put(action.peer, action.header, action.body)
+            if sent is Sent.GONE:
+                self._gone(action.peer)
+            if sent is not Sent.FULL:
+                return
         waiting = self._waiting.setdefault(action.peer, deque())
         waiting.append(action)
         if len(waiting) > limits.SEND_BACKLOG:
-            del self._waiting[action.peer]
-            self._broker.unreachable(action.peer, self._clock())
+            self._gone(action.peer)
 
-    def _deliver(self, action: a.Deliver) -> None:
-        if action.peer in self._waiting:
-            self._broker.blocked(action.lease, action.first, self._clock())
-            return
-        try:
-            body = action.log.read(action.ref)
-        except LookupError:  # retention took it between the decision and now: the core finds what is left
-            self._broker.blocked(action.lease, action.first, self._clock())
-            return
-        except Damaged as e:
-            self._broker.damaged(action.lease, e, self._clock())
-            return
-        except StorageError:
-            self._broker.blocked(action.lease, action.first, self._clock())
-            return
-        if action.packed:
-            self._deliver_pack(action, body)
-        else:
-            self._deliver_plain(action, body)
-
-    def _deliver_pack(self, action: a.Deliver, body: memoryview) -> None:
-        ref = action.ref
-        properties = c.packed_properties(ref.count, ref.time_us)
-        header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
-        if self._put(action.peer, header, body) is Sent.FULL:
-            self._broker.blocked(action.lease, action.first, self._clock())
-
-    def _deliver_plain(self, action: a.Deliver, body: memoryview) -> None:
-        """Unpack for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
-        ref = action.ref
-        batch = trust_pack(body).slice(action.first - ref.base, action.last - action.first + 1)
-        stamp = encode_table({c.TIMESTAMP: ref.time_us})
-        for sequence, (properties, content) in enumerate(unpack(batch), action.first):
-            table = join_tables(properties, stamp)
-            header, _ = c.encode(c.Content(sequence, action.resource, table, b""))
-            sent = self._put(action.peer, header, content)
-            if sent is Sent.FULL:
-                self._broker.blocked(action.lease, sequence, self._clock())
-                return
-            if sent is Sent.GONE:
-                return
-
-    def _relay(self, action: a.Relay) -> None:
-        header, body = c.encode(action.content)
-        if action.peer in self._waiting or self._put(action.peer, header, body) is Sent.FULL:
-            self._broker.unsent(action.lease, action.content, self._clock())
+    def _gone(self, peer: a.Peer) -> None:
+        self._waiting.pop(peer, None)
+        self._broker.unreachable(peer, self._clock())
 
     def _put(self, peer: a.Peer, header: bytes, body: c.Buffer) -> Sent:
         port, identity = peer
-        sent = self._sockets.send(port, identity, header, body)
-        if sent is Sent.GONE:
-            self._broker.unreachable(peer, self._clock())
-        return sent
+        return self._sockets.send(port, identity, header, body)
+
+    # --- contents -------------------------------------------------------------------------------------------
+
+    def _deliver(self, action: a.Deliver) -> None:
+        if action.lease in self._held_back:
+            return  # the core knows where this lease goes on
+        if action.peer in self._waiting:
+            self._hold_back(action, action.first)
+            return
+        body = self._read(action)
+        if body is None:
+            return
+        for sequence, header, content in (_pack if action.packed else _contents)(action, body):
+            sent = self._put(action.peer, header, content)
+            if sent is not Sent.OK:
+                self._hold_back(action, sequence)
+                if sent is Sent.GONE:
+                    self._gone(action.peer)
+                return
+
+    def _hold_back(self, action: a.Deliver, sequence: int) -> None:
+        self._held_back.add(action.lease)
+        self._broker.blocked(action.lease, sequence, self._clock())
+
+    def _read(self, action: a.Deliver) -> memoryview | None:
+        try:
+            return action.log.read(action.ref)
+        except LookupError:
+            pass  # retention took it between the decision and now: the core finds what is left
+        except Damaged as e:
+            self._held_back.add(action.lease)
+            self._broker.damaged(action.lease, e, self._clock())
+            return None
+        except StorageError as e:
+            log.error("resource %r, contents from %d: %s", action.resource, action.first, e)
+        self._hold_back(action, action.first)
+        return None
+
+    def _relay(self, action: a.Relay) -> None:
+        waits = action.lease in self._held_back or action.peer in self._waiting
+        header, body = c.encode(action.content)
+        sent = Sent.FULL if waits else self._put(action.peer, header, body)
+        if sent is Sent.FULL:
+            self._held_back.add(action.lease)
+            self._broker.unsent(action.lease, action.content, self._clock())
+        elif sent is Sent.GONE:
+            self._gone(action.peer)
+
+
+Frames = Iterator[tuple[int, bytes, c.Buffer]]
+"""Sequence, header and body of each Content that a `Deliver` is on the wire."""
+
+
+def _pack(action: a.Deliver, body: memoryview) -> Frames:
+    """The chunk as it is stored."""
+    ref = action.ref
+    properties = c.packed_properties(ref.count, ref.time_us)
+    header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
+    yield ref.base, header, body
+
+
+def _contents(action: a.Deliver, body: memoryview) -> Frames:
+    """Unpacked for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
+    ref = action.ref
+    batch = trust_pack(body).slice(action.first - ref.base, action.last - action.first + 1)
+    stamp = encode_table({c.TIMESTAMP: ref.time_us})
+    for sequence, (properties, content) in enumerate(unpack(batch), action.first):
+        table = join_tables(properties, stamp)
+        header, _ = c.encode(c.Content(sequence, action.resource, table, b""))
+        yield sequence, header, content

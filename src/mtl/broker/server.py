@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 from mtl import limits
@@ -27,7 +28,7 @@ from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import OptionError, StorageError
-from mtl.log.files import RealDisk
+from mtl.log import Lock, RealDisk
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
@@ -56,40 +57,27 @@ class Server:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._stopping = False
-        self._wakeup = Wakeup()
         self._done: deque[tuple[int, object]] = deque()
         self._boot = boot_id()
-        disk = RealDisk()
-        try:
-            Path(config.data).mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise OptionError(f"cannot use {config.data} as data directory: {e.strerror}") from e
-        self._lock = disk.lock(config.data)
-        store = SqliteStore(f"{config.data}/broker.db")
-        self._storage = Storage(disk, str(config.data), store, config.segment_bytes)
-        restored = self._storage.restore(self._boot, os.urandom(4).hex(), clock().wall_us)
-        for key, opened in restored.logs.items():
-            if isinstance(opened, StorageError):
-                log.error("%s is stopped: %s", key, opened)
-        seed_identities()
-        self._sockets = BrokerSockets(
-            config.endpoint, config.packed_port, config.plain_port, self._wakeup.fileno()
-        )
+        with ExitStack() as opened:  # closed again should anything of this fail
+            self._wakeup = Wakeup()
+            opened.callback(self._wakeup.close)
+            self._lock = _lock(config.data)
+            opened.callback(self._lock.release)
+            store = SqliteStore(f"{config.data}/broker.db")
+            opened.callback(store.close)
+            self._storage = Storage(RealDisk(), config.data, store, config.segment_bytes)
+            restored = self._storage.restore(self._boot, os.urandom(4).hex(), clock().wall_us)
+            for key, log_or_error in restored.logs.items():
+                if isinstance(log_or_error, StorageError):
+                    log.error("%s is stopped: %s", key, log_or_error)
+            seed_identities()
+            self._sockets = BrokerSockets(
+                config.endpoint, config.packed_port, config.plain_port, self._wakeup.fileno()
+            )
+            opened.pop_all()
         self._broker = Broker(
-            Settings(
-                boot=os.urandom(8).hex(),
-                ports=Ports(
-                    self._sockets.packed.port,
-                    self._sockets.plain.port,
-                    _endpoint_without_port(self._sockets.packed.endpoint),
-                    _endpoint_without_port(self._sockets.plain.endpoint),
-                ),
-                virtual_hosts=frozenset(config.virtual_hosts),
-                anonymous=config.anonymous,
-                heartbeat_s=config.heartbeat,
-                lease_unbound_s=config.lease_unbound,
-                segment_bytes=config.segment_bytes,
-            ),
+            self._settings(),
             restored,
             os.urandom,
             lambda body, count: void(decode_pack(body, count)),
@@ -100,6 +88,24 @@ class Server:
         self._records = ThreadPoolExecutor(1, "mtl-records")
         while not self._broker.ready:
             self._turn(serving=False)
+
+    def _settings(self) -> Settings:
+        config, packed, plain = self._config, self._sockets.packed, self._sockets.plain
+        return Settings(
+            boot=os.urandom(8).hex(),
+            ports=Ports(
+                packed.port,
+                plain.port,
+                _endpoint_without_port(packed.endpoint),
+                _endpoint_without_port(plain.endpoint),
+            ),
+            virtual_hosts=config.virtual_hosts,
+            auto_create=config.auto_create,
+            anonymous=config.anonymous,
+            heartbeat_s=config.heartbeat,
+            lease_unbound_s=config.lease_unbound,
+            segment_bytes=config.segment_bytes,
+        )
 
     @property
     def endpoint(self) -> str:
@@ -135,7 +141,7 @@ class Server:
         self._carry_out(self._broker.take())
 
     def _patience_ms(self) -> int:
-        if self._done or self._broker.busy or self._stopping:
+        if self._done or self._broker.busy:
             return 0
         due = self._broker.next_due
         if due is None:
@@ -187,13 +193,24 @@ class Server:
         self._commits.shutdown()
         self._records.shutdown()
         self._sockets.close()
-        self._storage.close(self._boot)
-        self._wakeup.close()
-        self._lock.release()
+        try:
+            self._storage.close(self._boot)
+        finally:
+            self._wakeup.close()
+            self._lock.release()
 
 
 def void(_: object) -> None:
     """Nothing but the exception matters."""
+
+
+def _lock(data: str) -> Lock:
+    """The data directory, made if need be, for this process alone. Raises `OptionError`, `DirectoryInUse`."""
+    try:
+        Path(data).mkdir(parents=True, exist_ok=True)
+        return RealDisk().lock(data)
+    except OSError as e:
+        raise OptionError(f"cannot use {data} as data directory: {e.strerror}") from e
 
 
 def _endpoint_without_port(endpoint: str) -> str | None:

@@ -22,23 +22,26 @@ from mtl.wire import control as w
 
 
 class Stage:
-    """One stage: its record, and an intake per resource that it has contents for."""
+    """One stage: its record, and an intake per resource that it has contents for.
 
-    def __init__(self, record: StageRecord) -> None:
+    `lease` is the token of the lease that fills it, `closed_by` of the one that sealed it; `alive` is when it was last
+    seen to be filled, in monotonic seconds. It is `committing` from the first step of a Stage.Commit to its last, and
+    `leaving` while its record is being forgotten.
+    """
+
+    def __init__(self, record: StageRecord, now: float) -> None:
         self.record = record
         self.intakes: dict[str, Intake] = {}
         self.lease: str | None = None
+        self.closed_by: str | None = None
+        self.alive = now
         self.committing = False
+        self.leaving = False
 
     @property
     def idle(self) -> bool:
         """Whether everything that was taken in is durable."""
         return all(x.idle for x in self.intakes.values())
-
-    @property
-    def damage(self) -> StorageError | None:
-        """Why some of what was staged cannot be had any more: a commit without it would lose it silently."""
-        return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
 
     @property
     def contents(self) -> dict[str, int]:
@@ -54,35 +57,29 @@ class Stage:
         """Octets on disk."""
         return sum(x.reader.bytes for x in self.intakes.values() if x.reader is not None)
 
+    @property
+    def damage(self) -> StorageError | None:
+        """Why one of its logs is of no use, if so; it is not to be committed without that."""
+        return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
+
     def log_key(self, resource: str) -> a.LogKey:
         """Where the contents for `resource` are staged."""
         index = sorted(self.record.incarnations).index(resource)
         return f"stages/{self.record.stage}/{index}"
 
-    def describe(self, unsealed_us: int) -> w.StageInfo:
-        """What Stage.Describe tells."""
-        sealed = self.record.sealed_us
-        return w.StageInfo(
-            stage=self.record.stage,
-            application=self.record.application,
-            version=self.record.version,
-            state="sealed" if sealed else "open",
-            contents=self.contents,
-            bytes=self.octets,
-            created=self.record.created_us,
-            expires=expiry_us(self.record, unsealed_us),
-        )
+    @property
+    def log_keys(self) -> tuple[a.LogKey, ...]:
+        """Every log that it may have."""
+        return tuple(map(self.log_key, self.record.incarnations))
 
-
-def expiry_us(record: StageRecord, alive_us: int) -> int:
-    """When a stage that nobody commits goes: a sealed one a day after its seal, an open one an hour after its lease."""
-    if record.sealed_us:
-        return record.sealed_us + int(limits.SEALED_STAGE_S * 1e6)
-    return alive_us + int(limits.OPEN_STAGE_S * 1e6)
+    @property
+    def sealed(self) -> w.Sealed:
+        """What Lease.Close tells about it."""
+        return w.Sealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
 
 
 class Stages:
-    """Every stage by its public id."""
+    """Every stage by its public id. `end_lease` ends the lease with a token, if it lives."""
 
     def __init__(
         self,
@@ -90,34 +87,36 @@ class Stages:
         random: Callable[[int], bytes],
         opener: Opener,
         options: LogOptions,
+        end_lease: Callable[[str], None],
     ) -> None:
         self._outbox = outbox
         self._random = random
         self._opener = opener
         self._options = options
+        self._end_lease = end_lease
         self._stages: dict[str, Stage] = {}
-        self._alive_us: dict[str, int] = {}
+        self._closed_by: dict[str, Stage] = {}
 
-    # --- stages ---------------------------------------------------------------------------------------------
+    # --- finding and making ---------------------------------------------------------------------------------
 
     def restore(
         self, record: StageRecord, logs: dict[str, tuple[LogReader, dict[int, int]] | StorageError]
     ) -> None:
-        """A stage that was there when the broker started; a log that did not open takes nothing and gives nothing."""
-        stage = Stage(record)
+        """A stage that was there when the broker started; a log of it that did not open is kept as its `damage`."""
+        stage = Stage(record, self._outbox.now.mono)
         self._stages[record.stage] = stage
         for resource, opened in logs.items():
             key = stage.log_key(resource)
             if isinstance(opened, StorageError):
                 stage.intakes[resource] = self._opener(key, None, {})
-                stage.intakes[resource].stopped = opened
+                stage.intakes[resource].stop(opened)
             else:
                 stage.intakes[resource] = self._opener(key, *opened)
 
     def find(self, vhost: str, stage: str) -> Stage | None:
         """A stage by its public id."""
         found = self._stages.get(stage)
-        return found if found is not None and found.record.vhost == vhost else None
+        return found if found is not None and found.record.vhost == vhost and not found.leaving else None
 
     def open(
         self,
@@ -126,14 +125,9 @@ class Stages:
         resources: list[Resource],
         then: Callable[[Stage | Refused], None],
     ) -> None:
-        """Make a stage, durably, for these resources; or find the one that is to go on."""
+        """Make a stage, durably, for these resources; or find the one that is to go on. Raises `Refused`."""
         if spec.id is not None:
-            found = self.find(vhost, spec.id)
-            if found is None:
-                raise unknown_stage(spec.id)
-            if found.record.sealed_us:
-                raise Refused(409, w.CLOSED, f"stage {spec.id} is sealed and takes no more contents")
-            then(found)
+            then(self._reopened(vhost, spec, spec.id))
             return
         if len(self._stages) >= limits.MAX_STAGES:
             raise Refused(
@@ -152,108 +146,170 @@ class Stages:
 
         def saved(result: Result) -> None:
             no = refusal(result)
-            if no is None:
-                self._stages[record.stage] = Stage(record)
-            then(no or self._stages[record.stage])
+            if no is not None:
+                then(no)
+                return
+            stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
+            then(stage)
 
         self._outbox.save((record,), (), saved)
 
+    def _reopened(self, vhost: str, spec: w.StageSpec, name: str) -> Stage:
+        stage = self.find(vhost, name)
+        if stage is None:
+            raise unknown_stage(name)
+        if stage.record.sealed_us or stage.committing:
+            raise Refused(409, w.CLOSED, f"stage {name} is sealed and takes no more contents")
+        if (stage.record.application, stage.record.version) != (spec.application, spec.version):
+            raise not_its(stage, spec.application, spec.version)
+        if stage.damage is not None:
+            raise damaged(stage)
+        return stage
+
     def intake(self, stage: Stage, resource: str) -> Intake | None:
-        """The way into a stage for `resource`; its log is made with the first content."""
-        if resource not in stage.record.incarnations or stage.committing or stage.record.sealed_us:
+        """The way into a stage for `resource`; its log is made with the first content, and again if that failed."""
+        closed = stage.committing or stage.leaving or stage.record.sealed_us
+        if closed or resource not in stage.record.incarnations:
             return None
         intake = stage.intakes.get(resource)
-        if intake is None:
-            intake = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
-            intake.options = self._options
-        return intake
+        if intake is not None:
+            return intake
+        made = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
 
-    def seal(self, stage: Stage, then: Callable[[w.Sealed | Refused], None]) -> None:
-        """No more contents: durable, and from now on exempt from the lease's life."""
+        def created(result: Result) -> None:
+            if isinstance(result, StorageError):
+                del stage.intakes[resource]
+                made.stop(result)
+            else:
+                made.reader = result
+
+        made.submit(lambda number: a.CreateLog(number, made.key, self._options), created)
+        return made
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def seal(self, stage: Stage, lease: str, then: Callable[[w.Sealed | Refused], None]) -> None:
+        """No more contents: durable, and from now on exempt from the life of its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
                 409, w.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
             )
-        sealed = w.Sealed(stage=stage.record.stage, contents=stage.contents, bytes=stage.octets)
-        if stage.record.sealed_us:
-            then(sealed)
-            return
+        if stage.damage is not None:
+            raise damaged(stage)
+        sealed = stage.sealed
         record = msgspec.structs.replace(stage.record, sealed_us=self._outbox.now.wall_us)
 
         def saved(result: Result) -> None:
             no = refusal(result)
             if no is None:
                 stage.record = record
+                stage.closed_by = lease
+                self._closed_by[lease] = stage
             then(no or sealed)
 
         self._outbox.save((record,), (), saved)
 
+    def sealed_by(self, lease: str) -> w.Sealed | None:
+        """What the close of this lease sealed, for a client that asks again because the answer was lost."""
+        stage = self._closed_by.get(lease)
+        return stage.sealed if stage is not None else None
+
     def touch(self, stage: str) -> None:
         """The lease of an open stage is alive."""
-        self._alive_us[stage] = self._outbox.now.wall_us
+        found = self._stages.get(stage)
+        if found is not None:
+            found.alive = self._outbox.now.mono
 
     def discard(
         self, stages: Iterable[Stage], then: Callable[[Refused | None], None] = lambda _: None
     ) -> None:
-        """Throw stages away, durably."""
-        gone = [s for s in stages if s.record.stage in self._stages and not s.committing]
+        """Throw stages away, durably. Those that are being committed stay."""
+        gone = [s for s in dict.fromkeys(stages) if not (s.committing or s.leaving)]
         if not gone:
             then(None)
             return
+        for stage in gone:
+            stage.leaving = True
+            self._release(stage)
 
         def saved(result: Result) -> None:
             no = refusal(result)
-            if no is None:
-                for stage in gone:
+            for stage in gone:
+                stage.leaving = False
+                if no is None:
                     self.drop(stage)
             then(no)
 
         self._outbox.save((), [s.record for s in gone], saved)
 
+    def commit(self, stage: Stage) -> None:
+        """It is being committed: sealed by that, if nobody did before."""
+        stage.committing = True
+        self._release(stage)
+
+    def _release(self, stage: Stage) -> None:
+        if stage.lease is not None:
+            self._end_lease(stage.lease)
+
     def drop(self, stage: Stage) -> None:
         """Its record is gone: let go of the files, once nothing of them is with the disk."""
         self._stages.pop(stage.record.stage, None)
-        self._alive_us.pop(stage.record.stage, None)
-        keys = tuple(x.key for x in stage.intakes.values())
+        if stage.closed_by is not None:
+            self._closed_by.pop(stage.closed_by, None)
         for intake in stage.intakes.values():
-            intake.stopped = StorageError("the stage is gone")
-        waiting = [x for x in stage.intakes.values() if x.busy]
-        if not waiting:
-            self._outbox.actions.append(a.DropLogs(keys))
-            return
-        left = len(waiting)
+            intake.stop(StorageError("the stage is gone"))
+        left = len(stage.intakes)
 
         def idle() -> None:
             nonlocal left
             left -= 1
-            if not left:
-                self._outbox.actions.append(a.DropLogs(keys))
+            if left <= 0:
+                for intake in stage.intakes.values():
+                    if intake.reader is not None:
+                        intake.reader.close()
+                self._outbox.actions.append(a.DropLogs(stage.log_keys))
 
-        for intake in waiting:
+        if not stage.intakes:
+            idle()
+        for intake in stage.intakes.values():
             intake.hold(idle)
 
     def expire(self) -> None:
         """Discard the stages whose time is over: leases of failed and speculative attempts are never named."""
-        now = self._outbox.now.wall_us
-        self.discard(
-            [
-                s
-                for s in self._stages.values()
-                if s.lease is None and expiry_us(s.record, self._alive(s)) < now
-            ]
-        )
+        self.discard([s for s in self._stages.values() if self._left_s(s) < 0])
 
-    def _alive(self, stage: Stage) -> int:
-        return self._alive_us.setdefault(stage.record.stage, self._outbox.now.wall_us)
+    def _left_s(self, stage: Stage) -> float:
+        """Seconds that a stage has left: a day after its seal, by the wall clock since that outlives a restart; an hour
+        after its lease was seen to live, by our own.
+        """
+        now = self._outbox.now
+        if stage.record.sealed_us:
+            return limits.SEALED_STAGE_S - (now.wall_us - stage.record.sealed_us) / 1e6
+        return limits.OPEN_STAGE_S - (now.mono - stage.alive)
+
+    # --- looking --------------------------------------------------------------------------------------------
 
     def of(self, vhost: str, application: str | None) -> list[w.StageInfo]:
         """What Stage.Describe tells, of one application or all; oldest first."""
         found = [
-            s.describe(self._alive(s))
+            self._describe(s)
             for s in self._stages.values()
-            if s.record.vhost == vhost and application in (None, s.record.application)
+            if s.record.vhost == vhost and application in (None, s.record.application) and not s.leaving
         ]
         return sorted(found, key=lambda s: (s.created or 0, s.stage))
+
+    def _describe(self, stage: Stage) -> w.StageInfo:
+        record = stage.record
+        return w.StageInfo(
+            stage=record.stage,
+            application=record.application,
+            version=record.version,
+            state="sealed" if record.sealed_us else "open",
+            contents=stage.contents,
+            bytes=stage.octets,
+            created=record.created_us,
+            expires=self._outbox.now.wall_us + int(self._left_s(stage) * 1e6),
+        )
 
     def targeting(self, resource: Resource) -> list[Stage]:
         """The stages that have contents for a resource."""
@@ -267,3 +323,19 @@ class Stages:
 def unknown_stage(stage: str) -> Refused:
     """The 404 for a stage that is not there."""
     return Refused(404, w.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed")
+
+
+def not_its(stage: Stage, application: str, version: int) -> Refused:
+    """The 400 for a stage that was opened for another application or version."""
+    record = stage.record
+    return Refused(
+        400,
+        w.BAD_ARGUMENTS,
+        f"stage {record.stage} belongs to version {record.version} of {record.application!r}, "
+        f"not to version {version} of {application!r}",
+    )
+
+
+def damaged(stage: Stage) -> Refused:
+    """The 503 for a stage that can no longer be read whole."""
+    return Refused(503, w.STORAGE, f"stage {stage.record.stage} is damaged: {stage.damage}")

@@ -10,7 +10,8 @@ Data directory:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import msgspec
@@ -19,7 +20,7 @@ import pyarrow as pa
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.core import OpenedLog, Restored
-from mtl.broker.records import AnyRecord, ResourceRecord, RunRecord, StageRecord
+from mtl.broker.records import AnyRecord, PublishRecord, ResourceRecord, RunRecord, StageRecord
 from mtl.broker.resources import log_key, log_options
 from mtl.broker.stages import Stage
 from mtl.broker.store import RecordStore
@@ -40,7 +41,9 @@ from mtl.log.files import Disk, failure
 from mtl.log.segment import segment_base
 from mtl.wire.packs import encode_pack
 
-DiskAction = a.CreateLog | a.Append | a.Publish | a.Trim | a.Roll | a.Save
+log = logging.getLogger("mtl.broker")
+
+DiskAction = a.LogAction | a.Save
 
 
 class Storage:
@@ -66,41 +69,55 @@ class Storage:
         After an unclean stop under another boot the contents of durability "os" may be gone: those resources begin a
         new incarnation (profiles.md "Readers"), named from `new_id`.
         """
-        for name in ("resources", "stages"):
-            self._make_dir(self._path(name))
+        try:
+            for name in ("resources", "stages"):
+                self._make_dir(self._path(name))
+        except OSError as e:
+            raise failure(e, f"preparing {self._directory}") from e
         records = self._records.load()
         run = next((r for r in records if isinstance(r, RunRecord)), None)
         if run is not None and not run.clean and run.boot != boot:
             records = self._reincarnate(records, new_id)
         self._records.save((RunRecord(boot, clean=False),), ())
         logs: dict[a.LogKey, OpenedLog | StorageError] = {}
+        bases = _unapplied(records)
         for record in records:
             if isinstance(record, ResourceRecord):
-                options = log_options(record, self._segment_bytes)
-                logs[log_key(record)] = self._open(log_key(record), options, now_us, record.earliest)
+                key, options = log_key(record), log_options(record, self._segment_bytes)
+                logs[key] = self._open(key, options, now_us, record.earliest, bases.get(key))
             elif isinstance(record, StageRecord):
-                stage = Stage(record)
-                for key in map(stage.log_key, record.incarnations):
-                    if self._is_made(key):
-                        logs[key] = self._open(key, LogOptions(self._segment_bytes), now_us, None)
+                for key in filter(self._was_made, Stage(record, 0.0).log_keys):
+                    logs[key] = self._open(key, LogOptions(self._segment_bytes), now_us, None)
         self._sweep(records)
         return Restored(records, logs)
 
-    def _is_made(self, key: a.LogKey) -> bool:
-        """Whether a stage has its log: it is made with the first content, which a crash may interrupt."""
+    def _was_made(self, key: a.LogKey) -> bool:
+        """Whether a staged log is there. One without a segment was being made when the broker stopped: nothing was
+        confirmed in it, and it is made again when it is needed.
+        """
         path = self._path(key)
         names = self._disk.list_dir(path) if self._disk.exists(path) else ()
         return any(segment_base(name) is not None for name in names)
 
     def _open(
-        self, key: a.LogKey, options: LogOptions, now_us: int, earliest: int | None
+        self,
+        key: a.LogKey,
+        options: LogOptions,
+        now_us: int,
+        earliest: int | None,
+        base: int | None = None,
     ) -> OpenedLog | StorageError:
+        """A log, cut back to `base` where a commit was interrupted: nobody is to see a part of it before its redo."""
         try:
-            reader, writer, _ = open_log(
+            reader, writer, report = open_log(
                 self._disk, self._path(key), options, now_us=now_us, earliest=earliest, cache=self._cache
             )
+            if base is not None:
+                reader.apply(writer.truncate_to(base))
         except StorageError as e:
             return e
+        if report.cut_bytes:
+            log.info("%s: %d octets of an unfinished group were cut", report.cut_file, report.cut_bytes)
         self._writers[key] = writer
         return reader, dict(writer.last_numbers)
 
@@ -117,37 +134,36 @@ class Storage:
         """Remove logs that no record names: the leavings of a crash between two steps."""
         resources = {r.log for r in records if isinstance(r, ResourceRecord)}
         stages = {r.stage for r in records if isinstance(r, StageRecord)}
-        for name in self._disk.list_dir(self._path("resources")):
-            if name not in resources:
-                delete_log(self._disk, self._path("resources", name))
-        for name in self._disk.list_dir(self._path("stages")):
-            if name not in stages:
-                self._drop_stage(name)
+        for kind, known in (("resources", resources), ("stages", stages)):
+            for name in self._disk.list_dir(self._path(kind)):
+                if name not in known:
+                    self._remove(f"{kind}/{name}")
 
     # --- actions --------------------------------------------------------------------------------------------
 
     def perform(self, action: DiskAction) -> object:
         """Carry out one action; its result, or the `StorageError` it failed with."""
+        if isinstance(action, a.Save):
+            return self._failing(action, lambda: self._records.save(action.put, action.forget))
+        result = self._failing(action, lambda: self._log_action(action))
+        writer = self._writers.get(action.log)
+        if isinstance(result, StorageError) and writer is not None and writer.stopped:
+            return LogStopped(str(result))
+        return result
+
+    def _failing(self, action: DiskAction, work: Callable[[], object]) -> object:
         try:
-            if isinstance(action, a.Save):
-                self._records.save(action.put, action.forget)
-                return None
-            return self._log_action(action)
+            return work()
         except StorageError as e:
-            return self._named(action, e)
+            return e
         except OSError as e:
-            return self._named(action, failure(e, f"carrying out {type(action).__name__}"))
+            return failure(e, f"carrying out {type(action).__name__}")
         except (MtlError, ValueError) as e:
             # What is taken in was checked before; should it not fit after all, its writers hear of it and the log
             # goes on.
-            return self._named(action, StorageFailed(f"{type(action).__name__}: {e}"))
+            return StorageFailed(f"{type(action).__name__}: {e}")
 
-    def _named(self, action: DiskAction, error: StorageError) -> StorageError:
-        """The error, as `LogStopped` when the log takes nothing more after it."""
-        writer = self._writers.get(action.log) if not isinstance(action, a.Save) else None
-        return LogStopped(str(error)) if writer is not None and writer.stopped else error
-
-    def _log_action(self, action: a.CreateLog | a.Append | a.Publish | a.Trim | a.Roll) -> object:
+    def _log_action(self, action: a.LogAction) -> object:
         match action:
             case a.CreateLog():
                 return self._create(action)
@@ -160,25 +176,30 @@ class Storage:
                 return self._writers[action.log].trim(action.earliest)
             case a.Roll():
                 return self._writers[action.log].roll(action.now_us)
+            case a.ForgetWriters():
+                self._writers[action.log].forget(action.writers)
+                return None
 
     def _create(self, action: a.CreateLog) -> object:
-        path = self._path(action.log)
-        parent = path.rpartition("/")[0]
-        if not self._disk.exists(parent):
-            self._make_dir(parent)
-        create_log(self._disk, path, 0)
+        parent = self._path(action.log).rpartition("/")[0]
+        # Also when it is there: another log of the same stage may have made it a moment ago, and not synced it yet.
+        self._disk.make_dir(parent)
+        self._disk.fsync_dir(parent.rpartition("/")[0])
+        create_log(self._disk, self._path(action.log), 0)
         opened = self._open(action.log, action.options, 0, None)
         return opened if isinstance(opened, StorageError) else opened[0]
 
     def _publish(self, action: a.Publish) -> list[Change]:
-        """storage-and-loop.md "Stage.Commit", step 4: large staged logs are adopted, small ones copied, in order."""
+        """storage-and-loop.md "Stage.Commit", step 4: large staged logs are adopted, small ones copied, in order.
+
+        What an attempt before this one left is taken back first; it may have left nothing but a start.
+        """
         writer = self._writers[action.log]
-        changes: list[Change] = []
-        if writer.next > action.base:
-            changes.append(writer.truncate_to(action.base))
+        changes: list[Change] = [writer.truncate_to(action.base)]
         parts: list[StagePart] = []
         for key in action.stages:
-            self._writers[key].seal()
+            if key in self._writers:  # else it did not open, and its parts say whether it is whole
+                self._writers[key].seal()
             parts.extend(stage_parts(self._disk, self._path(key)))
         for large, run in groupby(parts, key=lambda p: p.bytes >= limits.ADOPT_OCTETS):
             together = tuple(run)
@@ -196,31 +217,39 @@ class Storage:
             try:
                 if writer is not None:
                     writer.close()
-            except StorageError:
-                pass  # it is being removed
-            try:
-                if key.startswith("stages/"):
-                    self._drop_stage(key.split("/")[1])
-                else:
-                    delete_log(self._disk, self._path(key))
-            except (StorageError, OSError):
-                continue
+            except StorageError as e:
+                log.info("closing %s, which is being removed: %s", key, e)
+        for top in dict.fromkeys("/".join(key.split("/")[:2]) for key in action.logs):
+            self._remove(top)
 
-    def _drop_stage(self, stage: str) -> None:
-        directory = self._path("stages", stage)
-        if not self._disk.exists(directory):
-            return
-        for name in self._disk.list_dir(directory):
-            delete_log(self._disk, f"{directory}/{name}")
-        self._disk.remove_dir(directory)
+    def _remove(self, place: str) -> None:
+        """Remove the log of a resource, or all those of a stage."""
+        directory = self._path(place)
+        try:
+            if place.startswith("resources/"):
+                delete_log(self._disk, directory)
+            elif self._disk.exists(directory):
+                for name in self._disk.list_dir(directory):
+                    delete_log(self._disk, f"{directory}/{name}")
+                self._disk.remove_dir(directory)
+        except (StorageError, OSError) as e:
+            log.warning("%s was not removed, the next start will: %s", directory, e)
 
     def close(self, boot: str) -> None:
-        """Everything written is synced, and the next start may know it."""
+        """Everything written is synced, and the next start may know it. Raises a `StorageError` if it is not."""
+        failed: list[StorageError] = []
         for writer in self._writers.values():
-            if not writer.stopped:
+            try:
                 writer.close()
-        self._records.save((RunRecord(boot, clean=True),), ())
-        self._records.close()
+            except StorageError as e:
+                failed.append(e)
+        try:
+            if not failed:
+                self._records.save((RunRecord(boot, clean=True),), ())
+        finally:
+            self._records.close()
+        if failed:
+            raise failed[0]
 
     def _make_dir(self, path: str) -> None:
         if not self._disk.exists(path):
@@ -229,6 +258,13 @@ class Storage:
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._directory, *parts))
+
+
+def _unapplied(records: Sequence[AnyRecord]) -> dict[a.LogKey, int]:
+    """Where the commits begin that were interrupted, by log."""
+    logs = {(r.vhost, r.name): log_key(r) for r in records if isinstance(r, ResourceRecord)}
+    publishes = [r for r in records if isinstance(r, PublishRecord)]
+    return {logs[p.vhost, e.resource]: e.base for p in publishes for e in p.entries}
 
 
 def _chunk(draft: a.Draft) -> NewChunk:

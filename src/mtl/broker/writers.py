@@ -5,19 +5,20 @@ profiles.md "Writers". The gap check is per lease and in memory; duplicates are 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mtl import limits
-from mtl.broker.intake import Arrival, Intake, WriterKey
-from mtl.broker.outbox import Outbox
+from mtl.broker.intake import Arrival, Inbound, Intake, WriterKey
 from mtl.errors import Malformed
 from mtl.wire import commands as c
 
 if TYPE_CHECKING:
     from mtl.broker.flows import DataFlow
     from mtl.broker.leases import LeaseTerms
+
+_U64_MAX = (1 << 64) - 1
 
 
 class Packs(Protocol):
@@ -27,12 +28,26 @@ class Packs(Protocol):
         """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
 
 
+class Offer(NamedTuple):
+    """One Content as it came: its numbers, its properties (None: a pack), and why it can never be taken, if so."""
+
+    first: int
+    contents: int
+    properties: bytes | None
+    fault: str | None = None
+
+    @property
+    def last(self) -> int:
+        """The number that a Confirm or Reject of it bears."""
+        return self.first + self.contents - 1
+
+
 class WriterLease:
     """One Connection.Writer that was granted.
 
     `route` finds the intake of a resource by its name (None: there is no such); `only` is the resource that an empty
-    name stands for. `expected` is the next number of the flow; 0 until the first content of a flow whose numbers began
-    in an earlier lease.
+    name stands for. `expected` is the next number of the flow. A flow that goes on where an earlier one of the same
+    writer ended (`resumed`) may begin lower, with what that one left unconfirmed.
     """
 
     def __init__(
@@ -56,194 +71,188 @@ class WriterLease:
         self.expected = highest + 1
         self.resumed = highest > 0
         self.gapped = False
+        self.closing = False
+        """It is being closed: what still comes is too late."""
         self.intakes: dict[str, Intake] = {}
-        self.unconfirmed: OrderedDict[int, Arrival] = OrderedDict()
-
-    @property
-    def settled(self) -> bool:
-        """Whether everything that was taken in is durable and confirmed."""
-        return not self.unconfirmed
+        self.unconfirmed: dict[int, Arrival] = {}
+        """What was taken in and not confirmed, by last number, in order."""
 
     def rebound(self, flow: DataFlow) -> None:
         """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm."""
         self.flow = flow
         self.gapped = False
 
+    def remember(self, arrival: Arrival) -> None:
+        """It waits for its Confirm. Numbers come in order, unless a writer goes back to what an earlier lease sent."""
+        behind = self.unconfirmed and arrival.last < next(reversed(self.unconfirmed))
+        self.unconfirmed[arrival.last] = arrival
+        if behind:
+            self.unconfirmed = dict(sorted(self.unconfirmed.items()))
+
+    def forget_from(self, number: int) -> None:
+        """Everything from `number` on will be sent again; what is durable of it is told then, for a Confirm covers
+        all before it.
+        """
+        for last in [n for n, x in self.unconfirmed.items() if x.first >= number]:
+            del self.unconfirmed[last]
+
+    def take_confirmed(self) -> int:
+        """The last number of the durable prefix, which is taken out; 0 when there is none."""
+        prefix = [n for n, _ in takewhile(lambda item: item[1].done, self.unconfirmed.items())]
+        for number in prefix:
+            del self.unconfirmed[number]
+        return prefix[-1] if prefix else 0
+
 
 class Writers:
     """Takes contents in for every writing lease."""
 
-    def __init__(self, outbox: Outbox, check_pack: Packs, dirty: Callable[[Intake], None]) -> None:
-        self._outbox = outbox
+    def __init__(self, inbound: Inbound, check_pack: Packs, dirty: Callable[[Intake], None]) -> None:
+        self._inbound = inbound
         self._check_pack = check_pack
         self._dirty = dirty
-        self.octets = 0
-        self.counts = {"duplicates": 0, "gaps": 0, "refused": 0, "overloads": 0}
+        self.counts = {"duplicates": 0, "gaps": 0, "refused": 0, "overloads": 0, "dropped": 0}
 
     # --- in -------------------------------------------------------------------------------------------------
 
     def content(self, lease: WriterLease, content: c.Content) -> None:
         """One Content arrived on the flow that `lease` is bound to."""
-        properties: bytes | None = content.properties
-        count = 1
-        if lease.packed:
-            packed = c.packed_count(content.properties)
-            if packed is not None:
-                count, properties = packed, None
-        first = content.sequence
+        if lease.closing:
+            self.counts["dropped"] += 1
+            return
+        offer = _offer(lease, content)
+        if lease.confirmed_flow and not self._in_turn(lease, offer):
+            return
         intake = self._intake(lease, content.resource)
-        fault = self._fault(intake, content, count, properties)
-        if lease.confirmed_flow and not self._in_turn(lease, first, count, fault is not None):
-            return
-        if fault is not None or intake is None:
-            self._refuse(lease, first + count - 1)
-            return
-        if lease.confirmed_flow:
-            if self._duplicate(lease, intake, first, count, content):
-                return
-            if self.octets > limits.INBOUND_OCTETS or (intake.stopped is not None):
-                self._push_back(lease, first)
-                return
-        elif intake.stopped is not None or self.octets > limits.INBOUND_OCTETS:
-            self.counts["overloads"] += 1
-            return
-        self._take(lease, intake, first, count, content, properties)
+        if intake is None or offer.fault or self._fault(content, offer):
+            if lease.confirmed_flow:
+                lease.expected = max(lease.expected, offer.last + 1)  # a refused number is spent
+            self._refuse(lease, offer.last)
+        elif not lease.confirmed_flow:
+            self._take_unconfirmed(lease, intake, offer, content)
+        elif not self._duplicate(lease, intake, offer):
+            if self._full(lease, intake):
+                self._push_back(lease, offer.first, offer.last)
+            else:
+                self._take(lease, intake, offer, content)
 
-    def _take(
-        self,
-        lease: WriterLease,
-        intake: Intake,
-        first: int,
-        count: int,
-        content: c.Content,
-        properties: bytes | None,
-    ) -> None:
-        size = len(content.body) + (len(properties) if properties else 0)
-        arrival = Arrival(lease, intake, first, count, content.body, size, properties)
-        if lease.confirmed_flow:
-            lease.expected = first + count
-            lease.unconfirmed[arrival.last] = arrival
+    def _take(self, lease: WriterLease, intake: Intake, offer: Offer, content: c.Content) -> None:
+        arrival = Arrival(lease, offer.first, offer.contents, content.body, offer.properties)
+        lease.expected = max(lease.expected, offer.last + 1)
+        lease.remember(arrival)
         intake.add(arrival)
-        self.octets += size
         self._dirty(intake)
 
+    def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer, content: c.Content) -> None:
+        """Under confirm "none" the number is not looked at, and what does not fit is dropped and counted."""
+        if self._full(lease, intake):
+            self.counts["overloads"] += 1
+            return
+        intake.add(Arrival(lease, offer.first, offer.contents, content.body, offer.properties))
+        self._dirty(intake)
+
+    def _full(self, lease: WriterLease, intake: Intake) -> bool:
+        return (
+            self._inbound.full
+            or intake.stopped is not None
+            or len(lease.unconfirmed) >= limits.MAX_UNCONFIRMED
+        )
+
     def _intake(self, lease: WriterLease, name: str) -> Intake | None:
+        """Where contents for a resource go. A log that has stopped may be one that was replaced: then look again."""
         name = name or lease.only or ""
         intake = lease.intakes.get(name)
-        if intake is None and name:
+        if name and (intake is None or intake.stopped is not None):
             intake = lease.route(name)
             if intake is not None:
                 lease.intakes[name] = intake
+            else:
+                lease.intakes.pop(name, None)
         return intake
 
-    def _fault(
-        self,
-        intake: Intake | None,
-        content: c.Content,
-        count: int,
-        properties: bytes | None,
-    ) -> str | None:
+    def _fault(self, content: c.Content, offer: Offer) -> str | None:
         """Why this content can never be taken, or None."""
-        if intake is None:
-            return "unknown resource"
-        if properties is None:
+        if offer.properties is None:
             try:
-                self._check_pack(content.body, count)
+                self._check_pack(content.body, offer.contents)
             except Malformed as e:
                 return str(e)
             return None
-        if len(content.body) > limits.MAX_CONTENT or len(properties) > limits.MAX_TABLE:
+        if len(content.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
             return "too large"
-        if c.reserved(properties):
-            return "a reserved property name"
-        return None
+        return "a reserved property name" if c.reserved(offer.properties) else None
 
-    def _in_turn(self, lease: WriterLease, first: int, count: int, faulty: bool) -> bool:
+    def _in_turn(self, lease: WriterLease, offer: Offer) -> bool:
         """The gap check. A number above the expected one is pushed back once, then ignored until the run is closed."""
-        if first < 1:
-            self._refuse(lease, first)
+        if offer.first < 1:
+            self._refuse(lease, offer.first)
             return False
-        if lease.resumed and first <= lease.expected:
-            lease.expected = first  # a flow that goes on where an earlier one of the same writer ended
+        if lease.resumed and offer.first <= lease.expected:
+            lease.expected = offer.first
             lease.resumed = False
-        if first > lease.expected:
+        if offer.first > lease.expected:
             self.counts["gaps"] += 1
             if not lease.gapped:
                 lease.gapped = True
-                self._reject(lease, first, recycle=True)
+                self._reject(lease, offer.last, recycle=True)
             return False
         lease.gapped = False
-        if faulty and first + count - 1 >= lease.expected:
-            lease.expected = first + count  # a refused number is spent
         return True
 
-    def _duplicate(
-        self, lease: WriterLease, intake: Intake, first: int, count: int, content: c.Content
-    ) -> bool:
+    def _duplicate(self, lease: WriterLease, intake: Intake, offer: Offer) -> bool:
         """Whether this was taken before: then it is confirmed when the original is durable, and not appended again."""
-        last = first + count - 1
         taken = intake.taken.get(lease.key, 0)
-        if first > taken:
+        if offer.first > taken:
             return False
-        if last > taken:
+        lease.expected = max(lease.expected, offer.last + 1)
+        if offer.last > taken:
             self._refuse(
-                lease, last
+                lease, offer.last
             )  # partial overlap: not the identical frame (profiles.md "Packed contents")
             return True
         self.counts["duplicates"] += 1
-        lease.expected = max(lease.expected, last + 1)
-        if last in lease.unconfirmed:
+        if offer.last in lease.unconfirmed:
             return True
-        echo = Arrival(lease, intake, first, count, b"", 0, content.properties)
-        lease.unconfirmed[last] = echo
+        echo = Arrival(lease, offer.first, offer.contents, echo=True)
         intake.echo(echo)
-        if echo.done:
-            self.confirm(lease)
+        if echo.done and (not lease.unconfirmed or offer.last < next(iter(lease.unconfirmed))):
+            self._confirm(lease, offer.last)
+        else:
+            lease.remember(echo)
         return True
 
     # --- out ------------------------------------------------------------------------------------------------
 
-    def durable(self, group: list[Arrival]) -> None:
+    def durable(self, group: Sequence[Arrival]) -> None:
         """A group is on disk: confirm what each lease's durable prefix now covers."""
-        self.octets -= sum(x.size for x in group)
         for lease in {id(x.lease): x.lease for x in group if x.lease.confirmed_flow}.values():
-            self.confirm(lease)
+            last = lease.take_confirmed()
+            if last:
+                self._confirm(lease, last)
 
-    def failed(self, group: list[Arrival]) -> None:
-        """A group was not kept: its writers are asked to send again from its first content."""
-        self.octets -= sum(x.size for x in group)
-        first: dict[int, tuple[WriterLease, int]] = {}
-        for arrival in group:
-            if arrival.lease.confirmed_flow:
-                first.setdefault(id(arrival.lease), (arrival.lease, arrival.first))
-        for lease, number in first.values():
-            self._push_back(lease, number)
+    def failed(self, lost: Sequence[Arrival]) -> None:
+        """These were not kept: their writers are asked to send again from the first of them on."""
+        lowest: dict[int, Arrival] = {}
+        for arrival in lost:
+            known = lowest.get(id(arrival.lease))
+            if not arrival.lease.confirmed_flow:
+                self.counts["dropped"] += 1
+            elif known is None or arrival.first < known.first:
+                lowest[id(arrival.lease)] = arrival
+        for arrival in lowest.values():
+            self._push_back(arrival.lease, arrival.first, arrival.last)
 
-    def confirm(self, lease: WriterLease) -> None:
-        """Confirm(multiple) the prefix that is durable in all resources of the flow, if it grew."""
-        last = 0
-        while lease.unconfirmed:
-            number, arrival = next(iter(lease.unconfirmed.items()))
-            if not arrival.done:
-                break
-            del lease.unconfirmed[number]
-            last = number
-        if last and lease.flow is not None:
-            lease.flow.send(c.Confirm(last, True))
-
-    def _push_back(self, lease: WriterLease, first: int) -> None:
-        """Ask for `first` and everything after it again: the disk or the memory could not take it."""
+    def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
+        """Ask for this content and everything after it again: the disk or the memory could not take it."""
         self.counts["overloads"] += 1
-        # What is durable in another resource goes too: confirmed later, it would take with it what comes again.
-        for number in [n for n, x in lease.unconfirmed.items() if x.first >= first]:
-            del lease.unconfirmed[number]
-        before = sum(x.octets for x in lease.intakes.values())
-        for intake in lease.intakes.values():
-            intake.cancel(lease, first)
-        self.octets -= before - sum(x.octets for x in lease.intakes.values())
+        lease.forget_from(first)
         lease.expected = min(lease.expected, first)
         lease.gapped = True
-        self._reject(lease, first, recycle=True)
+        self._reject(lease, last, recycle=True)
+
+    def _confirm(self, lease: WriterLease, last: int) -> None:
+        if lease.flow is not None:
+            lease.flow.send(c.Confirm(last, True))
 
     def _refuse(self, lease: WriterLease, sequence: int) -> None:
         """Never: unknown resource, too large, ill-formed pack. The only error reply there is, also under "none"."""
@@ -253,3 +262,17 @@ class Writers:
     def _reject(self, lease: WriterLease, sequence: int, *, recycle: bool) -> None:
         if lease.flow is not None:
             lease.flow.send(c.Reject(sequence, False, recycle))
+
+
+def _offer(lease: WriterLease, content: c.Content) -> Offer:
+    """What the properties make of a Content. Only a packed lease has packs; a count that cannot be is one content."""
+    first, properties = content.sequence, content.properties
+    if lease.packed:
+        try:
+            count = c.packed_count(properties)
+        except Malformed as e:
+            return Offer(first, 1, properties, str(e))
+        if count is not None:
+            fits = first + count - 1 <= _U64_MAX
+            return Offer(first, count, None) if fits else Offer(first, 1, properties, "numbers above 64 bits")
+    return Offer(first, 1, properties)

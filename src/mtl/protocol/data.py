@@ -75,6 +75,10 @@ class DataSession:
         """Whether a Lease was accepted on this flow."""
         return self.state is Flow.BOUND
 
+    def released(self) -> None:
+        """The reading lease left this flow: nothing is summoned any more, and another one may summon the same names."""
+        self._resources.clear()
+
     def _step(self, sender: Peer, command: c.Command) -> Answered | None:
         kind = type(command)
         after = states.FLOW[self.state].get((sender, kind))

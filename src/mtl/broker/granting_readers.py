@@ -1,0 +1,205 @@
+"""Connection.Reader: where a reader starts, its window, and the group it belongs to.
+
+profiles.md "Defaults", "Readers", "Cursors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtl import limits
+from mtl.broker.cursors import CursorKey, Cursors, Holding
+from mtl.broker.fanout import Fanout, FanoutLease
+from mtl.broker.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.leases import Leases, LeaseTerms
+from mtl.broker.readers import ReaderLease, Readers
+from mtl.broker.records import CursorRecord
+from mtl.broker.resources import Resource, Resources, unknown
+from mtl.broker.sessions import Session
+from mtl.errors import DataLoss, Refused
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+
+class ReaderGrants:
+    """Grants reading leases."""
+
+    def __init__(
+        self,
+        granting: Granting,
+        leases: Leases,
+        resources: Resources,
+        readers: Readers,
+        fanout: Fanout,
+        cursors: Cursors,
+    ) -> None:
+        self._granting = granting
+        self._leases = leases
+        self._resources = resources
+        self._readers = readers
+        self._fanout = fanout
+        self._cursors = cursors
+
+    def reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
+        """Connection.Reader (MTL-42 to 49)."""
+        self._granting.admit(session, profile, request.confirm)
+        if not profile.durable:
+            answer(self._fanout_reader(session, profile, request))
+            return
+        if len(request.resources) != 1:
+            raise Refused(
+                400,
+                w.BAD_ARGUMENTS,
+                "a reader of the log profile names exactly one resource, since its sequences are that "
+                "resource's positions",
+            )
+
+        def there(no: Refused | None) -> None:
+            if no is not None:
+                answer(no)
+            else:
+                answering(answer, lambda: self._log_reader(session, profile, request, answer))
+
+        self._resources.ensure(session.vhost, request.resources, there)
+
+    def _fanout_reader(self, session: Session, profile: Profile, request: w.Reader) -> w.Reply:
+        check_fixed(profile, request.resources)
+        lease = FanoutLease(self._granting.terms(session, profile, tuple(request.resources), request.confirm))
+        self._fanout.joined(lease)
+        self._leases.grant(lease, lambda: self._fanout.left(lease))
+        return self._granting.data_lease(lease.terms, packed=False)
+
+    def _log_reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
+        resource = self._resources.need(session.vhost, request.resources[0])
+        resource.check(request.incarnation)
+        resource.readable()
+        terms = self._granting.terms(session, profile, (resource.name,), request.confirm)
+
+        def held(holding: Holding | Refused | None) -> None:
+            if isinstance(holding, Refused):
+                answer(holding)
+            else:
+                answering(answer, lambda: answer(self._grant(terms, resource, request, holding)))
+
+        self._hold(session, resource, request, held)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def _hold(
+        self,
+        session: Session,
+        resource: Resource,
+        request: w.Reader,
+        then: Callable[[Holding | Refused | None], None],
+    ) -> None:
+        """The holding that a reader of a group belongs to; None for members and for readers without a group.
+
+        A holder that comes back names the epoch that it had: so it learns that there is a newer one, whatever became of
+        its session.
+        """
+        if request.group is None:
+            start = _start(resource, request, None)
+            nameless = request.holder is not None
+            then(Holding(self._cursors, None, request.holder or "", 0, start) if nameless else None)
+            return
+        key = (session.vhost, request.group, resource.name)
+        self._cursors.check(key, session.token, request.epoch)
+        if request.epoch is not None and request.holder is None:  # a member
+            then(None)
+            return
+        start = _start(resource, request, self._cursors.get(key))
+        self._open_and_hold(key, session, request.holder or session.token, resource, start, then)
+
+    def _open_and_hold(
+        self,
+        key: CursorKey,
+        session: Session,
+        holder: str,
+        resource: Resource,
+        start: int,
+        then: Callable[[Holding | Refused], None],
+    ) -> None:
+        def opened(cursor: CursorRecord | Refused) -> None:
+            if isinstance(cursor, Refused):
+                then(cursor)
+                return
+            try:
+                self._cursors.hold(key, session.token, holder, then)
+            except Refused as e:  # fenced while the cursor was being made
+                then(e)
+
+        self._cursors.open(key, resource.record.incarnation, start, opened)
+
+    # --- the lease ------------------------------------------------------------------------------------------
+
+    def _grant(
+        self, terms: LeaseTerms, resource: Resource, request: w.Reader, held: Holding | None
+    ) -> w.DataLease:
+        if self._resources.find(terms.vhost, resource.name) is not resource:
+            raise unknown(resource.name)  # deleted while the cursor was being made
+        record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
+        start = _start(resource, request, record)
+        resource.readable(start)
+        window = request.window or w.Window()
+        granted = (
+            min(window.contents or limits.WINDOW_CONTENTS, limits.MAX_WINDOW_CONTENTS),
+            min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
+        )
+        lease = ReaderLease(terms, resource, start, request.until, granted, request.packed, held)
+        resource.readers[terms.token] = lease
+        if held is not None:
+            held.join(lease)
+
+        def ended() -> None:
+            resource.readers.pop(terms.token, None)
+            self._readers.ended(lease)
+            if held is not None:
+                held.leave(lease)
+
+        self._leases.grant(lease, ended)
+        return self._granting.data_lease(
+            terms,
+            request.packed,
+            from_=start,
+            until=request.until,
+            window=w.Window(contents=granted[0], bytes=granted[1]) if lease.full else None,
+            incarnation=resource.record.incarnation,
+            earliest=resource.earliest,
+            next=resource.end,
+            epoch=held.epoch if held is not None and held.key is not None else request.epoch,
+            position=held.position if held is not None else None,
+        )
+
+
+def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -> int:
+    """Resolve `from`, now and not at Summon. Raises `DataLoss` for what is gone, or was never there."""
+    start = request.from_ if request.from_ is not None else ("group" if request.group else "latest")
+    if start == "group":
+        if request.group is None:
+            raise Refused(400, w.BAD_ARGUMENTS, 'from "group" needs a group')
+        if record is None or record.incarnation != resource.record.incarnation:
+            return resource.earliest
+        start = record.position
+    return resolved(resource, start)
+
+
+def resolved(resource: Resource, start: int | str) -> int:
+    """A start as a sequence of the resource. Raises `DataLoss` for what is gone, or was never there."""
+    if start == "earliest":
+        return resource.earliest
+    if start == "latest":
+        return resource.end
+    sequence = int(start)
+    if sequence < 1:
+        raise Refused(400, w.BAD_ARGUMENTS, "sequences begin at 1")
+    if sequence < resource.earliest:
+        raise DataLoss(resource.name, sequence, resource.earliest)
+    if sequence > resource.end:
+        raise DataLoss(
+            resource.name,
+            resource.end,
+            sequence,
+            f"resource {resource.name!r} ends before {resource.end}; {sequence} was asked for: "
+            "contents were lost, or the position belongs to another resource",
+        )
+    return sequence

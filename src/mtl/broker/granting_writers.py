@@ -1,0 +1,211 @@
+"""Connection.Writer: unnamed, named and staged writers, and the numbers with which each goes on.
+
+profiles.md "Writers". A writer that goes on where another lease of it ended is granted its own only when nothing of the
+former's is with the disk any more: the numbers it is told must be the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from mtl.broker.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.intake import Intake, WriterKey
+from mtl.broker.leases import Leases, LeaseTerms
+from mtl.broker.names import Names, fenced
+from mtl.broker.records import WriterRecord
+from mtl.broker.resources import Resource, Resources, unknown
+from mtl.broker.sessions import Session
+from mtl.broker.stages import Stage, Stages, unknown_stage
+from mtl.broker.writers import WriterLease
+from mtl.errors import Refused
+from mtl.log import STAGE_WRITER
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+Route = Callable[[str], Intake | None]
+
+
+class WriterGrants:
+    """Grants writing leases."""
+
+    def __init__(
+        self, granting: Granting, leases: Leases, resources: Resources, stages: Stages, names: Names
+    ) -> None:
+        self._granting = granting
+        self._leases = leases
+        self._resources = resources
+        self._stages = stages
+        self._names = names
+
+    def writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
+        """Connection.Writer (MTL-43 to 49)."""
+        self._granting.admit(session, profile, request.confirm)
+        if not profile.durable:
+            answer(self._fanout_writer(session, profile, request))
+            return
+
+        def there(no: Refused | None) -> None:
+            if no is not None:
+                answer(no)
+            else:
+                answering(answer, lambda: self._log_writer(session, profile, request, answer))
+
+        self._resources.ensure(session.vhost, request.resources, there)
+
+    def _fanout_writer(self, session: Session, profile: Profile, request: w.Writer) -> w.Reply:
+        check_fixed(profile, request.resources)
+        terms = self._granting.terms(session, profile, tuple(request.resources), request.confirm)
+        only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
+        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False))
+
+    def _log_writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
+        targets = self._targets(session.vhost, request)
+        terms = self._granting.terms(session, profile, tuple(request.resources), request.confirm)
+        if request.stage is not None:
+            self._stage_writer(terms, request, request.stage, targets, answer)
+        elif request.writer is not None:
+            self._named_writer(terms, request, request.writer, answer)
+        else:
+            route = self._route(terms)
+            answer(self._grant(WriterLease(terms, terms.token, _only(request), route, request.packed)))
+
+    def _targets(self, vhost: str, request: w.Writer) -> list[Resource]:
+        targets = [self._resources.need(vhost, n) for n in request.resources]
+        for resource in targets:
+            resource.check((request.incarnations or {}).get(resource.name))
+            resource.writable()
+        return targets
+
+    # --- staged ---------------------------------------------------------------------------------------------
+
+    def _stage_writer(
+        self,
+        terms: LeaseTerms,
+        request: w.Writer,
+        spec: w.StageSpec,
+        targets: list[Resource],
+        answer: Answer,
+    ) -> None:
+        if request.confirm != "full" or not targets:
+            raise Refused(
+                400, w.BAD_ARGUMENTS, "a staged writer names its resources and has its contents confirmed"
+            )
+
+        def opened(stage: Stage | Refused) -> None:
+            if isinstance(stage, Refused):
+                answer(stage)
+                return
+            former = self._leases.find(stage.lease) if stage.lease else None
+            if former is not None:
+                self._leases.end(former)
+            stage.lease = terms.token  # from here on: whoever asks for it meanwhile replaces this one
+            _withdraw(
+                stage.intakes.values(),
+                STAGE_WRITER,
+                lambda: answering(answer, lambda: answer(self._staged(terms, request, stage))),
+            )
+
+        self._stages.open(terms.vhost, spec, targets, opened)
+
+    def _staged(self, terms: LeaseTerms, request: w.Writer, stage: Stage) -> w.DataLease:
+        public = stage.record.stage
+        if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
+            raise unknown_stage(public)  # thrown away, or somebody else's, while this one waited
+        last = {n: x.last.get(STAGE_WRITER, 0) for n, x in stage.intakes.items()}
+        lease = WriterLease(
+            terms,
+            STAGE_WRITER,
+            _only(request),
+            lambda name: self._stages.intake(stage, name) if terms.covers(name) else None,
+            request.packed,
+            public,
+            max(last.values(), default=0),
+        )
+
+        def ended() -> None:
+            if stage.lease == terms.token:
+                stage.lease = None
+            self._stages.touch(public)
+
+        self._stages.touch(public)
+        return self._grant(lease, ended, last=last, stage=public)
+
+    # --- named ----------------------------------------------------------------------------------------------
+
+    def _named_writer(self, terms: LeaseTerms, request: w.Writer, name: str, answer: Answer) -> None:
+        def opened(record: WriterRecord | Refused) -> None:
+            if isinstance(record, Refused):
+                answer(record)
+                return
+            self._names.fence(record, terms.session)
+            intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
+            _withdraw(
+                [x for x in intakes if record.id in x.taken],
+                record.id,
+                lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
+            )
+
+        self._names.open(terms.vhost, name, terms.session, opened)
+
+    def _named(self, terms: LeaseTerms, request: w.Writer, record: WriterRecord) -> w.DataLease:
+        if not self._names.current(record):
+            raise fenced(record.name)
+        for name in request.resources:
+            if self._resources.find(terms.vhost, name) is None:
+                raise unknown(name)  # deleted while the name was being saved
+        written = [r for r in self._resources.of_vhost(terms.vhost) if terms.covers(r.name)]
+        last = {r.name: r.intake.last.get(record.id, 0) for r in written}
+        if not request.resources:  # any and all: only those that it wrote to
+            last = {n: number for n, number in last.items() if number}
+        highest = max(last.values(), default=0)
+        lease = WriterLease(
+            terms, record.id, _only(request), self._route(terms), request.packed, highest=highest
+        )
+        self._names.held(record, lease)
+        return self._grant(lease, lambda: self._names.left(record, lease), last=last, epoch=record.epoch)
+
+    # --- all ------------------------------------------------------------------------------------------------
+
+    def _route(self, terms: LeaseTerms) -> Route:
+        """How a writing lease finds a resource: by name, also one that was made after the lease (decisions.md G15)."""
+
+        def route(name: str) -> Intake | None:
+            resource = self._resources.find(terms.vhost, name) if terms.covers(name) else None
+            return resource.intake if resource is not None else None
+
+        return route
+
+    def _grant(
+        self, lease: WriterLease, left: Callable[[], None] = lambda: None, **granted: object
+    ) -> w.DataLease:
+        key: WriterKey = lease.key
+
+        def ended() -> None:
+            left()
+            for intake in lease.intakes.values() if isinstance(key, str) else ():
+                intake.forget(key)
+
+        self._leases.grant(lease, ended)
+        return self._granting.data_lease(lease.terms, lease.packed, **granted)
+
+
+def _only(request: w.Writer) -> str | None:
+    """The resource that an empty name stands for: there is one only when the request named one (MTL-79)."""
+    return request.resources[0] if len(request.resources) == 1 else None
+
+
+def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None]) -> None:
+    """Give up what waits of a former lease everywhere, and go on when nothing of it is with the disk."""
+    waiting = list(intakes)
+    left = len(waiting)
+
+    def one() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    if not waiting:
+        then()
+    for intake in waiting:
+        intake.withdraw(key, one)

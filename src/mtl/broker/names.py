@@ -1,0 +1,133 @@
+"""Writer names: the number that stands for each in the logs, who holds it, and when it is forgotten.
+
+profiles.md "Writers". A newer holder of a name fences the older. A name that nobody used for long goes, and its
+publishing numbers with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.records import WriterRecord
+from mtl.broker.writers import WriterLease
+from mtl.errors import Fenced, Refused, StorageError
+from mtl.wire import control as w
+
+NameKey = tuple[str, str]
+"""(virtual host, name)."""
+
+_ID_MASK = (1 << 63) - 1
+
+
+class Names:
+    """Every writer's name. Those restored count as used now: how long the broker was away says nothing about them.
+
+    Ids are random: one that was counted up would come again after the highest name had expired, and a log that still
+    knows its numbers would take the new writer's contents for duplicates.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        records: Iterable[WriterRecord],
+        end_lease: Callable[[WriterLease], None],
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._records: dict[NameKey, WriterRecord] = {(r.vhost, r.name): r for r in records}
+        self._used: dict[NameKey, float] = dict.fromkeys(self._records, outbox.now.mono)
+        self._leases: dict[NameKey, WriterLease] = {}
+        self._fenced: dict[str, set[NameKey]] = {}
+        self._end_lease = end_lease
+
+    def open(
+        self, vhost: str, name: str, session: str, then: Callable[[WriterRecord | Refused], None]
+    ) -> None:
+        """A new epoch of a name, durably. Raises `Fenced` when this session lost it, `Refused` 503 for too many."""
+        key = (vhost, name)
+        if key in self._fenced.get(session, ()):
+            raise fenced(name)
+        known = self._records.get(key)
+        if known is None and len(self._records) >= limits.MAX_WRITER_NAMES:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"{limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
+            )
+        record = (
+            msgspec.structs.replace(known, epoch=known.epoch + 1)
+            if known is not None
+            else WriterRecord(vhost, name, self._new_id(), 1)
+        )
+        self._records[key] = record
+        self._used[key] = self._outbox.now.mono
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            newer = self._records.get(key, record).epoch > record.epoch
+            then(no or (fenced(name) if newer else record))
+
+        self._outbox.save((record,), (), saved)
+
+    def _new_id(self) -> int:
+        return int.from_bytes(self._random(8), "big") & _ID_MASK or 1
+
+    def current(self, record: WriterRecord) -> bool:
+        """Whether this is still the newest epoch of its name."""
+        now = self._records.get((record.vhost, record.name))
+        return now is not None and now.epoch == record.epoch
+
+    def fence(self, record: WriterRecord, session: str) -> None:
+        """End the lease of the name's former holder; its session, if that is another one, is told so from now on."""
+        key = (record.vhost, record.name)
+        former = self._leases.get(key)
+        if former is None:
+            return
+        if former.terms.session != session:
+            self._fenced.setdefault(former.terms.session, set()).add(key)
+        self._end_lease(former)
+
+    def held(self, record: WriterRecord, lease: WriterLease) -> None:
+        """A lease of the name was granted."""
+        self._leases[(record.vhost, record.name)] = lease
+
+    def left(self, record: WriterRecord, lease: WriterLease) -> None:
+        """A lease of the name ended; until now it was in use."""
+        key = (record.vhost, record.name)
+        if self._leases.get(key) is lease:
+            del self._leases[key]
+        if key in self._used:
+            self._used[key] = self._outbox.now.mono
+
+    def forget_session(self, session: str) -> None:
+        """A control session is gone; so is what it lost."""
+        self._fenced.pop(session, None)
+
+    def expire(self, then: Callable[[list[int]], None]) -> None:
+        """Forget the names that nobody used for long; `then` gets their ids, for the logs to leave out."""
+        horizon = self._outbox.now.mono - limits.WRITER_NAME_IDLE_S
+        keys = [k for k, used in self._used.items() if used < horizon and k not in self._leases]
+        idle = [self._records[k] for k in keys]
+        if not idle:
+            return
+
+        def saved(result: Result) -> None:
+            if isinstance(result, StorageError):
+                return  # next time
+            gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
+            for record in gone:
+                del self._records[(record.vhost, record.name)]
+                del self._used[(record.vhost, record.name)]
+            then([r.id for r in gone])
+
+        self._outbox.save((), idle, saved)
+
+
+def fenced(name: str) -> Fenced:
+    """What the older holder of a name is told."""
+    return Fenced(f"a newer holder took over the writer name {name!r}")

@@ -1,0 +1,47 @@
+"""Which names a peer's regular expression matches, in time that the peer does not decide.
+
+Python's own `re` backtracks: twenty characters of a pattern can keep it busy for years, and the loop with it. RE2 (it
+comes with Arrow) takes time proportional to pattern and names instead; it knows no back references and no look-around.
+What is left is the size of the pattern after its counted repetitions are written out, so that is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mtl.errors import Refused
+from mtl.limits import MAX_PATTERN_COST
+from mtl.wire.control import BAD_ARGUMENTS
+
+_COUNTED = re.compile(r"\{(\d*),?(\d*)\}")
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[bool]:
+    """For each name whether the pattern matches the whole of it. Refused 400 for what is no pattern, or too large."""
+    _check(pattern)
+    found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{pattern})\z")
+    return [bool(x) for x in found.to_pylist()]
+
+
+@lru_cache(maxsize=256)
+def _check(pattern: str) -> None:
+    """Alone, since what is no pattern may become one between brackets."""
+    counts = (max(int(x or 1) for x in found.groups()) for found in _COUNTED.finditer(pattern))
+    cost = len(pattern) * prod(max(1, n) for n in counts)
+    if cost > MAX_PATTERN_COST:
+        raise Refused(
+            400,
+            BAD_ARGUMENTS,
+            f"the pattern is too large: {len(pattern)} characters times its counted repetitions is {cost}, above "
+            f"{MAX_PATTERN_COST}",
+        )
+    try:
+        pc.match_substring_regex(pa.array([""], pa.string()), pattern)
+    except pa.ArrowException as e:
+        raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is no regular expression: {e}") from e

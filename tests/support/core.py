@@ -1,0 +1,485 @@
+"""The broker's core with everything around it made of memory: no sockets, threads or clocks.
+
+`Rig` is a disk and records that outlive the broker, and a broker that can be stopped, killed and started again on them.
+`Client` is a control session and its data flows. Everything happens at once: after each input the actions are carried
+out until nothing is left to do, unless the rig is told to hold the disk back.
+
+    rig = Rig()
+    client = rig.client()
+    client.create("a")
+    writer = client.flow(client.writer("a"))
+    writer.content(1, b"x")
+    assert writer.sent() == [Confirm(1, True)]
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from mtl.broker import actions as a
+from mtl.broker.core import Broker, Settings
+from mtl.broker.granting import Ports
+from mtl.broker.sending import Sender
+from mtl.broker.storage import Storage
+from mtl.errors import Refused
+from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.ports import Port
+from mtl.net.router import Sent
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.packs import decode_pack, encode_pack, unpack
+from tests.support.faulty_disk import Crashed, FaultyDisk
+from tests.support.faulty_store import FaultyStore
+
+T = TypeVar("T")
+
+ROOT = "/data"
+START_US = 1_700_000_000_000_000
+PORTS = {Port.PACKED: 7001, Port.PLAIN: 7002}
+
+
+class Sockets:
+    """What the sender writes to. `room` bounds the messages that a peer takes before it reads; a peer in `gone` is not
+    there any more.
+    """
+
+    def __init__(self) -> None:
+        self.sent: dict[a.Peer, list[tuple[bytes, bytes]]] = {}
+        self.replies: list[tuple[bytes, ...]] = []
+        self.room: dict[a.Peer, int] = {}
+        self.gone: set[a.Peer] = set()
+        self.control = self
+
+    # as the control socket's RouterSocket
+    def reply(self, *frames: bytes) -> Sent:
+        self.replies.append(frames)
+        return Sent.OK
+
+    def send(self, *frames: Any) -> Sent:
+        if not isinstance(frames[0], Port):
+            return self.reply(*frames)
+        port, identity, header, body = frames
+        peer = (port, identity)
+        if peer in self.gone:
+            return Sent.GONE
+        if self.room.get(peer, 1) <= 0:
+            return Sent.FULL
+        if peer in self.room:
+            self.room[peer] -= 1
+        self.sent.setdefault(peer, []).append((bytes(header), bytes(body)))
+        return Sent.OK
+
+
+class Rig:
+    """See the module. `hold` keeps disk actions of some kinds back until `let_go`; `settings` are the core's."""
+
+    def __init__(
+        self, disk: FaultyDisk | None = None, store: FaultyStore | None = None, **settings: Any
+    ) -> None:
+        self.disk = disk if disk is not None else FaultyDisk(random.Random(1))
+        self.store = store if store is not None else FaultyStore()
+        if not self.disk.exists(ROOT):
+            self.disk.make_dir(ROOT)
+            self.disk.fsync_dir("/")
+        self.mono = 1_000.0
+        self.wall_us = START_US
+        self.boot = "boot-1"
+        self.settings = settings
+        self.random = random.Random(2)
+        self.held: deque[a.Action] = deque()
+        self._hold: tuple[type, ...] = ()
+        self._identities = 0
+        self.start()
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a broker on what is there."""
+        self.storage = Storage(self.disk, ROOT, self.store, self.settings.get("segment_bytes", 1 << 20))
+        restored = self.storage.restore(self.boot, self.random.randbytes(4).hex(), self.wall_us)
+        self.sockets = Sockets()
+        self.broker = Broker(
+            Settings(
+                boot=self.random.randbytes(8).hex(),
+                ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),
+                **self.settings,
+            ),
+            restored,
+            self.random.randbytes,
+            lambda body, count: void(decode_pack(body, count)),
+            self.now(),
+        )
+        self.sender = Sender(cast(BrokerSockets, self.sockets), self.broker, self.now)
+        self.held.clear()
+        self.run()
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.broker.close(self.now())
+        self.run()
+        assert self.broker.idle
+        self.storage.close(self.boot)
+
+    def restart(self) -> None:
+        """Stop cleanly and start again."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL, and start again: the system has all that was written."""
+        self.crash(power=False)
+
+    def crash(self, *, power: bool = True, keep: str = "none", landed: bool = False) -> None:
+        """The process is gone, and with `power` what was not synced; start again. `landed`: whether a save that
+        failed, or was under way, is on the disk all the same.
+        """
+        self.disk.crash(power=power, keep=keep)
+        self.disk.heal()
+        self.store.crash(landed=landed)
+        if power:
+            self.boot += "'"
+        self.start()
+
+    # --- time and turns -------------------------------------------------------------------------------------
+
+    def now(self) -> a.Now:
+        return a.Now(self.mono, self.wall_us)
+
+    def run(self) -> None:
+        """Carry out what the core wants until it wants nothing more."""
+        for _ in range(100_000):
+            self.broker.advance()
+            actions = self.broker.take()
+            if not actions and not self.broker.busy:
+                return
+            for action in actions:
+                self._carry_out(action)
+            self.sender.flush()
+        raise AssertionError("the core never comes to rest")
+
+    def _carry_out(self, action: a.Action) -> None:
+        if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+            self.sender.send(action)
+        elif isinstance(action, self._hold):
+            self.held.append(action)
+        else:
+            self._perform(action)
+
+    def _perform(self, action: a.LogAction | a.Save | a.DropLogs) -> None:
+        if isinstance(action, a.DropLogs):
+            self.storage.drop(action)
+        else:
+            self.broker.completed(action.id, self.storage.perform(action), self.now())
+
+    def hold(self, *kinds: type) -> None:
+        """Keep actions of these kinds back from the disk from now on."""
+        self._hold = kinds
+
+    def let_go(self, count: int | None = None) -> None:
+        """Carry out held actions, oldest first; all of them (and what comes of it) without `count`."""
+        if count is None:
+            self._hold = ()
+        left = len(self.held) if count is None else count
+        while self.held and left:
+            left -= 1
+            self._perform(self.held.popleft())  # type: ignore[arg-type]  # sends are never held
+        self.run()
+
+    def sleep(self, seconds: float, step: float = 1.0) -> None:
+        """Let time pass; timers run once a `step`."""
+        end = self.mono + seconds
+        while self.mono < end:
+            delta = min(step, end - self.mono)
+            self.mono += delta
+            self.wall_us += int(delta * 1e6)
+            self.tick()
+
+    def tick(self) -> None:
+        self.broker.tick(self.now())
+        self.run()
+
+    # --- clients --------------------------------------------------------------------------------------------
+
+    def client(self, profile: str = "log", virtual_host: str | None = None) -> Client:
+        """A client whose session is open."""
+        client = Client(self)
+        client.ask(w.Open(protocol=w.Protocol(), virtual_host=virtual_host), w.Ready)
+        client.ask(w.Profile(profile=profile), w.Ok)
+        return client
+
+    def identity(self) -> bytes:
+        """One that no peer had before."""
+        self._identities += 1
+        return b"peer-%d" % self._identities
+
+    def control(self, *frames: bytes) -> list[tuple[bytes, ...]]:
+        """A raw message on the control socket, and what was answered so far and not looked at."""
+        self.broker.control(frames, self.now())
+        self.run()
+        replies, self.sockets.replies = self.sockets.replies, []
+        return replies
+
+    def inbound_octets(self) -> int:
+        """What the broker says it has taken in and not settled."""
+        return self.broker.statistics()["inbound-octets"]
+
+
+class Waiting:
+    """A request that was not answered at once."""
+
+    def __init__(self, client: Client, request: w.Request) -> None:
+        self._client = client
+        self._request = request
+
+    @property
+    def answered(self) -> bool:
+        return self._client.answers(self._request) is not None
+
+    def reply(self, kind: type[T]) -> T:
+        """The answer; raises what the client would raise."""
+        frames = self._client.answers(self._request)
+        assert frames is not None, "no answer yet"
+        reply = w.decode_reply(frames, type(self._request))
+        assert isinstance(reply, kind), reply
+        return reply
+
+
+class Client:
+    """A REQ socket and the DEALERs beside it. `session` is the token that requests repeat; None: the identity does."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.identity = rig.identity()
+        self.session: str | None = None
+        self._number = 0
+        self._replies: dict[int, tuple[bytes, ...]] = {}
+        self._asked: dict[int, int] = {}
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def begin(self, request: w.Request) -> Waiting:
+        """Send a request whose answer may take its time."""
+        if self.session is not None:
+            request = msgspec.structs.replace(request, session=self.session)
+        self._number += 1
+        mark = b"%d" % self._number
+        self._asked[id(request)] = self._number
+        frames = [self.identity, mark, b"", *w.encode_request(request)]
+        self.rig.broker.control(frames, self.rig.now())
+        self.rig.run()
+        return Waiting(self, request)
+
+    def answers(self, request: w.Request) -> tuple[bytes, ...] | None:
+        """The reply to a request, by the mark in its envelope (MTL-113: it comes back as it was)."""
+        mine = [x for x in self.rig.sockets.replies if x[0] == self.identity]
+        for frames in mine:
+            self.rig.sockets.replies.remove(frames)
+            number = int(frames[1])
+            assert frames[2] == b""
+            assert number not in self._replies, "answered twice (MTL-04)"
+            self._replies[number] = frames[3:]
+        return self._replies.get(self._asked[id(request)])
+
+    def ask(self, request: w.Request, kind: type[T]) -> T:
+        """A request that is answered at once; raises the refusal."""
+        return self.begin(request).reply(kind)
+
+    def refused(self, request: w.Request) -> Refused:
+        """The refusal of a request that must not succeed."""
+        try:
+            reply = self.begin(request).reply(object)
+        except Refused as e:
+            return e
+        raise AssertionError(f"not refused: {reply}")
+
+    # --- shorthands -----------------------------------------------------------------------------------------
+
+    def create(self, *names: str, **more: Any) -> None:
+        for name in names:
+            self.ask(w.ResourceCreate(resource=name, **more), w.ResourceCreated)
+
+    def describe(self, name: str) -> w.Description:
+        return self.ask(w.ResourceDescribe(resource=name), w.Resources).resources[0]
+
+    def writer(self, *resources: str, confirm: str = "full", **more: Any) -> w.DataLease:
+        return self.ask(w.Writer(resources=list(resources), confirm=confirm, **more), w.DataLease)
+
+    def reader(
+        self, *resources: str, confirm: str = "full", start: Any = "earliest", **more: Any
+    ) -> w.DataLease:
+        return self.ask(
+            w.Reader(resources=list(resources), confirm=confirm, from_=start, **more), w.DataLease
+        )
+
+    def stage(self, application: str, version: int, *resources: str, **more: Any) -> w.DataLease:
+        spec = w.StageSpec(application=application, version=version, **more)
+        return self.writer(*resources, stage=spec)
+
+    def close_lease(self, lease: w.DataLease) -> w.LeaseClosed:
+        return self.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed)
+
+    def commit(self, application: str, version: int, *stages: str, query: str | None = None) -> w.Committed:
+        return self.ask(
+            w.StageCommit(application=application, version=version, stages=list(stages), query=query),
+            w.Committed,
+        )
+
+    def fill(self, resource: str, bodies: Iterable[bytes]) -> None:
+        """Write plain contents, durably."""
+        flow = self.flow(self.writer(resource))
+        for number, body in enumerate(bodies, 1):
+            flow.content(number, body)
+        flow.sent()
+
+    def staged(self, application: str, version: int, resource: str, bodies: Sequence[bytes]) -> str:
+        """A sealed stage with these contents; its public id."""
+        lease = self.stage(application, version, resource)
+        flow = self.flow(lease)
+        for number, body in enumerate(bodies, 1):
+            flow.content(number, body)
+        self.close_lease(lease)
+        assert lease.stage is not None
+        return lease.stage
+
+    def read(self, resource: str, start: Any = "earliest") -> list[bytes]:
+        """Everything visible, by a plain reader."""
+        lease = self.reader(resource, start=start, window=w.Window(contents=1_000_000, bytes=1 << 30))
+        flow = self.flow(lease)
+        flow.summon(resource)
+        bodies = [bytes(x.body) for x in flow.contents()]
+        self.close_lease(lease)
+        return bodies
+
+    def sequences(self, resource: str) -> tuple[int, int]:
+        """earliest and next."""
+        found = self.describe(resource)
+        return found.earliest, found.next
+
+    # --- data flows -----------------------------------------------------------------------------------------
+
+    def flow(self, lease: w.DataLease, *, on: Flow | None = None) -> Flow:
+        """A data flow that presents the lease: a new one, or the same as another."""
+        flow = on if on is not None else Flow(self.rig, lease.port)
+        assert flow.lease(lease.lease) == 200
+        return flow
+
+
+class Flow:
+    """One DEALER. What the broker sent is taken out with `sent`; Pings are answered by nobody."""
+
+    def __init__(self, rig: Rig, port: int) -> None:
+        self.rig = rig
+        self.peer: a.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
+        self._number = 0
+
+    # --- out ------------------------------------------------------------------------------------------------
+
+    def send(self, command: c.Command) -> None:
+        header, body = c.encode(command)
+        self.raw(header, body)
+
+    def raw(self, header: bytes, body: c.Buffer = b"") -> None:
+        self.queue(header, body)
+        self.rig.run()
+
+    def queue(self, header: bytes, body: c.Buffer = b"") -> None:
+        """Send without letting the broker act: what is queued so arrives in one turn."""
+        self.rig.broker.data(self.peer, header, body, self.rig.now())
+        self.rig.sender.heard(self.peer)
+
+    def lease(self, token: str) -> int:
+        return self._asked(lambda n: c.Lease(n, token))
+
+    def summon(self, resource: str) -> int:
+        return self._asked(lambda n: c.Summon(n, resource))
+
+    def dismiss(self, resource: str) -> int:
+        return self._asked(lambda n: c.Dismiss(n, resource))
+
+    def _asked(self, make: Callable[[int], c.Command]) -> int:
+        """Send a command that gets a Response; its code. The Response is taken out, the rest stays."""
+        self._number += 1
+        self.send(make(self._number))
+        sent = self.rig.sockets.sent.get(self.peer, [])
+        for message in sent:
+            command = c.decode(*message)
+            if isinstance(command, c.Response) and command.sequence == self._number:
+                sent.remove(message)
+                return command.code
+        raise AssertionError("no Response")
+
+    def content(
+        self, sequence: int, body: bytes = b"", resource: str = "", properties: dict[str, Any] | None = None
+    ) -> None:
+        self.send(c.Content(sequence, resource, encode_table(properties) if properties else EMPTY, body))
+
+    def pack(
+        self, sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None
+    ) -> None:
+        self.send(packed(sequence, bodies, resource, count))
+
+    def confirm(self, sequence: int, multiple: bool = True) -> None:
+        self.send(c.Confirm(sequence, multiple))
+
+    def reject(self, sequence: int, *, multiple: bool = False, recycle: bool = False) -> None:
+        self.send(c.Reject(sequence, multiple, recycle))
+
+    def ponged(self) -> bool:
+        """Whether a Ping is answered."""
+        self.send(c.Ping())
+        return c.Pong() in self.sent()
+
+    # --- in -------------------------------------------------------------------------------------------------
+
+    def sent(self) -> list[c.Command]:
+        """Everything that the broker sent since the last time."""
+        return [c.decode(*message) for message in self.rig.sockets.sent.pop(self.peer, [])]
+
+    def contents(self) -> list[c.Content]:
+        """The same; there must be nothing but contents (and Pings) in it."""
+        found = [x for x in self.sent() if not isinstance(x, c.Ping)]
+        assert all(isinstance(x, c.Content) for x in found), found
+        return cast("list[c.Content]", found)
+
+    def bodies(self) -> list[bytes]:
+        return [bytes(x.body) for x in self.contents()]
+
+    def numbers(self) -> list[int]:
+        return [x.sequence for x in self.contents()]
+
+    def room(self, messages: int | None) -> None:
+        """How many messages the peer takes before it is full; None: any number."""
+        if messages is None:
+            self.rig.sockets.room.pop(self.peer, None)
+        else:
+            self.rig.sockets.room[self.peer] = messages
+
+    def vanish(self) -> None:
+        """The peer is not there any more."""
+        self.rig.sockets.gone.add(self.peer)
+
+
+def packed(sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None) -> c.Content:
+    """A pack as a writer sends it; with `count` it lies about its number."""
+    properties = c.packed_properties(count if count is not None else len(bodies))
+    return c.Content(sequence, resource, properties, bytes(encode_pack(bodies)))
+
+
+def unpacked(content: c.Content) -> list[bytes]:
+    """The bodies in a delivered pack."""
+    count = c.packed_count(content.properties)
+    assert count is not None
+    return [bytes(body) for _, body in unpack(decode_pack(content.body, count))]
+
+
+def void(_: object) -> None:
+    """Nothing but the exception matters."""
+
+
+__all__ = ["PORTS", "ROOT", "START_US", "Client", "Crashed", "Flow", "Rig", "Waiting", "packed", "unpacked"]
