@@ -6,14 +6,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import mtl
-from mtl.client import Connection, Reader, Writer
+from mtl.client import Connection
 from mtl.errors import (
     Closed,
     ContentTooLarge,
@@ -25,45 +23,10 @@ from mtl.errors import (
     Unreachable,
 )
 from mtl.testing import RunningBroker, broker
-from mtl.wire.control import Retention, StageSpec
-from mtl.wire.packs import SCHEMA
+from mtl.wire.control import Retention
+from tests.support.contents import batch, bodies, numbered, send, write
 
 BOTH = pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
-
-
-@pytest.fixture
-def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
-    with mtl.connect(mtl_broker.endpoint, request_timeout=2.0, retry_deadline=20.0) as connected:
-        connected.create_resource("orders")
-        yield connected
-
-
-def bodies(reader: Reader) -> list[bytes]:
-    with reader:
-        return [content.body for content in reader]
-
-
-def numbered(count: int, first: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
-
-
-def send(writer: Writer, count: int, first: int = 0) -> None:
-    for body in numbered(count, first):
-        writer.send(body)
-
-
-def write(
-    connection: Connection, count: int, *, packed: bool = False, first: int = 0, name: str = "orders"
-) -> None:
-    with connection.writer(name, packed=packed) as writer:
-        for body in numbered(count, first):
-            writer.send(body)
-
-
-def batch(values: list[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA
-    )
 
 
 # --- reading and writing ------------------------------------------------------------------------------------
@@ -272,6 +235,7 @@ def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:
         mtl.connect("tcp://no port")
 
 
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_fork_gets_a_session_of_its_own(connection: Connection) -> None:
     writer = connection.writer("orders")
     reader = connection.reader("orders")
@@ -320,63 +284,6 @@ def test_a_newer_writer_of_the_name_fences_the_older(connection: Connection) -> 
     assert newer.send(b"10") == 11
     newer.close()
     assert bodies(connection.reader("orders", until=12)) == numbered(11)
-
-
-# --- stages -------------------------------------------------------------------------------------------------
-
-
-def test_a_stage_is_invisible_until_it_is_committed_once(connection: Connection) -> None:
-    with connection.writer("orders", packed=True, stage=StageSpec(application="app", version=0)) as writer:
-        for body in numbered(100):
-            writer.send(body)
-        sealed = writer.seal()
-    assert sealed.contents == {"orders": 100}
-    assert connection.describe(["orders"])["orders"].next == 1
-    result = connection.stage_commit("app", 0, [sealed.stage])
-    assert not result.already
-    assert result.resources["orders"].contents == 100
-    assert connection.stage_commit("app", 0, [sealed.stage]).already
-    assert bodies(connection.reader("orders", until=101)) == numbered(100)
-    with connection.writer("orders", stage=StageSpec(application="app", version=2)) as later:
-        later.send(b"later")
-    assert later.stage is not None
-    connection.stage_commit("app", 2, [later.stage])
-    with pytest.raises(Refused, match="rolled-back"):
-        connection.stage_commit("app", 1, [])
-    assert [one.version for one in connection.stages("app").applications] == [2]
-    connection.stage_forget("app")
-    assert connection.stages("app").applications == []
-
-
-def test_an_abandoned_stage_is_gone(connection: Connection) -> None:
-    writer = connection.writer("orders", stage=StageSpec(application="app", version=0))
-    writer.send(b"x")
-    writer.flush()
-    assert [stage.stage for stage in connection.stages("app").stages] == [writer.stage]
-    writer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
-    assert connection.stages("app").stages == []
-    with pytest.raises(Refused, match="unknown-stage"):
-        connection.stage_commit("app", 0, [writer.stage or ""])
-
-
-@BOTH
-def test_a_stage_goes_on_after_the_broker_is_killed(
-    mtl_broker: RunningBroker, connection: Connection, packed: bool
-) -> None:
-    writer = connection.writer("orders", packed=packed, stage=StageSpec(application="app", version=0))
-    for body in numbered(3_000):
-        writer.send(body)
-        if body in {b"1000", b"2000"}:
-            mtl_broker.kill()
-            mtl_broker.restart()
-    writer.flush()
-    mtl_broker.kill()
-    mtl_broker.restart()
-    sealed = writer.seal()
-    assert sealed.contents == {"orders": 3_000}
-    mtl_broker.restart()
-    connection.stage_commit("app", 0, [sealed.stage])
-    assert bodies(connection.reader("orders", until=3_001)) == numbered(3_000)
 
 
 # --- what is gone -------------------------------------------------------------------------------------------

@@ -102,7 +102,13 @@ class Connection(Administration):
 
         `patience` is how long, in seconds, the broker may take on purpose (a Describe with `wait`).
         """
-        outcome, _ = self._call(self._channel(), request, patience)
+        if patience:
+            # Not on the session that everything else waits for.
+            channel = self._lend()
+            outcome, _ = self._call(channel, request, patience)
+            self._give_back(channel, None)
+        else:
+            outcome, _ = self._call(self._channel(), request)
         if isinstance(outcome, Refused):
             raise outcome
         return outcome
@@ -123,7 +129,7 @@ class Connection(Administration):
         return outcome, call.attempts
 
     def _channel(self) -> Channel:
-        """The session for requests that concern no lease."""
+        """The session for requests that concern no lease and are answered at once."""
         self._here()
         with self._lock:
             if self._main is None:

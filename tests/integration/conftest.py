@@ -1,0 +1,18 @@
+"""What the client's integration tests share: a connection to a broker of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import mtl
+from mtl.client import Connection
+from mtl.testing import RunningBroker
+
+
+@pytest.fixture
+def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
+    with mtl.connect(mtl_broker.endpoint, request_timeout=2.0, retry_deadline=20.0) as connected:
+        connected.create_resource("orders")
+        yield connected

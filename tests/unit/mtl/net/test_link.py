@@ -1,0 +1,232 @@
+"""The client's sockets against a plain ZeroMQ ROUTER."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import zmq
+
+from mtl.errors import OptionError
+from mtl.limits import MAX_FRAME, ZERO_COPY
+from mtl.net.context import context
+from mtl.net.endpoint import Link, Ready
+from mtl.net.network import ZmqNetwork
+
+PATIENCE_S = 10.0
+
+
+class Ear:
+    """Writes down what a poll says about its link."""
+
+    def __init__(self) -> None:
+        self.heard = Ready(0)
+
+    def ready(self, link: Link, what: Ready) -> None:
+        self.heard |= what
+
+
+class Setting:
+    """A router, and a link to it."""
+
+    def __init__(self) -> None:
+        self.network = ZmqNetwork()
+        self.poll = self.network.poll()
+        self.router: zmq.Socket[bytes] = context().socket(zmq.ROUTER)
+        self.router.set(zmq.LINGER, 0)
+        self.port = self.router.bind_to_random_port("tcp://127.0.0.1")
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+        self.links: list[Link] = []
+
+    def open(self, make: Callable[[str], Link]) -> tuple[Link, Ear]:
+        link, ear = make(self.endpoint), Ear()
+        self.links.append(link)
+        self.poll.add(link, ear)
+        return link, ear
+
+    def plain(self, endpoint: str) -> Link:
+        return self.network.data(endpoint, packed=False)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        for _ in range(1_000):
+            for watcher, link, what in self.poll.wait(PATIENCE_S / 1_000):
+                watcher.ready(link, what)
+            if done():
+                return
+        raise AssertionError("it did not happen")
+
+    def received(self, link: Link, ear: Ear) -> tuple[bytes, bytes]:
+        found: list[tuple[bytes, bytes]] = []
+
+        def look() -> bool:
+            frames = link.receive()
+            if frames is not None:
+                found.append((frames[0], bytes(frames[1])))
+            return bool(found)
+
+        self.until(look)
+        return found[0]
+
+    def router_received(self) -> list[bytes]:
+        assert self.router.poll(int(PATIENCE_S * 1_000))
+        return self.router.recv_multipart()
+
+    def close(self) -> None:
+        for link in self.links:
+            self.poll.remove(link)
+            link.close()
+        self.router.close(0)
+        self.poll.close()
+
+
+@pytest.fixture
+def at() -> Iterator[Setting]:
+    setting = Setting()
+    yield setting
+    setting.close()
+
+
+def test_a_connection_is_told_when_it_is_up_and_when_it_is_down(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    at.until(lambda: Ready.UP in ear.heard)
+    assert link.send(b"header", b"body")
+    assert at.router_received()[1:] == [b"header", b"body"]
+    at.router.close(0)
+    at.until(lambda: Ready.DOWN in ear.heard)
+
+
+def test_nobody_there_is_down_at_once_and_stays_so(at: Setting) -> None:
+    at.router.close(0)
+    _, ear = at.open(at.plain)
+    at.until(lambda: Ready.DOWN in ear.heard)
+    assert Ready.UP not in ear.heard
+
+
+def test_what_arrived_before_the_end_can_still_be_read(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    for number in range(50):
+        at.router.send_multipart([me, b"%d" % number, b"x" * 1_000])
+    assert at.received(link, ear)[0] == b"0"
+    at.router.close(int(PATIENCE_S * 1_000))  # it lets everything leave first
+    at.until(lambda: Ready.DOWN in ear.heard)
+    assert [at.received(link, ear)[0] for _ in range(49)] == [b"%d" % n for n in range(1, 50)]
+    assert link.receive() is None
+
+
+def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
+    packed = at.network.data(at.endpoint, packed=True)
+    at.links.append(packed)
+    ear = Ear()
+    at.poll.add(packed, ear)
+    body = bytes(range(256)) * (2 * ZERO_COPY // 256)
+    assert packed.send(b"header", memoryview(body))
+    me, header, got = at.router_received()
+    assert (header, got) == (b"header", body)
+    at.router.send_multipart([me, b"back", body])
+    assert at.received(packed, ear) == (b"back", body)
+
+
+def test_messages_of_one_or_three_frames_are_dropped(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    at.router.send_multipart([me, b"1", b"2", b"3", b"4"])
+    at.router.send_multipart([me, b"good", b"one"])
+    assert at.received(link, ear) == (b"good", b"one")
+    at.router.send_multipart([me, b"alone"])
+    at.until(lambda: link.receive() is None and link.malformed == 2)  # type: ignore[attr-defined]
+
+
+def test_a_message_above_the_largest_ends_the_connection(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    at.router.send_multipart([me, b"header", b"x" * (MAX_FRAME + 1)])
+    at.until(lambda: Ready.DOWN in ear.heard)
+
+
+def test_a_full_socket_says_so_and_when_there_is_room(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    at.until(lambda: Ready.UP in ear.heard)
+    sent = 0
+    while link.send(b"%d" % sent, b"x" * 100_000):
+        sent += 1
+    assert sent > 0
+    at.poll.want_writable(link, True)
+    got = [at.router_received()[1] for _ in range(sent)]
+    at.until(lambda: Ready.WRITABLE in ear.heard)
+    at.poll.want_writable(link, False)
+    assert got == [b"%d" % number for number in range(sent)], "nothing was lost, and no half message sent"
+    assert link.send(b"more", b"")
+
+
+def test_a_request_is_answered(at: Setting) -> None:
+    link, ear = at.open(at.network.request)
+    assert link.send(b"Connection.Open", b"{}")
+    envelope = at.router_received()
+    assert envelope[1:] == [b"", b"Connection.Open", b"{}"]
+    at.router.send_multipart([envelope[0], b"", b"201", b"{}"])
+    assert at.received(link, ear) == (b"201", b"{}")
+
+
+def test_an_endpoint_that_is_none_is_the_callers_mistake(at: Setting) -> None:
+    for wrong in ("tcp://127.0.0.1:port", "nothing://x"):
+        with pytest.raises(OptionError, match=wrong):
+            at.network.request(wrong)
+
+
+def test_a_poll_wakes_up(at: Setting) -> None:
+    at.poll.wake()
+    at.poll.wake()
+    assert not list(at.poll.wait(None))
+    assert not list(at.poll.wait(0.0))
+
+
+def test_removed_and_closed_links_are_forgotten(at: Setting) -> None:
+    link, ear = at.open(at.plain)
+    at.until(lambda: Ready.UP in ear.heard)
+    at.poll.remove(link)
+    at.poll.remove(link)
+    link.close()
+    link.close()
+    at.router.close(0)
+    assert not list(at.poll.wait(0.05))
+
+
+KILLED = """
+import sys, zmq
+router = zmq.Context().socket(zmq.ROUTER)
+print(router.bind_to_random_port("tcp://127.0.0.1"), flush=True)
+me = router.recv_multipart()[0]
+while True:
+    router.send_multipart([me, b"header", b"body"])
+"""
+
+
+def test_a_peer_that_is_killed_in_the_middle_of_messages_is_only_down() -> None:
+    """With RECONNECT_IVL=-1 libzmq 4.3.5 may abort the process here (see mtl.net.link)."""
+    network = ZmqNetwork()
+    for _ in range(8):
+        poll, ear = network.poll(), Ear()
+        peer = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+        with peer:
+            assert peer.stdout is not None
+            link = network.data(f"tcp://127.0.0.1:{int(peer.stdout.readline())}", packed=False)
+            poll.add(link, ear)
+            link.send(b"hello", b"")
+            received = 0
+            while Ready.DOWN not in ear.heard:
+                for watcher, one, what in poll.wait(PATIENCE_S):
+                    watcher.ready(one, what)
+                while link.receive() is not None:
+                    received += 1
+                    if received == 2_000:
+                        peer.kill()
+        assert received >= 2_000
+        poll.remove(link)
+        link.close()
+        poll.close()
