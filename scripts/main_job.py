@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet
 from demo_job import chaos, flights
 from demo_job.processes import ROOT, Failed, Spark
-from demo_job.progress import Checkpoint
+from demo_job.progress import Checkpoint, Standstill
 from demo_job.publish import publish
 from demo_job.report import compare, plot, table
 from rich.console import Console
@@ -38,6 +38,9 @@ LEAST_SAMPLE = 1_000
 
 LOOK_S = 0.02
 """Between two looks at the query."""
+
+STALL_S = 300.0
+"""A query that does not move for so long hangs; it starts in ten seconds and needs about one for a batch."""
 
 
 class Demo:
@@ -98,12 +101,17 @@ class Demo:
         query.start()
         try:
             with self._bar("micro-batches", self._batches + 1) as (bar, task):
+                standstill = Standstill(self._checkpoint)
                 while (code := query.wait(LOOK_S)) != 0:
                     bar.update(task, completed=self._checkpoint.committed + 1)
                     if code is None:
                         trouble.step()
                     else:
                         trouble.ended(code)
+                    if standstill.seconds > STALL_S:
+                        raise Failed(
+                            f"the query has not moved for {STALL_S:.0f} s; its log ends:\n{query.tail()}"
+                        )
                 bar.update(task, completed=self._checkpoint.committed + 1)
         finally:
             query.end()
@@ -117,11 +125,12 @@ class Demo:
         reader = Spark(self._place, "read", endpoint, str(file))
         reader.start()
         try:
-            code = reader.wait()
+            code = reader.wait(STALL_S)
         finally:
             reader.end()
         if code != 0:
-            raise Failed(f"reading failed with exit code {code}:\n{reader.tail()}")
+            how = f"failed with exit code {code}" if code is not None else f"took more than {STALL_S:.0f} s"
+            raise Failed(f"reading {how}; its log ends:\n{reader.tail()}")
         rows = pyarrow.parquet.read_table(file).to_pylist()
         return [
             (
@@ -156,9 +165,10 @@ class Demo:
         told = connection.stages(application=self._checkpoint.query)
         replays = sum(application.replays for application in told.applications)
         self._say(
-            f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised; "
-            f"{len(told.stages)} stages of killed tasks left, which nobody will ever see"
+            f"killed: the broker {broker} times, the query {query} times; {replays} repeated commits recognised"
         )
+        if told.stages:
+            self._say(f"{len(told.stages)} stages of killed tasks are left, which nobody will ever see")
 
     def _demand_contents(self, connection: Connection, resource: str, contents: int) -> None:
         found = connection.describe([resource])[resource].contents

@@ -52,7 +52,7 @@ class Spark:
                 start_new_session=True,
             )
 
-    def wait(self, timeout: float | None = None) -> int | None:
+    def wait(self, timeout: float) -> int | None:
         """Its exit code; None when it still runs after `timeout` seconds."""
         try:
             return self._running().wait(timeout)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -34,3 +36,21 @@ class Checkpoint:
         # Spark writes under a name with dots and renames: a number alone is complete.
         numbers = (int(path.name) for path in self.directory.glob(f"{log}/*") if path.name.isdigit())
         return max(numbers, default=-1)
+
+
+class Standstill:
+    """For how long a query has not moved."""
+
+    def __init__(self, checkpoint: Checkpoint, clock: Callable[[], float] = time.monotonic) -> None:
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._seen = (-1, -1)
+        self._since = clock()
+
+    @property
+    def seconds(self) -> float:
+        """Since a batch was planned or committed last, as far as this was looked at."""
+        now = (self._checkpoint.planned, self._checkpoint.committed)
+        if now != self._seen:
+            self._seen, self._since = now, self._clock()
+        return self._clock() - self._since

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from demo_job.progress import Checkpoint
+from demo_job.progress import Checkpoint, Standstill
 
 
 def test_nothing_is_done_before_the_first_start(tmp_path: Path) -> None:
@@ -17,3 +17,16 @@ def test_the_newest_batch_counts_and_drafts_do_not(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id":"ab12"}', encoding="utf-8")
     checkpoint = Checkpoint(tmp_path)
     assert (checkpoint.planned, checkpoint.committed, checkpoint.query) == (10, 9, "ab12")
+
+
+def test_every_batch_planned_or_committed_ends_a_standstill(tmp_path: Path) -> None:
+    now = 0.0
+    standstill = Standstill(Checkpoint(tmp_path), lambda: now)
+    now = 9.0
+    assert standstill.seconds == 9.0
+    for name in ("offsets/0", "commits/0"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+        assert standstill.seconds == 0.0
+        now += 5.0
+        assert standstill.seconds == 5.0
