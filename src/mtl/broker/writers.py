@@ -78,9 +78,13 @@ class WriterLease:
         """What was taken in and not confirmed, by last number, in order."""
 
     def rebound(self, flow: DataFlow) -> None:
-        """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm."""
+        """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm.
+
+        Nothing is confirmed before it came again: a Confirm would also cover a number whose Reject was lost.
+        """
         self.flow = flow
         self.gapped = False
+        self.unconfirmed.clear()
 
     def remember(self, arrival: Arrival) -> None:
         """It waits for its Confirm. Numbers come in order, unless a writer goes back to what an earlier lease sent."""
