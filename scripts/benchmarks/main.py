@@ -6,6 +6,7 @@ import argparse
 import os
 import resource
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,9 +65,10 @@ def arguments() -> argparse.Namespace:
         "--profile", action="store_true", help="no rows, but where the time goes, over all processes"
     )
     options = parser.parse_args()
-    unknown = set(options.workloads) - set(WORKLOADS)
+    known = list(profiling.PROFILES if options.profile else WORKLOADS)
+    unknown = set(options.workloads) - set(known)
     if unknown:
-        parser.error(f"unknown workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+        parser.error(f"unknown workload {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     return options
 
 
@@ -88,7 +90,8 @@ def measured(bench: Bench, names: Sequence[str], failed: list[str]) -> Iterator[
                 yield row
         except FAILURES as error:
             failed.append(name)
-            print(f"{name} FAILED: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            traceback.print_exception(error)
+            print(f"{name} FAILED: {type(error).__name__}", file=sys.stderr, flush=True)
             for log in bench.logs():
                 print(
                     f"{log.name} ends:\n{log.read_text(errors='replace')[-2000:]}",

@@ -14,7 +14,7 @@ OURS = "ours"
 START_SHARE = "start share"
 """The fact that says how much of a job's time is its fixed cost."""
 START_HIDES = 0.25
-"""From this share on, the fixed cost, which is the same on both sides, hides the difference between them."""
+"""From this share on, the fixed cost hides the difference in what the rows cost."""
 
 
 class NotMeasured(Exception):
@@ -92,8 +92,12 @@ class Row:
 
     @property
     def judged(self) -> float:
-        """The ratio that counts: where it is hidden, that of the batches alone."""
-        return self.inner_ratio if self.hidden and self.inner_ratio is not None else self.ratio
+        """The ratio that counts: the worse of the two where the start hides the difference."""
+        if not self.hidden or self.inner_ratio is None:
+            return self.ratio
+        return (
+            min(self.ratio, self.inner_ratio) if self.better == "more" else max(self.ratio, self.inner_ratio)
+        )
 
     @property
     def reached(self) -> bool | None:

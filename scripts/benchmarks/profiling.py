@@ -1,13 +1,260 @@
-"""Placeholder."""
+"""Where the time goes: processor seconds of every process and thread while a workload of ours runs, by what they do.
+
+The share of a row is of the wall clock: on a machine of two cores they add up to 200 % when nothing waits. Where
+py-spy is at hand (`pip install py-spy`) the functions that the broker and Spark's workers spend their time in are
+listed, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
+from benchmarks import accounting, sparks
 from benchmarks.bench import Bench
+from benchmarks.measure import Sample
+from benchmarks.roles import together
+from benchmarks.workloads.drain import SIZES, backlog, generated, mtl_source, rows_of
+from benchmarks.workloads.write import rows_of as rows_to_write
+
+OCTETS = SIZES[0]
+PACK = 10_000
+LOOK_S = 0.05
+"""How often threads are looked at: what a thread that ended did after the last look is lost."""
+TOP = 12
+RATE = 97
+"""Looks per second of py-spy; a prime number, so that it does not beat with anything."""
+
+Work = Callable[[], Sample]
+Spent = dict[str, float]
+"""Processor seconds by what a thread does."""
 
 
 def main(bench: Bench, names: Sequence[str], out: Path) -> int:
-    """Later."""
+    """The table, on the console and in profile.md and profile.json."""
+    accounting.required()
+    found: dict[str, dict[str, object]] = {}
+    text = ["| workload | seconds | thread | CPU s | of the wall clock |", "|---|---|---|---|---|"]
+    tops: list[str] = []
+    for name, prepare in PROFILES.items():
+        if names and name not in names:
+            continue
+        print(f"-- {name}", flush=True)
+        with prepare(bench) as work:
+            work()  # warm
+            took, spent = _spent(bench, work)
+            tops += [f"\n{name}, {line}" for line in _functions(bench, work)]
+        found[name] = {"seconds": took, "spent": spent}
+        for what, seconds in sorted(spent.items(), key=lambda item: -item[1]):
+            text.append(f"| {name} | {took:.2f} | {what} | {seconds:.2f} | {seconds / took:.0%} |")
+    table = "\n".join([*text, *tops]) + "\n"
+    print(table)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "profile.md").write_text(table)
+    (out / "profile.json").write_text(json.dumps(found, indent=2) + "\n")
     return 0
+
+
+# --- processor time, by thread ------------------------------------------------------------------------------
+
+
+def _spent(bench: Bench, work: Work) -> tuple[float, Spent]:
+    """Wall seconds of one run, and the processor seconds of everybody below this process."""
+    before = _threads(bench)
+    done = _watching(bench)
+    began = time.perf_counter()
+    work()
+    took = time.perf_counter() - began
+    last = {**done(), **_threads(bench)}
+    spent: Spent = {}
+    for key, (what, seconds) in last.items():
+        used = seconds - before.get(key, ("", 0.0))[1]
+        if used > 0:
+            spent[what] = spent.get(what, 0.0) + used
+    return took, {what: seconds for what, seconds in spent.items() if seconds >= 0.01 * took}
+
+
+def _watching(bench: Bench) -> Callable[[], dict[tuple[int, int], tuple[str, float]]]:
+    """Look at the threads again and again, since helper processes and workers end before the workload does."""
+    seen: dict[tuple[int, int], tuple[str, float]] = {}
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(LOOK_S):
+            seen.update(_threads(bench))
+
+    thread = threading.Thread(target=watch, name="profile", daemon=True)
+    thread.start()
+
+    def done() -> dict[tuple[int, int], tuple[str, float]]:
+        stop.set()
+        thread.join()
+        return seen
+
+    return done
+
+
+def _threads(bench: Bench) -> dict[tuple[int, int], tuple[str, float]]:
+    """What every thread below this process does, and its processor seconds so far."""
+    broker = bench.broker.pid
+    found = {}
+    for pid in accounting.tree(os.getpid()):
+        kind = _kind(pid, broker)
+        for thread, (name, seconds) in accounting.threads(pid).items():
+            found[pid, thread] = (f"{kind}: {_part(kind, name, main=thread == pid)}", seconds)
+    return found
+
+
+def _kind(pid: int, broker: int) -> str:
+    if pid == broker:
+        return "broker"
+    if pid == os.getpid():
+        return "this program"
+    command = accounting.command(pid)
+    if "benchmarks.roles" in command:
+        return f"client ({command.split('benchmarks.roles ')[1].split(' ')[0]})"
+    if "java" in command.split(" ")[0]:
+        return "JVM"
+    return "Python worker"
+
+
+_JVM_PARTS = (
+    ("Executor task", "tasks"),
+    ("GC", "garbage collector"),
+    ("G1", "garbage collector"),
+    ("C1 ", "compiler"),
+    ("C2 ", "compiler"),
+    ("stream exec", "micro-batches"),
+)
+
+
+def _part(kind: str, name: str, *, main: bool) -> str:
+    """A thread's part, by its name where it has one: libzmq and the JVM name theirs, Python's are the rest."""
+    if name.startswith("ZMQ"):
+        return "ZeroMQ IO"
+    if kind == "JVM":
+        return next((part for start, part in _JVM_PARTS if name.startswith(start)), "other")
+    if main:
+        return "loop" if kind == "broker" else "main thread"
+    return "commit and record threads" if kind == "broker" else "client IO and other threads"
+
+
+# --- functions, by py-spy -----------------------------------------------------------------------------------
+
+
+def _functions(bench: Bench, work: Work) -> Iterator[str]:
+    """The functions on top of the stacks of the broker and of Spark's workers; nothing without py-spy."""
+    spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    if spy is None:
+        return
+    targets = {"broker": bench.broker.pid, "Spark's Python workers": bench.jvm}
+    files = {what: bench.place / f"stacks-{pid}" for what, pid in targets.items()}
+    running = []
+    for what, pid in targets.items():
+        command = [spy, "record", "--subprocesses", "--format", "raw", "--rate", str(RATE), "--pid", str(pid)]
+        command += ["--output", str(files[what]), "--duration", "3600"]
+        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    work()
+    for process in running:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+    for what, file in files.items():
+        if file.exists():
+            yield from _top(what, file.read_text())
+
+
+def _top(what: str, stacks: str) -> Iterator[str]:
+    """py-spy's raw format: "outer;...;inner count" lines."""
+    leaves: Counter[str] = Counter()
+    for line in stacks.splitlines():
+        stack, _, count = line.rpartition(" ")
+        leaves[stack.rpartition(";")[2]] += int(count)
+    total = sum(leaves.values())
+    if total:
+        yield f"{what}, by the function that runs:\n"
+        for name, times in leaves.most_common(TOP):
+            yield f"  {times / total:6.1%}  {name}"
+
+
+# --- the workloads ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _drain(bench: Bench) -> Iterator[Work]:
+    rows = rows_of(bench, OCTETS)
+    with backlog(bench, rows, OCTETS) as names:
+        frame = bench.spark.read.format("mtl").options(**mtl_source(bench, names)).load()
+        yield lambda: _sample(rows, lambda: sparks.drain(frame))
+
+
+@contextmanager
+def _drain_stream(bench: Bench) -> Iterator[Work]:
+    with backlog(bench, rows_of(bench, OCTETS), OCTETS) as names:
+        frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
+        yield partial(sparks.run_now, frame, bench.place, "noop")
+
+
+@contextmanager
+def _write(bench: Bench) -> Iterator[Work]:
+    rows = rows_to_write(bench, OCTETS)
+    frame = generated(bench, rows, OCTETS).select("body")
+    with bench.resources() as names:
+        writer = frame.write.format("mtl").options(endpoint=bench.endpoint, resource=names[0]).mode("append")
+        yield lambda: _sample(rows, writer.save)
+
+
+@contextmanager
+def _copy(bench: Bench) -> Iterator[Work]:
+    with backlog(bench, rows_to_write(bench, OCTETS), OCTETS) as names, bench.resources() as targets:
+        source = (
+            bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load().select("body")
+        )
+        options = {"endpoint": bench.endpoint, "resource": targets[0]}
+        yield lambda: sparks.run_now(source, bench.place, "mtl", **options)
+
+
+@contextmanager
+def _plain(bench: Bench) -> Iterator[Work]:
+    yield partial(_clients, bench, bench.plan.amount(short=200_000, full=1_000_000), 0)
+
+
+@contextmanager
+def _packed(bench: Bench) -> Iterator[Work]:
+    yield partial(_clients, bench, bench.plan.amount(short=4_000_000, full=20_000_000, unit=PACK), PACK)
+
+
+def _clients(bench: Bench, count: int, rows: int) -> Sample:
+    with bench.resources() as names:
+        to = {"endpoint": bench.endpoint}
+        reading = ("read", {**to, "resource": names[0], "count": count, "packed": bool(rows)})
+        publishing = {**to, "resources": names, "octets": OCTETS, "count": count, "rows": rows}
+        read, published = together(reading, ("publish", publishing))
+    return Sample(count / (read["ended"] - published["began"]))
+
+
+def _sample(rows: int, work: Callable[[], object]) -> Sample:
+    began = time.perf_counter()
+    work()
+    return Sample(rows / (time.perf_counter() - began))
+
+
+PROFILES = {
+    "drain-batch": _drain,
+    "drain-stream": _drain_stream,
+    "write-one": _write,
+    "copy": _copy,
+    "plain": _plain,
+    "packed": _packed,
+}
+"""Ours only: a peer's profile says nothing about where our time goes."""

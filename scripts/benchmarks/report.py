@@ -16,11 +16,10 @@ HEAD = (
 )
 LEGEND = (
     "Ratios are ours / peer, medians of rounds in which all sides take turns; the spread is their smallest and their "
-    "largest. *Batches alone* is the ratio without what starting and ending a job or query costs by itself, which is "
-    "the same on both sides: by the micro-batches' own durations, or by the time above that of the same job without "
-    "rows. Where the start is more than a quarter of the time it hides the difference, and this ratio (in bold) counts."
+    "largest. *Batches alone* is the ratio without what starting and ending a job or query costs by itself: by the "
+    "micro-batches' own durations, or by the time above that of the same job without rows. Where the start is more "
+    "than a quarter of a side's time it hides the difference, and the worse of the two ratios counts: the bold one."
 )
-
 
 UNSAID = {"seconds", "rows"}
 """Facts that only bench.json has."""
@@ -52,7 +51,7 @@ def _line(row: Row) -> str:
         return f"| {row.title} | {row.peer} | {own} | not measured: {row.missing} | | | | {_goal(row)} | |"
     low, high = row.spread
     ratio, inner = f"{row.ratio:.2f}", "" if row.inner_ratio is None else f"{row.inner_ratio:.2f}"
-    ratio, inner = (ratio, f"**{inner}**") if row.hidden else (f"**{ratio}**", inner)
+    ratio, inner = (f"**{ratio}**", inner) if row.judged == row.ratio else (ratio, f"**{inner}**")
     mark = {True: "✓", False: "✗", None: ""}[row.reached]
     return (
         f"| {row.title} | {row.peer} | {own} | {figure(row.theirs)} {row.unit} | {ratio} "

@@ -121,8 +121,9 @@ def kafka_source(peer: Kafka, topic: str) -> dict[str, str]:
 def backlog(bench: Bench, rows: int, octets: int) -> Iterator[list[str]]:
     """Resources, one for each task, with `rows` contents in all, written by our sink."""
     with bench.resources(TASKS) as names:
+        made_up = generated(bench, rows, octets)
         one_each = element_at(array(*map(lit, names)), spark_partition_id() + 1)
-        frame = generated(bench, rows, octets).select(one_each.alias("resource"), "body")
+        frame = made_up.select(one_each.alias("resource"), "body")
         frame.write.format("mtl").options(endpoint=bench.endpoint).mode("append").save()
         yield names
 

@@ -29,6 +29,8 @@ PER_S = 100
 OF_TICK = 1.1
 TICK = "no-op Python source"
 KAFKA = "Kafka"
+FIRST_S = 120.0
+LOOK_S = 0.05
 SETTLE_S = 4.0
 """At the start of a query workers start and code is compiled; that is another workload's affair."""
 SHARES = {"p50": 0.5, "p99": 0.99}
@@ -90,13 +92,8 @@ def _measured(
     """A query that runs while contents are published: the median trigger in ms, and the ages' percentiles."""
     span = bench.plan.time(short=12, full=45)
     with publishing() as publish, _running(bench, frame) as query, _publisher(publish):
-        time.sleep(SETTLE_S)
-        after = _batch(query)
-        time.sleep(span)
-        batches = [one for one in sparks.data_batches(query) if one["batchId"] > after]
+        batches = _batches(query, span)
     ages = [age for one in batches for age in one["observedMetrics"]["ages"]["of_batch"]]
-    if not ages:
-        raise sparks.QueryFailed("no rows came in time")
     facts = {name: float(percentile(ages, share)) for name, share in SHARES.items()}
     return Sample(_trigger(batches), facts={**facts, "contents": len(ages)})
 
@@ -105,19 +102,24 @@ def _ticking(bench: Bench) -> Sample:
     """The no-op source's median trigger in ms."""
     source = bench.spark.readStream.format("bench_tick").options(**{**generator(20, 13), "tasks": "1"}).load()
     with _running(bench, source) as query:
-        time.sleep(SETTLE_S)
-        after = _batch(query)
-        time.sleep(bench.plan.time(short=8, full=30))
-        return Sample(_trigger([one for one in sparks.data_batches(query) if one["batchId"] > after]))
+        return Sample(_trigger(_batches(query, bench.plan.time(short=8, full=30))))
 
 
 def _trigger(batches: list[dict[str, Any]]) -> float:
     return percentile([float(one["durationMs"]["triggerExecution"]) for one in batches], 0.5)
 
 
-def _batch(query: StreamingQuery) -> int:
+def _batches(query: StreamingQuery, span: float) -> list[dict[str, Any]]:
+    """The batches that ended within `span` seconds, after the query has settled."""
+    first = sparks.first_progress(query, FIRST_S, LOOK_S)
+    time.sleep(SETTLE_S)
     progress = query.lastProgress
-    return int(progress["batchId"]) if progress is not None else -1
+    after = int(first["batchId"] if progress is None else progress["batchId"])
+    time.sleep(span)
+    batches = [one for one in sparks.data_batches(query) if one["batchId"] > after]
+    if not batches:
+        raise sparks.QueryFailed(f"no batch ended within {span:.0f} s")
+    return batches
 
 
 @contextmanager
