@@ -65,6 +65,8 @@ def arguments() -> argparse.Namespace:
         "--profile", action="store_true", help="no rows, but where the time goes, over all processes"
     )
     options = parser.parse_args()
+    if options.compare and not guard.BASELINE.exists():
+        parser.error("there is no baseline to compare with; --save-baseline makes one")
     known = list(profiling.PROFILES if options.profile else WORKLOADS)
     unknown = set(options.workloads) - set(known)
     if unknown:

@@ -37,6 +37,8 @@ RATE = 97
 """Looks per second of py-spy; a prime number, so that it does not beat with anything."""
 
 Work = Callable[[], Sample]
+Threads = dict[tuple[int, int], tuple[str, float]]
+"""By process and thread: what it does, and its processor seconds so far."""
 Spent = dict[str, float]
 """Processor seconds by what a thread does."""
 
@@ -76,7 +78,8 @@ def _spent(bench: Bench, work: Work) -> tuple[float, Spent]:
     began = time.perf_counter()
     work()
     took = time.perf_counter() - began
-    last = {**done(), **_threads(bench)}
+    watcher, seen = done()
+    last = {key: what for key, what in {**seen, **_threads(bench)}.items() if key[1] != watcher}
     spent: Spent = {}
     for key, (what, seconds) in last.items():
         used = seconds - before.get(key, ("", 0.0))[1]
@@ -85,9 +88,12 @@ def _spent(bench: Bench, work: Work) -> tuple[float, Spent]:
     return took, {what: seconds for what, seconds in spent.items() if seconds >= 0.01 * took}
 
 
-def _watching(bench: Bench) -> Callable[[], dict[tuple[int, int], tuple[str, float]]]:
-    """Look at the threads again and again, since helper processes and workers end before the workload does."""
-    seen: dict[tuple[int, int], tuple[str, float]] = {}
+def _watching(bench: Bench) -> Callable[[], tuple[int | None, Threads]]:
+    """Look at the threads again and again, since helper processes and workers end before the workload does.
+
+    What is returned ends it, and gives the id of the thread that looked, and what it saw.
+    """
+    seen: Threads = {}
     stop = threading.Event()
 
     def watch() -> None:
@@ -97,20 +103,22 @@ def _watching(bench: Bench) -> Callable[[], dict[tuple[int, int], tuple[str, flo
     thread = threading.Thread(target=watch, name="profile", daemon=True)
     thread.start()
 
-    def done() -> dict[tuple[int, int], tuple[str, float]]:
+    def done() -> tuple[int | None, Threads]:
         stop.set()
         thread.join()
-        return seen
+        return thread.native_id, seen
 
     return done
 
 
-def _threads(bench: Bench) -> dict[tuple[int, int], tuple[str, float]]:
+def _threads(bench: Bench) -> Threads:
     """What every thread below this process does, and its processor seconds so far."""
     broker = bench.broker.pid
     found = {}
     for pid in accounting.tree(os.getpid()):
         kind = _kind(pid, broker)
+        if not kind:
+            continue  # it has ended; what was seen before counts
         for thread, (name, seconds) in accounting.threads(pid).items():
             found[pid, thread] = (f"{kind}: {_part(kind, name, main=thread == pid)}", seconds)
     return found
@@ -122,6 +130,8 @@ def _kind(pid: int, broker: int) -> str:
     if pid == os.getpid():
         return "this program"
     command = accounting.command(pid)
+    if not command:
+        return ""
     if "benchmarks.roles" in command:
         return f"client ({command.split('benchmarks.roles ')[1].split(' ')[0]})"
     if "java" in command.split(" ")[0]:
@@ -162,7 +172,18 @@ def _functions(bench: Bench, work: Work) -> Iterator[str]:
     files = {what: bench.place / f"stacks-{pid}" for what, pid in targets.items()}
     running = []
     for what, pid in targets.items():
-        command = [spy, "record", "--subprocesses", "--format", "raw", "--rate", str(RATE), "--pid", str(pid)]
+        command = [
+            spy,
+            "record",
+            "--subprocesses",
+            "--gil",
+            "--format",
+            "raw",
+            "--rate",
+            str(RATE),
+            "--pid",
+            str(pid),
+        ]
         command += ["--output", str(files[what]), "--duration", "3600"]
         running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     work()
@@ -182,7 +203,7 @@ def _top(what: str, stacks: str) -> Iterator[str]:
         leaves[stack.rpartition(";")[2]] += int(count)
     total = sum(leaves.values())
     if total:
-        yield f"{what}, by the function that runs:\n"
+        yield f"{what}, by the function that holds the interpreter:\n"
         for name, times in leaves.most_common(TOP):
             yield f"  {times / total:6.1%}  {name}"
 

@@ -107,9 +107,13 @@ def generated(bench: Bench, rows: int, octets: int) -> DataFrame:
     return bench.spark.read.format("bench_generator").options(**generator(rows, octets)).load()
 
 
-def mtl_source(bench: Bench, names: Sequence[str]) -> dict[str, str]:
+def mtl_source(bench: Bench, names: Sequence[str], endpoint: str = "") -> dict[str, str]:
     """Ours reads `names` from the start, and else as it does by default."""
-    return {"endpoint": bench.endpoint, "resources": ",".join(names), "startingOffsets": "earliest"}
+    return {
+        "endpoint": endpoint or bench.endpoint,
+        "resources": ",".join(names),
+        "startingOffsets": "earliest",
+    }
 
 
 def kafka_source(peer: Kafka, topic: str) -> dict[str, str]:
@@ -118,13 +122,14 @@ def kafka_source(peer: Kafka, topic: str) -> dict[str, str]:
 
 
 @contextmanager
-def backlog(bench: Bench, rows: int, octets: int) -> Iterator[list[str]]:
+def backlog(bench: Bench, rows: int, octets: int, endpoint: str = "") -> Iterator[list[str]]:
     """Resources, one for each task, with `rows` contents in all, written by our sink."""
-    with bench.resources(TASKS) as names:
+    endpoint = endpoint or bench.endpoint
+    with bench.resources(TASKS, endpoint) as names:
         made_up = generated(bench, rows, octets)
         one_each = element_at(array(*map(lit, names)), spark_partition_id() + 1)
         frame = made_up.select(one_each.alias("resource"), "body")
-        frame.write.format("mtl").options(endpoint=bench.endpoint).mode("append").save()
+        frame.write.format("mtl").options(endpoint=endpoint).mode("append").save()
         yield names
 
 

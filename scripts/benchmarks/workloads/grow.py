@@ -27,6 +27,9 @@ PACK = 10_000
 SPREAD_PACK = 100
 """Contents of a pack where they go to very many resources."""
 
+MOST_PASSES = 10
+"""How often the shortest log is read for one figure."""
+
 CROWD_PROCESS = 250
 """Connections of one helper process."""
 
@@ -34,15 +37,17 @@ CROWD_PROCESS = 250
 def log(bench: Bench) -> list[Row]:
     """The log of a resource: reading all of it, and appending to it."""
     points = bench.plan.points([1_000_000, 4_000_000], [1_000_000, 10_000_000, 100_000_000])
-    with bench.own_broker() as broker, ExitStack() as stack:
-        names = {}
-        for count in sorted({max(PACK, point // PACK * PACK) for point in points}):
-            names[count] = stack.enter_context(bench.resources(endpoint=broker.endpoint))[0]
-            _publish(broker, [names[count]], count, PACK)
-        reading = {_gb(count): partial(_read, broker, name, count) for count, name in names.items()}
-        appending = {
-            _gb(count): partial(_publish, broker, [name], min(names), PACK) for count, name in names.items()
-        }
+    counts = sorted({max(PACK, point // PACK * PACK) for point in points})
+    reading: dict[str, Side] = {}
+    appending: dict[str, Side] = {}
+    with ExitStack() as stack:
+        for count in counts:
+            broker = stack.enter_context(bench.own_broker())
+            name = stack.enter_context(bench.resources(endpoint=broker.endpoint))[0]
+            _publish(broker, [name], count, PACK)
+            passes = min(MOST_PASSES, counts[-1] // count)
+            reading[_gb(count)] = partial(_read, broker, name, count, passes)
+            appending[_gb(count)] = partial(_publish, broker, [name], counts[0], PACK)
         rows = _series(bench, "grow-log", "read a log of {}", reading)
         return rows + _series(bench, "grow-log", "append to a log of {}", appending)
 
@@ -85,18 +90,13 @@ def backlog_of_spark(bench: Bench) -> list[Row]:
     """A backlog that Spark drains in one batch; the cost is by the batch's own duration."""
     points = bench.plan.points([1_000_000, 4_000_000], [2_000_000, 20_000_000])
     with ExitStack() as stack:
-        sides = {}
+        sides: dict[str, Side] = {}
         for count in sorted({max(UNIT, point // UNIT * UNIT) for point in points}):
-            names = stack.enter_context(backlog(bench, count, OCTETS))
-            frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
-
-            def side(frame: DataFrame = frame) -> Sample:
-                with accounting.watched(bench.broker.pid, bench.jvm) as peak:
-                    sample = sparks.run_now(frame, bench.place, "noop")
-                assert sample.inner is not None
-                return Sample(1e6 / sample.inner, facts=peak.facts)
-
-            sides[f"{count / 1e6:g} M contents"] = side
+            broker = stack.enter_context(bench.own_broker())
+            names = stack.enter_context(backlog(bench, count, OCTETS, broker.endpoint))
+            options = mtl_source(bench, names, broker.endpoint)
+            frame = bench.spark.readStream.format("mtl").options(**options).load()
+            sides[f"{count / 1e6:g} M contents"] = partial(_drained, bench, broker, frame)
         return _series(bench, "grow-backlog", "drain a backlog of {}", sides)
 
 
@@ -116,15 +116,24 @@ def _publish(
     return Sample((result["ended"] - result["began"]) / result["count"] * 1e6, facts=_of_broker(peak))
 
 
-def _read(broker: RunningBroker, name: str, count: int) -> Sample:
-    """Microseconds per content."""
-    with (
-        Role("read", endpoint=broker.endpoint, resource=name, count=count, packed=True) as role,
-        accounting.watched(broker.pid) as peak,
-    ):
-        result = role.run()
-    assert result["count"] == count
-    return Sample((result["ended"] - result["began"]) / count * 1e6, facts=_of_broker(peak))
+def _drained(bench: Bench, broker: RunningBroker, frame: DataFrame) -> Sample:
+    """Microseconds per content, by the micro-batch's own duration."""
+    with accounting.watched(broker.pid, bench.jvm) as peak:
+        sample = sparks.run_now(frame, bench.place, "noop")
+    assert sample.inner is not None
+    return Sample(1e6 / sample.inner, facts=peak.facts)
+
+
+def _read(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
+    """Microseconds per content; a short log is read several times, so that the figure means something."""
+    took = 0.0
+    with accounting.watched(broker.pid) as peak:
+        for _ in range(passes):
+            with Role("read", endpoint=broker.endpoint, resource=name, count=count, packed=True) as role:
+                result = role.run()
+            assert result["count"] == count
+            took += result["ended"] - result["began"]
+    return Sample(took / (passes * count) * 1e6, facts=_of_broker(peak))
 
 
 def _through(broker: RunningBroker, name: str, count: int) -> Sample:
@@ -166,7 +175,7 @@ def _series(bench: Bench, workload: str, title: str, sides: Mapping[str, Side]) 
     """A row for each size but the smallest, which is the peer of all. Each size takes part in each round."""
     labels = list(sides)
     rounds = 2 if bench.plan.short else 3
-    samples = interleave(sides, min(rounds, bench.plan.rounds), warm_up=False)
+    samples = interleave(sides, min(rounds, bench.plan.rounds))
     smallest = Peer(f"the same with {labels[0]}", None, WITHIN)
     subjects = [Subject(workload, title.format(label), "µs/content", "less") for label in labels]
     return [

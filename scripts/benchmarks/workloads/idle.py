@@ -72,6 +72,7 @@ def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
     span = bench.plan.time(short=10, full=60)
 
     def side() -> Sample:
+        time.sleep(SETTLE_S)
         without = _used(bench, broker, span)
         with sparks.checkpoint(bench.place) as directory:
             query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
@@ -81,7 +82,7 @@ def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
                 used = _used(bench, broker, span)
             finally:
                 query.stop()
-        spark, own = (max(0.0, one - other) for one, other in zip(used, without, strict=True))
+        spark, own = (max(0.0, round(one - other, 2)) for one, other in zip(used, without, strict=True))
         return Sample(spark + own, facts={"of it the broker": own, "broker without query": without[1]})
 
     return side
