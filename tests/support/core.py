@@ -431,9 +431,13 @@ class Flow:
         self.send(c.Reject(sequence, multiple, recycle))
 
     def ponged(self) -> bool:
-        """Whether a Ping is answered."""
+        """Whether a Ping is answered. The Pong is taken out, the rest stays."""
         self.send(c.Ping())
-        return c.Pong() in self.sent()
+        sent, pong = self.rig.sockets.sent.get(self.peer, []), c.encode(c.Pong())
+        if pong not in sent:
+            return False
+        sent.remove(pong)
+        return True
 
     # --- in -------------------------------------------------------------------------------------------------
 

@@ -176,7 +176,9 @@ class Cursors:
         def saved(result: Result) -> None:
             for key in gone:
                 del self._deleting[key]
-                if not isinstance(result, StorageError):
+                if isinstance(result, StorageError):
+                    self._dirty[key] = None
+                else:
                     self._let_go(key)
                     self._dirty.pop(key, None)
                     self._durable.pop(key, None)

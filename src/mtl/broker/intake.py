@@ -192,7 +192,9 @@ class Intake:
         def answered(result: Result) -> None:
             self._busy = False
             if isinstance(result, LogStopped):
-                self.stopped = result  # nobody knows where it ends now: whoever goes on in `then` is to see that
+                self.stopped = (
+                    result  # nobody knows where it ends now: whoever goes on in `then` is to see that
+                )
             then(result)
             if isinstance(result, LogStopped):
                 self.stop(result)
