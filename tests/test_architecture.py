@@ -65,6 +65,11 @@ LONGEST_FILE = 500
 # Modules without a unit test of their own, and what tests them instead.
 TESTED_ELSEWHERE = {
     "mtl.errors": "definitions; every refusal's test raises them",
+    "mtl.net.dealer": "tests/unit/mtl/net/test_link.py",
+    "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",
+    "mtl.net.network": "tests/unit/mtl/net/test_link.py",
+    "mtl.net.ports": "definitions",
+    "mtl.net.req": "tests/unit/mtl/net/test_link.py",
 }
 
 # What `import <package>` must not load, so that it is quick and works without the extras.

@@ -49,6 +49,7 @@ class SocketLink:
         self.socket: zmq.Socket[bytes] = context().socket(kind)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
+        self.socket.set(zmq.IPV6, int("[" in endpoint))
         self.socket.set(zmq.MAXMSGSIZE, max_frame)
         self.socket.set(zmq.SNDHWM, hwm)
         self.socket.set(zmq.RCVHWM, hwm)

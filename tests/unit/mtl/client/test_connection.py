@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import mtl
+from mtl.client import Connection
+from mtl.client.settings import Settings
+from mtl.errors import Closed, OptionError, Refused, Unreachable
+from mtl.wire import control as w
+from tests.support.memory_broker import RESOURCE, MemoryBroker
+
+
+def test_connect_is_ready_or_raises(
+    connection: Connection, memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with mtl.connect("tcp://memory:1") as connected:
+        assert connected.ready().profiles == ["log", "test"]
+        assert connected.endpoint == "tcp://memory:1"
+    memory_broker.silent = True
+    with pytest.raises(Unreachable):
+        mtl.connect("tcp://memory:1", request_timeout=0.1, retry_deadline=0.2)
+    memory_broker.silent = False
+    memory_broker.answers[w.Profile] = lambda: w.encode_reply(
+        400, {"reason": w.UNKNOWN_PROFILE, "status": "", "message": ""}
+    )
+    with pytest.raises(Refused, match="unknown-profile"):
+        mtl.connect("tcp://memory:1", profile="nonsense")
+
+
+def test_a_request_is_answered_or_raises(connection: Connection, memory_broker: MemoryBroker) -> None:
+    assert connection.request(w.StageAbort(stages=[])) == w.Ok()
+    memory_broker.answers[w.StageAbort] = lambda: w.encode_reply(
+        403, {"reason": "no", "status": "", "message": "never"}
+    )
+    with pytest.raises(Refused, match="never"):
+        connection.request(w.StageAbort(stages=[]))
+
+
+def test_each_reader_and_writer_has_a_session_and_gives_it_back(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    def opened() -> int:
+        return sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+
+    connection.ready()
+    with connection.reader(RESOURCE, packed=False), connection.writer(RESOURCE):
+        assert opened() == 3
+    with connection.reader(RESOURCE, packed=False), connection.writer(RESOURCE):
+        assert opened() == 3
+    assert sum(isinstance(asked, w.LeaseClose) for asked in memory_broker.asked) == 4
+
+
+def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker: MemoryBroker) -> None:
+    connection.ready()
+    asked = threading.Event()
+
+    def never() -> list[bytes]:
+        asked.set()
+        memory_broker.silent = True
+        return w.encode_reply(503, {"reason": w.OVERLOADED, "status": "", "message": ""})
+
+    memory_broker.answers[w.ResourceDescribe] = never
+    errors: list[Unreachable] = []
+
+    def poll() -> None:
+        try:
+            connection.describe(["a"], after={}, wait=0.5)
+        except Unreachable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert asked.wait(10)
+    memory_broker.silent = False
+    assert connection.request(w.StageAbort(stages=[])) == w.Ok()
+    memory_broker.silent = True
+    thread.join(20)
+    assert len(errors) == 1
+    memory_broker.silent = False
+
+
+@pytest.mark.parametrize(
+    ("profile", "options"),
+    [
+        ("test", {"start": 1}),
+        ("test", {"packed": True}),
+        ("test", {"group": "g"}),
+        ("test", {"until": 9}),
+        ("log", {"epoch": 1}),
+    ],
+)
+def test_readers_refuse_options_that_make_no_sense(
+    connection: Connection, profile: str, options: dict[str, object]
+) -> None:
+    other = Connection(Settings("tcp://memory:1", profile=profile))
+    with pytest.raises(OptionError):
+        other.reader(RESOURCE, **options)  # type: ignore[arg-type]
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("profile", "options"),
+    [
+        ("test", {"packed": True}),
+        ("test", {"name": "me"}),
+        ("log", {"name": "me", "stage": w.StageSpec(application="a", version=1)}),
+    ],
+)
+def test_writers_refuse_options_that_make_no_sense(
+    connection: Connection, profile: str, options: dict[str, object]
+) -> None:
+    other = Connection(Settings("tcp://memory:1", profile=profile))
+    with pytest.raises(OptionError):
+        other.writer(RESOURCE, **options)  # type: ignore[arg-type]
+    other.close()
+
+
+def test_what_readers_and_writers_ask_for_by_default(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    connection.reader(RESOURCE, packed=False).close()
+    connection.reader(RESOURCE, packed=False, group="g").close()
+    connection.writer(RESOURCE).close()
+    readers = [asked for asked in memory_broker.asked if isinstance(asked, w.Reader)]
+    assert [(asked.from_, asked.confirm, asked.holder is not None) for asked in readers] == [
+        ("earliest", "full", False),
+        ("group", "full", True),
+    ]
+    [writer] = [asked for asked in memory_broker.asked if isinstance(asked, w.Writer)]
+    assert writer.confirm == "full"
+    assert writer.writer is not None
+
+
+def test_a_refused_lease_is_raised_and_its_session_used_again(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
+    memory_broker.answers[w.Reader] = lambda: w.encode_reply(404, missing)
+    for _ in range(3):
+        with pytest.raises(Refused, match="unknown-resource"):
+            connection.reader("nowhere", packed=False)
+    assert sum(isinstance(asked, w.Open) for asked in memory_broker.asked) == 1
+
+
+def test_closing_closes_everything_and_says_what_may_be_lost(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    reader = connection.reader(RESOURCE, packed=False)
+    writer = connection.writer(RESOURCE)
+    memory_broker.holding = True
+    writer.send(b"x")
+    with pytest.raises(Unreachable):
+        connection.close()
+    for use in (reader.next, writer.flush, connection.ready):
+        with pytest.raises(Closed):
+            use()
+    connection.close()
+
+
+def test_an_error_of_the_block_is_not_hidden_by_unconfirmed_contents(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    with pytest.raises(ZeroDivisionError):
+        fail_within(connection)
+
+
+def fail_within(connection: Connection) -> None:
+    with connection:
+        connection.writer(RESOURCE).send(b"x")
+        raise ZeroDivisionError

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mtl.client import Connection
+from mtl.errors import Closed, Fenced, Unreachable
+from mtl.wire import control as w
+from tests.support.memory_broker import RESOURCE, MemoryBroker
+
+
+@pytest.fixture
+def stored(memory_broker: MemoryBroker) -> list[bytes]:
+    memory_broker.stored += [b"%d" % n for n in range(10)]
+    return memory_broker.stored
+
+
+def test_every_content_up_to_the_end(connection: Connection, stored: list[bytes]) -> None:
+    with connection.reader(RESOURCE, start=3, until=7, packed=False) as reader:
+        assert (reader.resource, reader.position, reader.incarnation) == (RESOURCE, 3, "i")
+        contents = list(reader)
+        assert reader.position == 7
+        assert reader.next() is None
+    assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
+
+
+def test_single_contents_come_as_packs_of_one_where_packs_are_asked_for(
+    connection: Connection, stored: list[bytes]
+) -> None:
+    with connection.reader(RESOURCE, until=4, packed=False) as reader:
+        packs = list(reader.batches())
+    assert [(pack.first, pack.count, pack.batch.column(1).to_pylist()) for pack in packs] == [
+        (1, 1, [b"0"]),
+        (2, 1, [b"1"]),
+        (3, 1, [b"2"]),
+    ]
+
+
+def test_next_waits_as_long_as_it_is_told_and_no_longer(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    reader = connection.reader(RESOURCE, start=1, packed=False)
+    assert reader.next(timeout=0.0) is None
+    assert reader.next(timeout=0.05) is None
+    memory_broker.stored.append(b"new")
+    connection._loop.post(memory_broker.deliver)
+    content = reader.next(timeout=10)
+    assert content is not None
+    assert content.body == b"new"
+
+
+def test_what_is_consumed_is_confirmed_when_the_next_is_asked_for(
+    connection: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    reader = connection.reader(RESOURCE, packed=False)
+    assert reader.next(timeout=10) is not None
+    assert reader.next(timeout=10) is not None
+    assert memory_broker.confirmed == []
+    for _ in range(8):
+        reader.next(timeout=10)
+    assert reader.next(timeout=0.3) is None
+    assert memory_broker.confirmed[-1] == 10
+
+
+def test_a_holder_confirms_by_itself(
+    connection: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    with connection.reader(RESOURCE, group="g", packed=False) as reader:
+        assert (reader.epoch, reader.group_position) == (7, 1)
+        for _ in range(10):
+            reader.next(timeout=10)
+        assert reader.next(timeout=0.1) is None
+        assert memory_broker.confirmed == []
+        reader.confirm(4)
+        reader.ping_holder()
+        assert memory_broker.confirmed == [4]
+
+
+def test_a_fenced_holder_is_told_so_from_then_on(connection: Connection, memory_broker: MemoryBroker) -> None:
+    reader = connection.reader(RESOURCE, group="g", packed=False)
+    reader.ping_holder()
+    memory_broker.fenced = True
+    fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
+    memory_broker.answers[w.Reader] = lambda: fenced
+    with pytest.raises(Fenced):
+        reader.ping_holder(timeout=10)
+    with pytest.raises(Fenced):
+        reader.next(timeout=0.0)
+
+
+def test_a_pong_that_does_not_come_is_an_error(connection: Connection, memory_broker: MemoryBroker) -> None:
+    reader = connection.reader(RESOURCE, group="g", packed=False)
+    reader.ping_holder()
+    memory_broker.silent = True
+    with pytest.raises(Unreachable, match="Pong"):
+        reader.ping_holder(timeout=0.1)
+    memory_broker.silent = False
+
+
+def test_closing_wakes_whoever_waits(connection: Connection) -> None:
+    reader = connection.reader(RESOURCE, packed=False)
+    errors: list[BaseException] = []
+    waiting = threading.Event()
+
+    def wait() -> None:
+        waiting.set()
+        try:
+            reader.next()
+        except Closed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait(10)
+    reader.close()
+    thread.join(10)
+    assert len(errors) == 1
+    with pytest.raises(Closed):
+        reader.next()
+    with pytest.raises(Closed):
+        reader.confirm(1)
+    reader.close()

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mtl.client.resources import Administration
+from mtl.errors import Malformed, Refused
+from mtl.wire import control as w
+
+FOUND = w.Description(resource="a", incarnation="i", earliest=1, next=5)
+
+
+class Scripted(Administration):
+    """Answers what it is told to, and keeps what it was asked."""
+
+    def __init__(self, *outcomes: w.Reply | Refused, attempts: int = 1) -> None:
+        self.outcomes = list(outcomes)
+        self.attempts = attempts
+        self.asked: list[w.Request] = []
+        self.patience = 0.0
+
+    def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
+        self.patience = patience
+        outcome, _ = self._attempted(request)
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
+
+    def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
+        self.asked.append(request)
+        return self.outcomes.pop(0), self.attempts
+
+
+def refused(reason: str) -> Refused:
+    return Refused(409, reason)
+
+
+def test_resources_are_created_and_described() -> None:
+    retention = w.Retention(bytes=5)
+    there = Scripted(
+        w.ResourceCreated(resource=FOUND), w.Resources(resources=[FOUND]), w.Resources(resources=[FOUND])
+    )
+    assert there.create_resource("a", durability="os", retention=retention, exist_ok=True) == FOUND
+    assert there.describe(["a"], after={"a": 5}, wait=0.25) == {"a": FOUND}
+    assert there.patience == 0.25
+    assert there.list_resources("a.*") == [FOUND]
+    assert there.asked == [
+        w.ResourceCreate(resource="a", durability="os", retention=retention, exist_ok=True),
+        w.ResourceDescribe(resources=["a"], after={"a": 5}, wait=250),
+        w.ResourceList(pattern="a.*"),
+    ]
+
+
+def test_places_are_located() -> None:
+    there = Scripted(w.Located(sequence=7, match=False), w.Located(sequence=9))
+    assert there.locate_time("a", 5, incarnation="i") == (7, False)
+    assert there.locate_end("a", 3, contents=4, bytes=5) == 9
+    assert there.asked == [
+        w.ResourceLocate(resource="a", timestamp=5, incarnation="i"),
+        w.ResourceLocate(resource="a", start=3, contents=4, bytes=5),
+    ]
+
+
+def test_groups_and_stages() -> None:
+    opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
+    stages = w.Stages(stages=[], applications=[])
+    there = Scripted(opened, w.Cursors(cursors=[]), committed, w.Ok(), stages)
+    assert there.cursor_open("g", "a", start="latest") == opened
+    assert there.cursors("g") == []
+    assert there.stage_commit("app", 3, ["s", "t"], query="q") == committed
+    there.stage_abort(["s"])
+    assert there.stages("app") == stages
+    assert there.asked == [
+        w.CursorOpen(group="g", resource="a", from_="latest"),
+        w.CursorDescribe(group="g"),
+        w.StageCommit(application="app", version=3, stages=["s", "t"], query="q"),
+        w.StageAbort(stages=["s"]),
+        w.StageDescribe(application="app"),
+    ]
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_what_an_attempt_without_a_reply_has_done_already_is_no_error(attempts: int) -> None:
+    def there(reason: str, *more: w.Reply) -> Scripted:
+        return Scripted(refused(reason), *more, attempts=attempts)
+
+    actions: list[Callable[[], object]] = [
+        lambda: there(w.EXISTS, w.Resources(resources=[FOUND])).create_resource("a"),
+        lambda: there(w.UNKNOWN_RESOURCE).delete_resource("a"),
+        lambda: there(w.UNKNOWN_CURSOR).cursor_delete("g", "a"),
+        lambda: there(w.UNKNOWN_APPLICATION).stage_forget("app"),
+    ]
+    for action in actions:
+        if attempts == 1:
+            with pytest.raises(Refused):
+                action()
+        else:
+            action()
+
+
+def test_any_other_refusal_is_raised() -> None:
+    for action in (
+        lambda: Scripted(refused("no"), attempts=2).create_resource("a"),
+        lambda: Scripted(refused("no"), attempts=2).delete_resource("a"),
+        lambda: Scripted(refused("no"), attempts=2).describe(),
+    ):
+        with pytest.raises(Refused):
+            action()
+
+
+def test_an_answer_of_another_kind_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        Scripted(w.Ok()).describe()
+    with pytest.raises(Malformed):
+        Scripted(w.Ok()).create_resource("a")

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from mtl.client import Connection
+from mtl.errors import Closed, ContentRefused, ContentTooLarge, Fenced, LocalError, OptionError, Unreachable
+from mtl.wire import control as w
+from mtl.wire.packs import SCHEMA, encode_pack
+from tests.support.memory_broker import RESOURCE, MemoryBroker
+
+STAGE = w.StageSpec(application="app", version=0)
+
+
+def test_everything_is_confirmed_at_the_end_of_the_block(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    with connection.writer(RESOURCE) as writer:
+        assert [writer.send(b"%d" % n) for n in range(5)] == [1, 2, 3, 4, 5]
+        assert writer.name is not None
+    assert memory_broker.stored == [b"0", b"1", b"2", b"3", b"4"]
+    assert (writer.confirmed, writer.unconfirmed) == (5, 0)
+    with pytest.raises(Closed):
+        writer.send(b"late")
+    writer.close()
+
+
+def test_bytes_are_copied_where_they_could_change(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, packed=True)
+    body = bytearray(b"before")
+    writer.send(body)
+    body[:] = b"after!"
+    memory_broker.let_go(connection._loop)
+    writer.close()
+    assert memory_broker.stored == [b"before"]
+
+
+def test_a_full_window_blocks_until_there_is_room(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, window_contents=3)
+    for body in (b"0", b"1", b"2"):
+        writer.send(body)
+    sent = threading.Event()
+
+    def send() -> None:
+        writer.send(b"3")
+        sent.set()
+
+    blocked = threading.Thread(target=send)
+    blocked.start()
+    assert not sent.wait(0.1)
+    memory_broker.let_go(connection._loop)
+    assert sent.wait(10)
+    blocked.join()
+    writer.close()
+    assert len(memory_broker.stored) == 4
+
+
+def test_a_broker_without_progress_is_unreachable(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, window_contents=1)
+    writer.send(b"0")
+    with pytest.raises(Unreachable, match="1 contents unconfirmed"):
+        writer.flush(timeout=0.1)
+    with pytest.raises(Unreachable, match="room in the window"):
+        writer.send(b"1")
+    writer.abandon()
+
+
+def test_a_refused_content_is_told_once_and_the_rest_goes_on(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.refuse = b"bad"
+    writer = connection.writer(RESOURCE)
+    writer.send(b"good")
+    writer.send(b"bad")
+    with pytest.raises(ContentRefused) as refused:
+        writer.flush()
+    assert (refused.value.resource, refused.value.sequence) == (RESOURCE, 2)
+    assert writer.send(b"also good") == 3
+    writer.close()
+    assert memory_broker.stored == [b"good", b"also good"]
+
+
+def test_contents_collect_into_packs(connection: Connection, memory_broker: MemoryBroker) -> None:
+    with connection.writer(RESOURCE, packed=True) as writer:
+        assert [writer.send(b"%d" % n) for n in range(5)] == [1, 2, 3, 4, 5]
+        assert writer.send_pack(encode_pack([b"5", b"6"]), 2) == 7
+        batch = pa.RecordBatch.from_arrays(
+            [pa.nulls(2, pa.binary()), pa.array([b"7", b"8"], pa.binary())], schema=SCHEMA
+        )
+        assert writer.send_pack(batch) == 9
+        assert writer.send(b"9") == 10
+    assert memory_broker.stored == [b"%d" % n for n in range(10)]
+
+
+def test_a_lonely_content_leaves_after_a_while(connection: Connection, memory_broker: MemoryBroker) -> None:
+    writer = connection.writer(RESOURCE, packed=True)
+    writer.send(b"alone")
+    deadline = time.monotonic() + 10
+    while writer.unconfirmed:
+        assert time.monotonic() < deadline
+    assert memory_broker.stored == [b"alone"]
+    writer.close()
+
+
+def test_what_cannot_be_sent_is_the_callers_mistake(connection: Connection) -> None:
+    with connection.writer(["a", "b"], packed=True) as writer:
+        assert (writer.max_content, writer.max_pack) == (10_000, 20_000)
+        with pytest.raises(ContentTooLarge):
+            writer.send(b"x" * 10_001, resource="a")
+        with pytest.raises(OptionError, match="several"):
+            writer.send(b"x")
+        with pytest.raises(OptionError, match="count"):
+            writer.send_pack(encode_pack([b"x"]), resource="a")
+        with pytest.raises(ContentTooLarge):
+            writer.send_pack(encode_pack([b"x" * 25_000]), 1, resource="a")
+        with pytest.raises(LocalError, match="no stage"):
+            writer.seal()
+    with connection.writer("a") as writer, pytest.raises(OptionError, match="not packed"):
+        writer.send_pack(encode_pack([b"x"]), 1)
+
+
+def test_a_stage_is_sealed_or_thrown_away(connection: Connection, memory_broker: MemoryBroker) -> None:
+    writer = connection.writer(RESOURCE, stage=STAGE)
+    writer.send(b"x")
+    assert (writer.stage, writer.name) == ("stage", None)
+    assert writer.seal().contents == {RESOURCE: 1}
+    with pytest.raises(ZeroDivisionError):
+        fail_within(connection)
+    assert isinstance(memory_broker.asked[-1], w.StageAbort)
+
+
+def fail_within(connection: Connection) -> None:
+    with connection.writer(RESOURCE, stage=STAGE) as writer:
+        writer.send(b"x")
+        raise ZeroDivisionError
+
+
+def test_a_stage_whose_lease_went_with_a_restart_is_described(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    gone = w.encode_reply(404, {"status": "no", "reason": w.UNKNOWN_LEASE, "message": ""})
+    info = w.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
+    memory_broker.answers[w.LeaseClose] = lambda: gone
+    memory_broker.answers[w.StageDescribe] = lambda: w.encode_reply(
+        200, w.Stages(stages=[info], applications=[])
+    )
+    sealed = connection.writer(RESOURCE, stage=STAGE).seal()
+    assert (sealed.stage, sealed.contents, sealed.bytes) == ("stage", {RESOURCE: 9}, 99)
+
+
+def test_whatever_ended_the_writer_is_raised_everywhere_and_closing_says_what_may_be_lost(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE)
+    writer.send(b"x")
+    connection._loop.post(lambda: writer._pump.failed(Fenced("another took over")))
+    with pytest.raises(Fenced):
+        writer.flush()
+    with pytest.raises(Fenced):
+        writer.send(b"y")
+    with pytest.raises(Fenced):
+        writer.close()
+    writer.close()

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from mtl.limits import ZERO_COPY
+from mtl.net.router import BindFailed, Misframed, RouterSocket, Sent, seed_identities
+
+PATIENCE_MS = 10_000
+
+
+class Setting:
+    """A router of the broker's, and a plain DEALER that talks to it."""
+
+    def __init__(self, hwm: int = 1_000) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.router = RouterSocket(self.context, "tcp://127.0.0.1:*", hwm=hwm, max_frame=1 << 20)
+        self.peer = self.context.socket(zmq.DEALER)
+        self.peer.set(zmq.LINGER, 0)
+        self.peer.connect(self.router.endpoint)
+
+    def say(self, *frames: bytes) -> None:
+        self.peer.send_multipart(frames)
+        assert self.router.socket.poll(PATIENCE_MS)
+
+    def identity(self) -> bytes:
+        self.say(b"hello", b"")
+        received = self.router.receive()
+        assert received is not None
+        return received[0]
+
+    def close(self) -> None:
+        self.peer.close(0)
+        self.router.socket.close(0)
+        self.context.term()
+
+
+@pytest.fixture
+def at() -> Iterator[Setting]:
+    setting = Setting()
+    yield setting
+    setting.close()
+
+
+@pytest.mark.requirement("MTL-20", "MTL-113")
+def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
+    assert at.router.receive() is None
+    at.say(b"", b"Connection.Open", b"{}")
+    received = at.router.receive()
+    assert received is not None
+    assert received[1:] == [b"", b"Connection.Open", b"{}"]
+    assert at.router.send(*received[:2], b"201", b"{}") is Sent.OK
+    assert at.peer.recv_multipart() == [b"", b"201", b"{}"]
+
+
+@pytest.mark.requirement("MTL-57", "MTL-110")
+@pytest.mark.parametrize("view", [True, False])
+def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
+    assert at.router.receive_command(view=view) is None
+    for frames in ([b"one"], [b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"]):
+        at.say(*frames)
+        with pytest.raises(Misframed):
+            at.router.receive_command(view=view)
+    at.say(b"header", b"body")
+    received = at.router.receive_command(view=view)
+    assert received is not None
+    assert (received[1], bytes(received[2])) == (b"header", b"body")
+
+
+def test_a_large_body_arrives_whole(at: Setting) -> None:
+    body = bytes(range(256)) * (ZERO_COPY // 128)
+    assert at.router.send_command(at.identity(), b"header", memoryview(body)) is Sent.OK
+    assert at.peer.recv_multipart() == [b"header", body]
+
+
+def test_an_unknown_peer_is_gone(at: Setting) -> None:
+    assert at.router.send_command(b"nobody", b"header", b"") is Sent.GONE
+
+
+def test_a_full_queue_is_told_and_loses_nothing() -> None:
+    at = Setting(hwm=2)
+    at.peer.set(zmq.RCVHWM, 2)
+    identity = at.identity()
+    sent = 0
+    while at.router.send_command(identity, b"%d" % sent, b"x" * 100_000) is Sent.OK:
+        sent += 1
+    assert at.router.send_command(identity, b"never", b"") is Sent.FULL
+    assert [at.peer.recv_multipart()[0] for _ in range(sent)] == [b"%d" % number for number in range(sent)]
+    at.close()
+
+
+def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:
+    assert at.router.port > 0
+    with pytest.raises(BindFailed, match=at.router.endpoint):
+        RouterSocket(at.context, at.router.endpoint, hwm=1, max_frame=1)
+
+
+def test_identities_can_be_seeded() -> None:
+    seed_identities()
