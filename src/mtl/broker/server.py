@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -217,6 +218,12 @@ def _endpoint_without_port(endpoint: str) -> str | None:
     return None if endpoint.startswith("tcp://") else endpoint
 
 
+def raise_file_limit() -> None:
+    """As many open files as the system lets this process have: each log takes two, sealed segments more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
     """Run a broker until SIGTERM or SIGINT; says one line when it is ready. Returns the exit code 0.
 
@@ -224,6 +231,7 @@ def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
     newer version, full or damaged, and `BindFailed`.
     """
     config.check_exposure()
+    raise_file_limit()
     server = Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
