@@ -159,8 +159,11 @@ class Flow:
         """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none."""
         lease, known = self.lease, self.state is not State.OVER
         self._end()
-        if lease is None or not known:
+        if not known:
             then(Closed("there is no lease"))
+            return
+        if lease is None:
+            then(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and there is no other yet"))
             return
         self._channel.submit(Call(w.LeaseClose(lease=lease.lease), then, within=within))
 

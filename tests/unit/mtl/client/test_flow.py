@@ -352,6 +352,23 @@ def test_closing_ends_the_lease_and_the_connection(at: Setting) -> None:
     assert isinstance(outcomes[1], Closed)
 
 
+def test_closing_between_two_leases_says_that_the_lease_is_gone(at: Setting) -> None:
+    """The broker restarted when everything was confirmed: that is no mistake of the caller's."""
+    at.bound().down()
+    at.bench.run()
+    data = at.bench.last("data")
+    [asked] = data.commands()
+    assert isinstance(asked, c.Lease)
+    data.command(c.Response(asked.sequence, 403))
+    at.bench.run()
+    assert isinstance(at.control.asked(), w.Reader)
+    outcomes: list[Outcome] = []
+    at.flow.close(outcomes.append)
+    [outcome] = outcomes
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == w.UNKNOWN_LEASE
+
+
 def test_a_lease_that_is_granted_after_closing_is_not_used(at: Setting) -> None:
     outcomes: list[Outcome] = []
     at.flow.close(outcomes.append)
