@@ -332,10 +332,11 @@ class Client:
 
     def fill(self, resource: str, bodies: Iterable[bytes]) -> None:
         """Write plain contents, durably."""
-        flow = self.flow(self.writer(resource))
+        lease = self.writer(resource)
+        flow = self.flow(lease)
         for number, body in enumerate(bodies, 1):
             flow.content(number, body)
-        flow.sent()
+        self.close_lease(lease)
 
     def staged(self, application: str, version: int, resource: str, bodies: Sequence[bytes]) -> str:
         """A sealed stage with these contents; its public id."""

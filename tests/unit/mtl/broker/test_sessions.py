@@ -1,0 +1,225 @@
+"""Control sessions: opening, tokens and identities, virtual hosts, profiles. RFC 11 "Client Authentication"."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+
+
+def opened(rig: Rig, **more: Any) -> Client:
+    client = Client(rig)
+    client.ask(w.Open(protocol=w.Protocol(), **more), w.Ready)
+    return client
+
+
+# --- Open ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-21", "MTL-22", "MTL-25", "MTL-26")
+def test_open_is_answered_by_what_the_broker_offers(rig: Rig) -> None:
+    ready = Client(rig).ask(w.Open(protocol=w.Protocol(), virtual_host="/"), w.Ready)
+    assert ready.status == "Ready"
+    assert set(ready.profiles) == {"test", "log"}
+    assert ready.session is not None
+    assert len(bytes.fromhex(ready.session)) == 16
+    assert (ready.max_content, ready.max_pack, ready.heartbeat) == (4 << 20, 4 << 20, 5.0)
+
+
+def test_boot_differs_after_a_restart(rig: Rig) -> None:
+    def boot() -> str | None:
+        return Client(rig).ask(w.Open(protocol=w.Protocol()), w.Ready).boot
+
+    first = boot()
+    assert boot() == first
+    rig.restart()
+    assert boot() != first
+
+
+@pytest.mark.requirement("MTL-22", "MTL-52")
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ({"protocol": {"name": "AMQP", "version": 1}}, 400, w.BAD_ARGUMENTS),
+        ({"protocol": {"name": "MTL", "version": 2}}, 501, w.UNSUPPORTED),
+        ({"protocol": {"name": "MTL", "version": 1}, "virtual-host": "x"}, 404, w.UNKNOWN_VIRTUAL_HOST),
+        ({}, 400, w.BAD_ARGUMENTS),
+        ({"protocol": 1}, 400, w.BAD_ARGUMENTS),
+        ([], 400, w.BAD_ARGUMENTS),
+    ],
+)
+def test_open_refusals(rig: Rig, body: object, status: int, reason: str) -> None:
+    ((*_, code, text),) = rig.control(b"id", b"", b"Connection.Open", json.dumps(body).encode())
+    assert (int(code), json.loads(text)["reason"]) == (status, reason)
+
+
+@pytest.mark.requirement("MTL-23")
+def test_virtual_hosts_are_apart_and_the_first_is_the_default() -> None:
+    rig = Rig(virtual_hosts=("main", "other"))
+    default, main, other = rig.client(), rig.client(virtual_host="main"), rig.client(virtual_host="other")
+    main.create("a")
+    assert default.describe("a") == main.describe("a")
+    assert other.refused(w.ResourceDescribe(resource="a")).status == 404
+    other.create("a")
+    main.fill("a", [b"main"])
+    assert (main.read("a"), other.read("a")) == ([b"main"], [])
+    stage = main.staged("app", 1, "a", [b"x"])
+    refused = other.refused(w.StageCommit(application="app", version=1, stages=[stage]))
+    assert (refused.status, refused.reason) == (404, w.UNKNOWN_STAGE)
+    assert other.ask(w.StageDescribe(), w.Stages).stages == []
+    main.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    assert other.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    main.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert other.describe("a").next == 1
+
+
+# --- turns --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-21", "MTL-45")
+@pytest.mark.parametrize(
+    "request_",
+    [
+        w.Profile(profile="log"),
+        w.Authorize(mechanism="ANONYMOUS", response=""),
+        w.Reader(resources=["a"]),
+        w.Writer(resources=["a"]),
+        w.ResourceList(),
+    ],
+)
+def test_what_comes_before_open(rig: Rig, request_: w.Request) -> None:
+    refused = Client(rig).refused(request_)
+    assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
+    assert len(rig.broker.sessions) == 0, "nothing is kept for it"
+
+
+@pytest.mark.requirement("MTL-45")
+@pytest.mark.parametrize(
+    "request_", [w.Reader(resources=["a"]), w.Writer(resources=["a"]), w.ResourceList()]
+)
+def test_a_profile_has_to_be_selected(rig: Rig, request_: w.Request) -> None:
+    refused = opened(rig).refused(request_)
+    assert (refused.status, refused.reason) == (400, w.NO_PROFILE)
+
+
+@pytest.mark.requirement("MTL-35", "MTL-36", "MTL-37", "MTL-38", "MTL-39")
+def test_profiles(rig: Rig) -> None:
+    client = opened(rig)
+    refused = client.refused(w.Profile(profile="queue"))
+    assert (refused.status, refused.reason) == (400, w.UNKNOWN_PROFILE)
+    for name in ("log", "LOG", "Test"):
+        assert client.ask(w.Profile(profile=name), w.Ok).status == "OK"
+
+
+def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> None:
+    client = rig.client()
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    client.ask(w.Profile(profile="test"), w.Ok)
+    assert client.refused(w.ResourceList()).status == 501
+    flow.content(1, b"x")
+    client.ask(w.Profile(profile="log"), w.Ok)
+    assert client.read("a") == [b"x"]
+
+
+# --- authentication -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
+def test_anonymous_may_be_said_too(rig: Rig) -> None:
+    client = opened(rig)
+    ready = client.ask(w.Authorize(mechanism="anonymous", response="aGk="), w.Ready)
+    assert ready.status == "Ready"
+    unauthorized = client.ask(w.Authorize(mechanism="PLAIN", response=""), w.Unauthorized)
+    assert unauthorized.mechanisms == ["ANONYMOUS"]
+
+
+def test_a_response_that_is_no_base64(rig: Rig) -> None:
+    assert opened(rig).refused(w.Authorize(mechanism="ANONYMOUS", response="!")).status == 400
+
+
+@pytest.mark.requirement("MTL-27", "MTL-28")
+def test_without_anonymous_nobody_comes_in() -> None:
+    client = Client(Rig(anonymous=False))
+    assert client.ask(w.Open(protocol=w.Protocol()), w.Unauthorized).mechanisms == []
+    assert client.ask(w.Profile(profile="log"), w.Unauthorized).status == "Unauthorized"
+    assert client.ask(w.Authorize(mechanism="ANONYMOUS", response=""), w.Unauthorized).mechanisms == []
+
+
+# --- identities and tokens ----------------------------------------------------------------------------------
+
+
+def test_an_identity_alone_is_enough(rig: Rig) -> None:
+    client = opened(rig)
+    client.ask(w.Profile(profile="log"), w.Ok)
+    client.create("a")
+
+
+def test_a_token_finds_its_session_from_any_socket(rig: Rig) -> None:
+    client = rig.client()
+    ready = client.ask(w.Open(protocol=w.Protocol()), w.Ready)
+    client.ask(w.Profile(profile="log"), w.Ok)
+    other = Client(rig)
+    other.session = ready.session
+    other.create("a")
+    assert client.describe("a").next == 1
+
+
+def test_a_token_is_what_counts_when_there_is_one(rig: Rig) -> None:
+    client = rig.client()
+    client.session = "0" * 32
+    refused = client.refused(w.ResourceList())
+    assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
+
+
+def test_an_open_with_a_token_of_the_last_run_opens_a_session_that_is_kept(rig: Rig) -> None:
+    """Else every request after it would be told to open again, for ever."""
+    client = Client(rig)
+    client.session = "0" * 32
+    ready = client.ask(w.Open(protocol=w.Protocol()), w.Ready)
+    client.session = ready.session
+    client.ask(w.Profile(profile="log"), w.Ok)
+
+
+# --- bounds -------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_session_is_forgotten(rig: Rig) -> None:
+    client = rig.client()
+    rig.sleep(limits.SESSION_IDLE_S - 10, step=60)
+    client.ask(w.ResourceList(), w.Resources)
+    rig.sleep(limits.SESSION_IDLE_S + 10, step=60)
+    refused = client.refused(w.ResourceList())
+    assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
+
+
+def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
+    """A task may write for hours before it says the next word here."""
+    client = rig.client()
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    for number in range(1, 1_000):
+        rig.sleep(5, step=5)
+        flow.content(number, b"")
+    client.ask(w.ResourceList(), w.Resources)
+
+
+def test_the_longest_silent_session_leaves_first_one_with_leases_last(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_SESSIONS", 3)
+    leasing, silent, talking = rig.client(), rig.client(), rig.client()
+    leasing.create("a")
+    leasing.writer("a")
+    rig.sleep(1)
+    talking.ask(w.ResourceList(), w.Resources)
+    rig.client()
+    assert len(rig.broker.sessions) == 3
+    assert silent.refused(w.ResourceList()).reason == w.NOT_OPEN
+    for client in (leasing, talking):
+        client.ask(w.ResourceList(), w.Resources)
