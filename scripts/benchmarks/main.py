@@ -46,6 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each comparison (default 5, short 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows to move (default 1)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="where the results go")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
     parser.add_argument("--no-kafka", action="store_true", help="leave the Kafka peer out")
     parser.add_argument(
         "--kafka-connector",
@@ -135,6 +136,8 @@ def main() -> int:
     report.save(rows, where, asdict(plan), options.out)
     for picture in plots.save(rows, options.out):
         print(picture)
+    if options.readme:
+        report.into(ROOT / "README.md", report.markdown(rows, where))
     code = 0
     if options.save_baseline:
         guard.save(rows, where)

@@ -93,6 +93,15 @@ def save(
     (directory / "bench.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def into(document: Path, text: str) -> None:
+    """Replace what stands between the marks `<!-- bench -->` and `<!-- /bench -->` of a document."""
+    before, begin, rest = document.read_text().partition("<!-- bench -->")
+    _, end, after = rest.partition("<!-- /bench -->")
+    if not begin or not end:
+        raise ValueError(f"{document} has no place for the table: <!-- bench --> ... <!-- /bench -->")
+    document.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
 def _json(row: Row) -> dict[str, Any]:
     common = {
         "workload": row.workload,

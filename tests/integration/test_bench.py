@@ -1,0 +1,39 @@
+"""The benchmarks run, in a form so small that their figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MAIN = Path(__file__).parents[2] / "scripts" / "benchmarks" / "main.py"
+PATIENCE_S = 120
+
+
+def bench(out: Path, *names: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(MAIN), "--short", "--rounds", "1", "--scale", "0.005", "--no-kafka"]
+    done = subprocess.run(
+        [*command, "--out", str(out), *names], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads((out / "bench.json").read_text())["rows"]
+    return rows
+
+
+@pytest.mark.spark
+def test_two_workloads_run_and_say_why_kafka_is_missing(tmp_path: Path) -> None:
+    rows = bench(tmp_path, "plain", "start")
+    assert [row["title"] for row in rows] == [
+        "plain publish and read, 100 B",
+        "plain publish and read, 1024 B",
+        "first batch after start()",
+    ]
+    assert all(row["ratio"] > 0 for row in rows[:2])
+    assert rows[2]["ours"][0] > 0
+    assert rows[2]["not measured"] == "left out (--no-kafka)"
+    assert (tmp_path / "bench.md").read_text().count("raw pyzmq forwarder") == 2
+    assert (tmp_path / "ratios.png").stat().st_size > 0

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pyspark
+import pytest
+from benchmarks.bench import Bench, Plan
+from benchmarks.measure import NotMeasured, Sample
+
+
+def test_amounts_are_scaled_whole_units() -> None:
+    assert Plan(short=True).amount(short=100, full=1_000) == 100
+    assert Plan().amount(short=100, full=1_000) == 1_000
+    assert Plan(scale=0.255).amount(short=100, full=1_000, unit=50) == 250
+    assert Plan(scale=0.001).amount(short=100, full=1_000, unit=50) == 50
+
+
+def test_growth_keeps_its_smallest_size_and_loses_what_became_the_same() -> None:
+    assert Plan().points([1, 2], [1, 100, 10_000]) == [1, 100, 10_000]
+    assert Plan(scale=0.01).points([1, 2], [1, 100, 10_000]) == [1, 100]
+
+
+def test_without_kafka_its_rows_say_why() -> None:
+    with Bench(Plan(kafka=False)) as bench:
+        peer = bench.kafka_peer("Kafka source", 2.0, lambda _: lambda: Sample(1.0))
+        assert (peer.side, peer.missing) == (None, "left out (--no-kafka)")
+        with pytest.raises(NotMeasured):
+            bench.kafka(flush=True)
+
+
+def test_a_connector_of_another_spark_is_never_passed_over() -> None:
+    with Bench(Plan()) as bench:
+        assert bench.kafka_name("Kafka sink") == "Kafka sink"
+        assert pyspark.__version__ in bench.kafka_versions
+    with Bench(Plan(connector=("3.9.9", "3.9.8"))) as bench:
+        assert bench.kafka_name("Kafka sink", flush=True) == (
+            "Kafka sink, flush before every ack (connector of Spark 3.9.9)"
+        )
+        assert "connector 3.9.9, token provider 3.9.8" in bench.kafka_versions

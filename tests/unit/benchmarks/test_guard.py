@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks import guard
+from benchmarks.measure import Better, Row
+
+
+def row(*ratios: float, better: Better = "more", title: str = "t", missing: str = "") -> Row:
+    theirs = () if missing else (1.0,) * len(ratios)
+    return Row("w", title, "p", "rows/s", better, ours=ratios, theirs=theirs, missing=missing)
+
+
+def verdict(then: Row, now: Row, path: Path) -> str:
+    guard.save([then], {}, path)
+    (found,) = guard.compare([now], path)
+    return found.what
+
+
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        ((0.90, 1.00, 1.10), "same"),
+        ((0.89, 0.93, 0.99), "slower"),  # outside of both spreads
+        ((0.80, 0.93, 1.10), "same"),  # its own spread reaches the baseline
+        ((0.97, 0.98, 0.99), "same"),  # within the baseline's spread
+        ((1.30, 1.40, 1.50), "faster"),
+    ],
+)
+def test_slower_is_what_neither_spread_explains(now: tuple[float, ...], what: str, tmp_path: Path) -> None:
+    assert verdict(row(0.95, 1.00, 1.05), row(*now), tmp_path / "baseline.json") == what
+
+
+def test_a_small_difference_is_noise_however_narrow_the_spreads(tmp_path: Path) -> None:
+    assert verdict(row(1.0, 1.0, 1.0), row(0.96, 0.96, 0.96), tmp_path / "baseline.json") == "same"
+
+
+def test_where_less_is_better_more_is_slower(tmp_path: Path) -> None:
+    then = row(1.0, 1.0, 1.0, better="less")
+    assert verdict(then, row(2.0, 2.0, 2.0, better="less"), tmp_path / "baseline.json") == "slower"
+    assert verdict(then, row(0.5, 0.5, 0.5, better="less"), tmp_path / "baseline.json") == "faster"
+
+
+def test_what_was_not_measured_is_said_and_kept_in_the_baseline(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    guard.save([row(1.0, title="a"), row(1.0, title="b")], {}, path)
+    guard.save([row(2.0, title="a"), row(title="b", missing="no mvn")], {}, path)
+    found = guard.compare([row(1.0, title="b"), row(title="a", missing="no mvn"), row(1.0, title="c")], path)
+    assert [(one.key, one.what) for one in found] == [
+        ("a | p", "not measured"),
+        ("c | p", "new"),
+        ("b | p", "same"),
+    ]
+
+
+def test_another_machine_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    guard.save([row(1.0)], {"cores": "2", "pyspark": "4.3.0"}, path)
+    assert guard.other_machine({"cores": "8", "pyspark": "4.3.0"}, path) == ["cores: 2 -> 8"]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import plots, report
+from benchmarks.measure import START_SHARE, Row
+
+MEASURED = Row(
+    "drain-batch",
+    "drain, 100 B",
+    "generator",
+    "rows/s",
+    "more",
+    0.85,
+    (90.0, 80.0),
+    (100.0, 100.0),
+    (0.7, 0.8),
+)
+HIDDEN = Row(
+    "copy",
+    "copy",
+    "Kafka",
+    "rows/s",
+    "more",
+    1.5,
+    (3.0,),
+    (1.0,),
+    (1.2,),
+    facts={START_SHARE: 0.6, "seconds": 4.0},
+)
+MISSING = Row("copy", "copy", "Kafka, flush", "rows/s", "more", 1.5, (3.0,), missing="Maven finds no kafka")
+GROWN = Row(
+    "grow-log", "read 1 GB", "0.1 GB", "µs/content", "less", 1.1, (1.0,), (1.0,), facts={"broker MB": 50.0}
+)
+ROWS = [MEASURED, HIDDEN, MISSING, GROWN]
+
+
+def test_the_table_has_a_line_for_each_row() -> None:
+    lines = report.markdown(ROWS, {"cores": "2"}).splitlines()
+    assert lines[2] == (
+        "| drain, 100 B | generator | 170 rows/s | 200 rows/s | **0.85** | 0.80 to 0.90 | 0.75 | ≥ 0.85 | ✓ |"
+    )
+    assert lines[3] == "| copy | Kafka | 3 rows/s | 1 rows/s | 3.00 | 3.00 to 3.00 | **1.20** | ≥ 1.5 | ✗ |"
+    assert "not measured: Maven finds no kafka" in lines[4]
+    assert lines[-1] == "cores 2"
+
+
+def test_notes_have_the_facts_that_matter() -> None:
+    assert report.note(HIDDEN) == "start share 0.6"
+    assert report.note(GROWN) == "broker MB 50.0"
+
+
+def test_all_of_it_is_saved(tmp_path: Path) -> None:
+    report.save(ROWS, {"cores": "2"}, {"rounds": 2}, tmp_path)
+    content = json.loads((tmp_path / "bench.json").read_text())
+    assert [row.get("ratio") for row in content["rows"]] == [pytest.approx(0.85), 3.0, None, 1.0]
+    assert content["rows"][2]["not measured"] == "Maven finds no kafka"
+    assert (tmp_path / "bench.md").read_text() == report.markdown(ROWS, {"cores": "2"})
+
+
+def test_pictures_of_what_was_measured(tmp_path: Path) -> None:
+    assert [path.name for path in plots.save(ROWS, tmp_path)] == ["ratios.png", "rates.png", "growth.png"]
+    assert plots.save([MISSING], tmp_path) == []
+
+
+def test_a_document_gets_the_table_between_its_marks(tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    document.write_text("above\n<!-- bench -->\nold\n<!-- /bench -->\nbelow\n")
+    report.into(document, "new\n")
+    assert document.read_text() == "above\n<!-- bench -->\nnew\n<!-- /bench -->\nbelow\n"
+    document.write_text("no marks")
+    with pytest.raises(ValueError, match="no place"):
+        report.into(document, "new\n")
