@@ -105,6 +105,7 @@ class Flow:
         self._attempts = 0
         self._delay = 0.0
         self._reset = False
+        self._leased_once = False
 
     # --- for the reader or writer ---------------------------------------------------------------------------
 
@@ -159,7 +160,7 @@ class Flow:
         """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none."""
         lease, known = self.lease, self.state is not State.OVER
         self._end()
-        if not known:
+        if not known or not self._leased_once:
             then(Closed("there is no lease"))
             return
         if lease is None:
@@ -202,6 +203,7 @@ class Flow:
                 self._fail(error)
                 return
             self._reset = False
+            self._leased_once = True
             self.lease = outcome
             self._connect()
         elif isinstance(outcome, Refused) and outcome.reason == w.ALREADY_LEASED and not self._reset:

@@ -1,0 +1,164 @@
+"""The promises, checked against what is on the disk: when all has settled, and after crashes that are only imagined.
+
+nothing confirmed is lost           nothing is there twice, and nothing that was refused or that nobody published
+sequences have no gaps              the contents of one writer are in its order
+what a reader was shown stays       stages are there whole, in order and once, or not at all
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from mtl.broker.records import ResourceRecord
+from mtl.broker.resources import log_key
+from mtl.broker.storage import Storage
+from mtl.errors import MtlError
+from mtl.log import LogReader
+from mtl.wire.packs import decode_pack, unpack
+from tests.simulator.machine import ROOT, Machine
+from tests.simulator.model import Model, Tag, Version, Violation
+
+Contents = dict[str, dict[int, Tag]]
+"""Per resource: sequence to tag."""
+
+
+def read_all(machine: Machine) -> Contents:
+    """Open the data directory as a broker would, and read every content. Changes what it opens."""
+    storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
+    restored = storage.restore(machine.boot, "check", machine.world.wall_us)
+    contents: Contents = {}
+    for record in restored.records:
+        if not isinstance(record, ResourceRecord):
+            continue
+        opened = restored.logs[log_key(record)]
+        if isinstance(opened, MtlError):
+            raise Violation(f"{record.name} does not open: {opened}")
+        contents[record.name] = read_log(opened[0], record.name)
+    return contents
+
+
+def read_log(log: LogReader, name: str) -> dict[int, Tag]:
+    """Every content of a log; raises for gaps."""
+    tags: dict[int, Tag] = {}
+    ref = log.find(log.earliest)
+    at = log.earliest
+    while ref is not None:
+        if ref.base != at:
+            raise Violation(f"{name}: a chunk begins at {ref.base} where {at} is due")
+        batch = decode_pack(log.read(ref), ref.count)
+        for _, body in unpack(batch):
+            tags[at] = bytes(body).decode()
+            at += 1
+        ref = log.following(ref)
+    if at != log.next:
+        raise Violation(f"{name} ends at {at}, not at {log.next}")
+    return tags
+
+
+def imagine_crash(machine: Machine, model: Model, keep: str) -> None:
+    """If the power failed now: would everything that was confirmed or shown be there?"""
+    twin = Machine.__new__(Machine)
+    twin.world = machine.world
+    twin.habits = machine.habits
+    twin.boot = machine.boot
+    state = machine.world.random.getstate()
+    twin.disk = deepcopy(machine.disk)
+    twin.disk.heal()
+    twin.disk.crash(keep=keep)
+    twin.store = machine.store.copy()
+    twin.store.crash(landed=keep == "all")
+    contents = read_all(twin)
+    machine.world.random.setstate(state)
+    check_kept(model, contents, pending=True)
+
+
+def check_kept(model: Model, contents: Contents, *, pending: bool = False) -> None:
+    """What was confirmed or shown is there; nothing is there twice. `pending`: commits may wait to be put in place."""
+    where = _places(model, contents)
+    for tag, published in model.published.items():
+        if tag in where and where[tag][0] != published.resource:
+            raise Violation(f"{tag} for {published.resource} is in {where[tag][0]}")
+        if published.refused and tag in where:
+            raise Violation(f"{tag} was refused and is at {where[tag]}")
+        if published.confirmed and tag not in where and "/" not in tag:
+            raise Violation(f"{tag} was confirmed and is lost")
+    for resource, shown in model.shown.items():
+        tags = contents.get(resource, {})
+        for sequence, tag in shown.items():
+            if sequence not in tags and pending and "/" in tag:
+                continue
+            if tags.get(sequence) != tag:
+                raise Violation(f"{resource} {sequence} was shown as {tag} and is {tags.get(sequence)}")
+
+
+def _places(model: Model, contents: Contents) -> dict[Tag, tuple[str, int]]:
+    """Where every tag is; nothing is there twice that may not."""
+    where: dict[Tag, tuple[str, int]] = {}
+    for resource, tags in contents.items():
+        for sequence, tag in tags.items():
+            if tag not in model.published:
+                raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
+            if tag in where and model.published[tag].once:
+                raise Violation(f"{tag} is at {where[tag]} and at {(resource, sequence)}")
+            where[tag] = resource, sequence
+    return where
+
+
+def check_all(model: Model, contents: Contents) -> None:
+    """When all has settled."""
+    check_kept(model, contents)
+    check_order(model, contents)
+    check_stages(model, contents)
+
+
+def check_order(model: Model, contents: Contents) -> None:
+    """The contents of a writer are in its order, in every resource."""
+    for resource, tags in contents.items():
+        last: dict[str, int] = {}
+        for sequence, tag in tags.items():
+            published = model.published[tag]
+            if published.once and published.number <= last.get(published.writer, 0):
+                raise Violation(f"{resource} {sequence}: {tag} comes after {last[published.writer]}")
+            last[published.writer] = published.number
+
+
+def check_stages(model: Model, contents: Contents) -> None:
+    """Of every version either nothing is there, or all stages of one list that was asked for, in its order."""
+    found: dict[tuple[str, int], dict[str, dict[int, Tag]]] = {}
+    for resource, tags in contents.items():
+        for sequence, tag in tags.items():
+            if "/" in tag:
+                application, version, *_ = tag.split("/")
+                places = found.setdefault((application, int(version)), {})
+                places.setdefault(resource, {})[sequence] = tag
+    for key in found:
+        if key not in model.versions:
+            raise Violation(f"{key} was never asked for and is there")
+    for key, known in model.versions.items():
+        _check_version(model, key, known, found.get(key, {}))
+
+
+def _check_version(
+    model: Model, key: tuple[str, int], known: Version, places: dict[str, dict[int, Tag]]
+) -> None:
+    expected = [_contents_of(model, stages) for stages in known.asked]
+    there = {resource: list(tags.values()) for resource, tags in places.items()}
+    if known.first is None and not there:
+        return
+    if there not in expected:
+        raise Violation(f"{key} is there as {there}, which is none of {expected}")
+    for resource, tags in places.items():
+        first = min(tags)
+        if list(tags) != list(range(first, first + len(tags))):
+            raise Violation(f"{key} is scattered in {resource}: {list(tags)}")
+        if known.first is not None and known.first.get(resource) != first:
+            raise Violation(f"{key} begins at {first} of {resource}, not at {known.first}")
+
+
+def _contents_of(model: Model, stages: tuple[str, ...]) -> dict[str, list[Tag]]:
+    """What a commit of these stages puts into each resource."""
+    contents: dict[str, list[Tag]] = {}
+    for stage in stages:
+        for resource, tags in model.stages[stage].items():
+            contents.setdefault(resource, []).extend(tags)
+    return {resource: tags for resource, tags in contents.items() if tags}

@@ -1,0 +1,189 @@
+"""What goes wrong, and how often. Every run draws its own mixture, so that faults also meet without the others around.
+
+`Chaos` lets things happen until `heal`: then everything is repaired, and the system has to settle.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from tests.simulator.machine import Machine
+from tests.simulator.network import Routers, Wire
+from tests.simulator.process import Process
+from tests.simulator.world import World
+from tests.support.faulty_store import refuse
+
+_DISK_FAULTS = (
+    "write",
+    "sync",
+    "rename",
+    "create",
+    "truncate",
+    "link",
+    "unlink",
+    "fsync_dir",
+    "read",
+    "open",
+)
+_OFTEN_S = (0.02, 0.5)
+_SELDOM_S = (0.1, 3.0)
+
+
+class Chaos:
+    """See the module. `processes` are those that may be suspended, `killable` what may be killed and goes on."""
+
+    def __init__(
+        self,
+        world: World,
+        routers: Routers,
+        machine: Machine,
+        processes: Callable[[], Sequence[Process]],
+        killable: Sequence[Callable[[], None]],
+    ) -> None:
+        self.world = world
+        self.on = True
+        self._routers = routers
+        self._machine = machine
+        self._processes = processes
+        self._killable = killable
+        kinds: list[tuple[Callable[[], None], tuple[float, float]]] = [
+            (self._reset, _OFTEN_S),
+            (self._reconnect, _OFTEN_S),
+            (self._die, _SELDOM_S),
+            (self._stall, _OFTEN_S),
+            (self._suspend_client, _SELDOM_S),
+            (self._suspend_broker, _SELDOM_S),
+            (self._set_clock, _SELDOM_S),
+            (self._fail_disk, _OFTEN_S),
+            (self._fail_records, _OFTEN_S),
+            (self._fill_disk, _SELDOM_S),
+            (self._crash_within, _SELDOM_S),
+            (self._crash_now, _SELDOM_S),
+            (self._stop, _SELDOM_S),
+            (self._kill_client, _SELDOM_S),
+        ]
+        for fault, period in kinds:
+            if world.chance(0.6):
+                self._repeat(fault, period, world.between(0.3, 3.0))
+        machine.power_share = world.random.choice((0.0, 0.5, 0.5, 1.0))
+
+    def heal(self) -> None:
+        """No more of it."""
+        self.on = False
+        self._machine.disk.heal()
+        self._machine.disk.crash_after(None)
+        self._machine.store.hook = lambda _: None
+
+    def _repeat(self, fault: Callable[[], None], period: tuple[float, float], factor: float) -> None:
+        def again() -> None:
+            if self.on:
+                fault()
+                self._repeat(fault, period, factor)
+
+        self.world.after(self.world.between(*period) * factor, "fault", again)
+
+    def _note(self, text: str) -> None:
+        self.world.note("fault", lambda: text)
+
+    # --- the network ----------------------------------------------------------------------------------------
+
+    def _wire(self) -> Wire | None:
+        wires = list(self._routers.wires.values())
+        return self.world.random.choice(wires) if wires else None
+
+    def _reset(self) -> None:
+        wire = self._wire()
+        if wire is not None:
+            self._note(f"reset {wire}")
+            self._routers.reset(wire)
+
+    def _reconnect(self) -> None:
+        wire = self._wire()
+        if wire is not None:
+            self._note(f"reconnect {wire}")
+            self._routers.reconnect(wire)
+
+    def _die(self) -> None:
+        wire = self._wire()
+        if wire is not None:
+            self._note(f"die {wire}")
+            self._routers.die(wire)
+
+    def _stall(self) -> None:
+        wire = self._wire()
+        if wire is not None:
+            seconds = self.world.between(0.05, 5.0)
+            self._note(f"stall {wire} {seconds:.3f}")
+            (wire.up if self.world.chance(0.5) else wire.down).stall(seconds)
+
+    # --- processes ------------------------------------------------------------------------------------------
+
+    def _suspend_client(self) -> None:
+        processes = list(self._processes())
+        process = self.world.random.choice(processes)
+        seconds = self.world.between(0.05, 10.0)
+        self._note(f"suspend {process.name} {seconds:.3f}")
+        process.suspend(seconds)
+
+    def _suspend_broker(self) -> None:
+        if self._machine.process is not None:
+            seconds = self.world.between(0.05, 10.0)
+            self._note(f"suspend broker {seconds:.3f}")
+            self._machine.process.suspend(seconds)
+
+    def _kill_client(self) -> None:
+        index = self.world.upto(len(self._killable) - 1)
+        self._note(f"kill client {index}")
+        self._killable[index]()
+
+    def _set_clock(self) -> None:
+        seconds = self.world.random.choice((-1, 1)) * self.world.between(0.001, 600.0)
+        self._note(f"clock {seconds:+.3f}")
+        self.world.set_clock_by(seconds)
+
+    # --- the machine ----------------------------------------------------------------------------------------
+
+    def _fail_disk(self) -> None:
+        op = self.world.random.choice(_DISK_FAULTS)
+        nth, count = 1 + self.world.upto(5), 1 + self.world.upto(2)
+        self._note(f"disk {op} {nth} {count}")
+        self._machine.disk.fail(op, nth=nth, count=count)
+
+    def _fill_disk(self) -> None:
+        seconds = self.world.between(0.05, 2.0)
+        self._note(f"disk full {seconds:.3f}")
+        disk = self._machine.disk
+        disk.fail("write", count=1_000_000, error=errno.ENOSPC)
+
+        self.world.after(seconds, "free", disk.heal)
+
+    def _fail_records(self) -> None:
+        when = self.world.random.choice(("begin", "commit"))
+        full = self.world.chance(0.3)
+        left = 1 + self.world.upto(2)
+        self._note(f"records {when} {left}")
+        store = self._machine.store
+
+        def hook(at: str) -> None:
+            nonlocal left
+            if at == when and left:
+                left -= 1
+                raise refuse(full)
+
+        store.hook = hook
+
+    def _crash_within(self) -> None:
+        """At one of the next steps of the disk, in the middle of whatever it belongs to."""
+        steps = self.world.upto(40)
+        self._note(f"crash within {steps} disk steps")
+        self._machine.disk.crash_after(steps)
+
+    def _crash_now(self) -> None:
+        if self._machine.process is not None:
+            self._note("crash now")
+            self._machine.crashed()
+
+    def _stop(self) -> None:
+        self._note("stop")
+        self._machine.stop()

@@ -1,0 +1,144 @@
+"""Groups: drivers that hold a group's cursor, one after the other; the newer one fences the older."""
+
+from __future__ import annotations
+
+from mtl.client.control import Outcome
+from mtl.client.feed import ReaderOptions
+from mtl.errors import Fenced
+from mtl.wire import control as w
+from tests.simulator.model import Model, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import is_of_the_disk
+from tests.simulator.readers import ReaderApp, options
+from tests.simulator.world import World
+
+
+class Driver(ReaderApp):
+    """One driver: reads as the holder, confirms what it has done, and hears by a Pong that it counts."""
+
+    def __init__(
+        self, group: GroupApp, world: World, routers: Routers, model: Model, number: int, *, packed: bool
+    ) -> None:
+        self.group = group
+        self.number = number
+        self.epoch = 0
+        """Of its holding, as it was last told; 0 before it was."""
+        self._confirmed = 0
+        self._busy = False
+        super().__init__(world, routers, model, f"{group.name}#{number}", group.resource, packed=packed)
+        self.process.watch(self._look)
+
+    def asked(self) -> ReaderOptions:
+        """From the group's place."""
+        return options(self.resource, "group", packed=self._packed, group=self.group.name, holder=self.name)
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a newer one certainly has the group."""
+        return any(other.epoch > self.epoch for other in self.group.drivers)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group's cursor is durably behind everything that any reader was given."""
+        end = self._model.end(self.resource)
+        return self._model.cursors.get((self.group.name, self.resource), 1) >= end
+
+    def _look(self) -> None:
+        lease = self.feed.lease
+        if lease is not None:
+            assert lease.epoch is not None
+            assert lease.position is not None
+            if not self.epoch:
+                self.position = lease.position
+                self.group.check_start(lease.position)
+            self.epoch = lease.epoch
+        error = self.feed.error
+        if isinstance(error, Fenced):
+            self.process.kill()
+            self.group.fenced(self)
+        elif error is not None and not is_of_the_disk(error):
+            raise Violation(f"{self.name} failed: {error!r}")
+
+    def kill(self) -> None:
+        """Another driver takes over, unless one has."""
+        if self.group.driver is self:
+            self.group.kill()
+
+    def check(self) -> None:
+        """Confirm now and then, and ask where that leads."""
+        if self.epoch and not self._busy and self._confirmed < self.position and self.world.chance(0.5):
+            self._busy = True
+            self._confirmed = self.position
+            if not self.replaced:
+                self._model.ask_cursor(self.group.name, self.resource, self.position)
+            self.feed.confirm(self.position - 1)
+            self.feed.flow.ping(self._ponged)
+            self.process.wake()
+
+    def done(self, end: int) -> None:
+        """The Confirm of the group is the credit."""
+        self.position = end
+
+    def _ponged(self) -> None:
+        self._busy = False
+        request = w.CursorDescribe(group=self.group.name, resource=self.resource)
+        self.process.ask(self.channel, request, self._described)
+
+    def _described(self, outcome: Outcome) -> None:
+        if isinstance(outcome, w.Cursors):
+            for cursor in outcome.cursors:
+                self._model.tell_cursor(cursor.group, cursor.resource, cursor.position)
+        elif not is_of_the_disk(outcome):
+            raise Violation(f"{self.name} cannot see its cursor: {outcome!r}")
+
+
+class GroupApp:
+    """A group on one resource and its drivers so far."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, resource: str, *, packed: bool
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.resource = resource
+        self.drivers: list[Driver] = []
+        self._routers = routers
+        self._model = model
+        self._packed = packed
+        self.take_over()
+
+    @property
+    def driver(self) -> Driver:
+        """The newest one."""
+        return self.drivers[-1]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the newest driver is done."""
+        return self.driver.settled
+
+    def kill(self) -> None:
+        """The driver dies; another one takes over."""
+        self.driver.process.kill()
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Another driver comes, whether the former one lives or not."""
+        number = len(self.drivers) + 1
+        self.drivers.append(Driver(self, self.world, self._routers, self._model, number, packed=self._packed))
+
+    def fenced(self, driver: Driver) -> None:
+        """A driver was told that there is a newer one."""
+        self.world.note("fenced", lambda: driver.name)
+        others = [other for other in self.drivers if other is not driver]
+        if all(0 < other.epoch < driver.epoch for other in others):
+            raise Violation(f"{driver.name} was fenced by nobody newer: {[x.epoch for x in others]}")
+        if driver is self.driver:
+            self.take_over()  # by the first request of a driver that died over it, or was suspended
+
+    def check_start(self, position: int) -> None:
+        """A new driver begins where the group is: not before what is durable, not after what was confirmed."""
+        key = self.name, self.resource
+        low, high = self._model.cursors.get(key, 1), self._model.allowed.get(key, 1)
+        if not low <= position <= high:
+            raise Violation(f"{self.name} begins at {position}, not within {low} to {high}")

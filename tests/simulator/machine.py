@@ -1,0 +1,279 @@
+"""The broker's machine: a disk and records that outlive its process, and the process, turned by the world.
+
+`BrokerProcess` is `mtl.broker.server` without sockets, threads and clocks: the same core, storage and sender, in the
+same order of work. What takes a thread there is two events here: the action is carried out at one time, its result is
+handed over at a later one, in any order between logs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from mtl.broker import actions as a
+from mtl.broker.core import Broker, Settings
+from mtl.broker.granting import Ports
+from mtl.broker.sending import Sender
+from mtl.broker.storage import DiskAction, Storage
+from mtl.errors import MtlError
+from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.ports import Port
+from mtl.wire.packs import decode_pack
+from tests.simulator.network import PORTS, Routers
+from tests.simulator.world import World
+from tests.support.faulty_disk import Crashed, FaultyDisk
+from tests.support.faulty_store import FaultyStore
+
+ROOT = "/data"
+
+
+@dataclass
+class Habits:
+    """How the machine is: seconds that the disk takes, and how the broker on it is configured."""
+
+    disk_s: tuple[float, float] = (0.0001, 0.01)
+    turn_s: tuple[float, float] = (0.00001, 0.0005)
+    segment_bytes: int = 8 << 10
+    heartbeat_s: float = 1.0
+    lease_unbound_s: float = 10.0
+
+
+class BrokerProcess:
+    """One run of the broker, from its start to its stop or crash."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.world = world = machine.world
+        self.alive = True
+        self.closing = False
+        self._suspended_until = 0.0
+        self._turning = False
+        self._timer = world.after(0.0, "none", lambda: None)
+        self._done: deque[tuple[int, object]] = deque()
+        self._records: deque[a.Save | a.DropLogs] = deque()
+        self._results: deque[Callable[[], None]] = deque()
+        habits = machine.habits
+        self.storage = Storage(machine.disk, ROOT, machine.store, habits.segment_bytes)
+        restored = self.storage.restore(machine.boot, world.random.randbytes(4).hex(), world.wall_us)
+        for key, opened in restored.logs.items():
+            if isinstance(opened, MtlError):
+                machine.stopped(key, opened)
+        self.broker = Broker(
+            Settings(
+                boot=world.random.randbytes(8).hex(),
+                ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),
+                heartbeat_s=habits.heartbeat_s,
+                lease_unbound_s=habits.lease_unbound_s,
+                segment_bytes=habits.segment_bytes,
+            ),
+            restored,
+            world.random.randbytes,
+            _check_pack,
+            world.now(),
+        )
+        machine.routers.open(self.wake)
+        self._sender = Sender(cast(BrokerSockets, machine.routers), self.broker, world.now)
+        self.wake()
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """A message, a result or a time has come: a turn, soon."""
+        if self._turning or not self.alive:
+            return
+        self._turning = True
+        delay = self.world.between(*self.machine.habits.turn_s)
+        due = max(self.world.mono + delay, self._suspended_until)
+        self.world.after(due - self.world.mono, "turn", self._turn)
+
+    def suspend(self, seconds: float) -> None:
+        """Stand still."""
+        self._suspended_until = self.world.mono + seconds
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        self.closing = True
+        self.broker.close(self.world.now())
+        self.wake()
+
+    def _turn(self) -> None:
+        self._turning = False
+        if not self.alive:
+            return
+        if self.world.mono < self._suspended_until:
+            self.wake()
+            return
+        broker, now = self.broker, self.world.now
+        if broker.ready and not self.closing:
+            self._take_in()
+        while self._done:
+            broker.completed(*self._done.popleft(), now())
+        broker.tick(now())
+        broker.advance()
+        self._carry_out(broker.take())
+        self.machine.watch(self)
+        if self.closing and broker.idle and not self._records:
+            self.machine.closed()
+            return
+        if broker.busy or self._done:
+            self.wake()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = self.broker.next_due
+        if due is not None and not (self._timer.pending and self._timer.at <= due):
+            self._timer.cancel()
+            self._timer = self.world.after(max(0.0, due - self.world.mono), "timer", self.wake)
+
+    def _take_in(self) -> None:
+        now = self.world.now()
+        for port, identity, (first, second) in self.machine.routers.take_in():
+            if port is Port.CONTROL:
+                self.broker.control([identity, b"", first, second], now)
+            else:
+                self.broker.data((port, identity), first, second, now)
+                self._sender.heard((port, identity))
+
+    def _carry_out(self, actions: Sequence[a.Action]) -> None:
+        for action in actions:
+            if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+                self._sender.send(action)
+            elif isinstance(action, a.Save | a.DropLogs):
+                self._records.append(action)
+                if len(self._records) == 1:
+                    self._later(self._next_record)
+            else:
+                self._later(lambda action=action: self._perform(action))  # type: ignore[misc]
+        self._sender.flush()
+
+    # --- the disk -------------------------------------------------------------------------------------------
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Some time, as long as this process lives; it may die in the middle of it."""
+
+        def run() -> None:
+            if not self.alive:
+                return
+            try:
+                work()
+            except Crashed:
+                self.machine.crashed()
+
+        self.world.after(self.world.between(*self.machine.habits.disk_s), "disk", run)
+
+    def _perform(self, action: DiskAction) -> None:
+        self._later(self._answer(action))
+
+    def _answer(self, action: DiskAction) -> Callable[[], None]:
+        """Carry it out now; what is given back hands the result over."""
+        result = self.storage.perform(action)
+        self.world.note(
+            "disk", lambda: f"{type(action).__name__} {getattr(action, 'log', '')} -> {_shown(result)}"
+        )
+
+        def hand_over() -> None:
+            self._done.append((action.id, result))
+            self.wake()
+
+        return hand_over
+
+    def _next_record(self) -> None:
+        """Saves and removals have one thread: one after the other, and so have their results."""
+        action = self._records[0]
+        if isinstance(action, a.Save):
+            self._results.append(self._answer(action))
+            self._later(self._hand_over_next)
+        else:
+            self.storage.drop(action)
+        self._records.popleft()
+        if self._records:
+            self._later(self._next_record)
+        self.wake()
+
+    def _hand_over_next(self) -> None:
+        self._results.popleft()()
+
+
+class Machine:
+    """See the module. `watch` is called after every turn, `stopped` for a log that did not open."""
+
+    def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
+        self.world = world
+        self.routers = routers
+        self.habits = habits
+        self.disk = FaultyDisk(world.random)
+        self.disk.make_dir(ROOT)
+        self.disk.fsync_dir("/")
+        self.store = FaultyStore()
+        self.boot = "boot-0"
+        self.process: BrokerProcess | None = None
+        self.watch: Callable[[BrokerProcess], None] = lambda _: None
+        self.stopped: Callable[[str, MtlError], None] = lambda _, __: None
+        self.restarts = True
+        self.power_share = 0.5
+        """How many of the crashes take the machine with them."""
+
+    def start(self) -> None:
+        """Start the broker, unless it runs; again after a while when it dies of that."""
+        if self.process is not None:
+            return
+        try:
+            self.process = BrokerProcess(self)
+            self.world.note("start")
+        except Crashed:
+            self.crashed()
+        except MtlError as error:
+            self.world.note("no-start", partial(str, error))
+            self.routers.crash(silent=False)
+            self._restart()
+
+    def stop(self) -> None:
+        """Ask the broker to stop cleanly."""
+        if self.process is not None and not self.process.closing:
+            self.world.note("stop")
+            self.process.close()
+
+    def closed(self) -> None:
+        """The broker is about to exit."""
+        assert self.process is not None
+        try:
+            self.process.storage.close(self.boot)
+        except Crashed:
+            self.crashed()
+            return
+        except MtlError as error:
+            self.world.note("bad-close", partial(str, error))
+        self.process.alive = False
+        self.process = None
+        self.routers.crash(silent=False)
+        self._restart()
+
+    def crashed(self) -> None:
+        """The broker's process is gone, or the machine with it."""
+        power = self.world.chance(self.power_share)
+        self.world.note("power-loss" if power else "kill")
+        if self.process is not None:
+            self.process.alive = False
+        self.process = None
+        self.disk.crash(power=power)
+        self.store.crash(landed=self.world.chance(0.5))
+        if power:
+            self.boot = f"boot-{self.world.steps}"
+        self.routers.crash(silent=power and self.world.chance(0.5))
+        self._restart()
+
+    def _restart(self) -> None:
+        if not self.restarts:
+            return
+        self.world.after(self.world.between(0.01, 1.0), "start", self.start)
+
+
+def _shown(result: object) -> str:
+    return str(result) if isinstance(result, MtlError) else type(result).__name__
+
+
+def _check_pack(body: object, count: int) -> None:
+    decode_pack(body, count)

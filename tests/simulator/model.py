@@ -1,0 +1,126 @@
+"""What the clients know: everything they published, what was confirmed to them, and what readers were shown.
+
+A content's body is its tag, unlike any other; so a log can be read back and compared. `Violation` is raised as soon as
+something cannot be true; the rest is for checks.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+Tag = str
+"""`<writer>.<n>`: n counts what a writer or a task meant to publish to all its resources, from 1."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True)
+class Published:
+    """One content: where it was meant to go, and whether its writer may send it twice."""
+
+    resource: str
+    writer: str
+    number: int
+    once: bool
+    confirmed: bool = False
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class Version:
+    """One version of an application: the lists of stages that it was asked to commit, and what was answered."""
+
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    first: dict[str, int] | None = None
+    """Per resource, where the commit begins; None until one was answered."""
+
+
+@dataclass
+class Model:
+    """See the module."""
+
+    published: dict[Tag, Published] = field(default_factory=dict)
+    shown: dict[str, dict[int, Tag]] = field(default_factory=dict)
+    """Per resource: what readers were given at which sequence."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Per resource: the sequence after the last one that any reader was given."""
+    stages: dict[str, dict[str, list[Tag]]] = field(default_factory=dict)
+    """Per sealed stage and resource: its contents in order."""
+    versions: dict[tuple[str, int], Version] = field(default_factory=dict)
+    cursors: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Per group and resource: the highest position that is known to be durable."""
+    allowed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Per group and resource: the highest position that a holder ever asked for."""
+
+    # --- writers --------------------------------------------------------------------------------------------
+
+    def publish(self, tag: Tag, resource: str, writer: str, number: int, *, once: bool = True) -> None:
+        """A writer hands a content to its client."""
+        self.published[tag] = Published(resource, writer, number, once)
+
+    def confirm(self, tags: Iterable[Tag]) -> None:
+        """The client says that these are durable."""
+        for tag in tags:
+            self.published[tag].confirmed = True
+
+    def refuse(self, tags: Iterable[Tag]) -> None:
+        """The client says that these were rejected for good."""
+        for tag in tags:
+            if self.published[tag].confirmed:
+                raise Violation(f"{tag} was confirmed and then refused")
+            self.published[tag].refused = True
+
+    # --- readers --------------------------------------------------------------------------------------------
+
+    def show(self, resource: str, first: int, tags: Sequence[Tag]) -> None:
+        """A reader is given contents."""
+        shown = self.shown.setdefault(resource, {})
+        self.ends[resource] = max(self.end(resource), first + len(tags))
+        for sequence, tag in enumerate(tags, first):
+            before = shown.setdefault(sequence, tag)
+            if before != tag:
+                raise Violation(
+                    f"{resource} {sequence} was {before!r} for one reader and {tag!r} for another"
+                )
+            if tag not in self.published:
+                raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
+
+    def end(self, resource: str) -> int:
+        """The sequence after the last one that any reader was given."""
+        return self.ends.get(resource, 1)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def ask_cursor(self, group: str, resource: str, position: int) -> None:
+        """A holder confirms everything before `position`."""
+        key = group, resource
+        self.allowed[key] = max(position, self.allowed.get(key, 1))
+
+    def tell_cursor(self, group: str, resource: str, position: int) -> None:
+        """The broker says where a group is, durably."""
+        key = group, resource
+        if position < self.cursors.get(key, 1):
+            raise Violation(f"{group} went back on {resource} from {self.cursors[key]} to {position}")
+        if position > self.allowed.get(key, 1):
+            raise Violation(f"{group} is at {position} of {resource}; nobody confirmed that")
+        self.cursors[key] = position
+
+    # --- stages ---------------------------------------------------------------------------------------------
+
+    def seal(self, stage: str, contents: dict[str, list[Tag]]) -> None:
+        """A task's stage is complete."""
+        self.stages[stage] = contents
+
+    def ask_commit(self, application: str, version: int, stages: Iterable[str]) -> None:
+        """A driver is about to ask for a commit."""
+        self.versions.setdefault((application, version), Version()).asked.append(tuple(stages))
+
+    def tell_commit(self, application: str, version: int, first: dict[str, int]) -> None:
+        """The broker answered a commit, for the first time or again."""
+        known = self.versions[application, version]
+        if known.first is not None and known.first != first:
+            raise Violation(f"{application} {version} was committed at {known.first} and at {first}")
+        known.first = first

@@ -1,0 +1,110 @@
+"""A client process: the client's real IO loop, run by the world instead of a thread; and what an application does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtl.client.control import Call, Channel, Done
+from mtl.client.io import Loop
+from mtl.client.settings import Settings
+from mtl.errors import Refused
+from mtl.wire import control as w
+from tests.simulator.network import ENDPOINT, ClientNetwork, Routers, SimPoll
+from tests.simulator.world import Event, World
+
+SETTINGS = Settings(endpoint=ENDPOINT, request_timeout=2.0, retry_deadline=1e9)
+"""A simulated application never gives up: it is for the checks to say that something took too long."""
+
+_AT_ONCE_S = (0.00001, 0.0005)
+
+
+def is_of_the_disk(error: object) -> bool:
+    """Whether this refusal is the failing disk's fault: an application hears of it, and tries again."""
+    return isinstance(error, Refused) and error.reason == w.STORAGE
+
+
+class Process:
+    """One process with its IO loop. It may be suspended; what arrives meanwhile waits."""
+
+    def __init__(self, world: World, routers: Routers, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.network = ClientNetwork(routers, self.wake)
+        self.loop = Loop(self.network, world.clock)
+        self.settings = SETTINGS
+        self._suspended_until = 0.0
+        self._due: Event | None = None
+        self._watchers: list[Callable[[], None]] = []
+        self.alive = True
+
+    def channel(self) -> Channel:
+        """A control session of its own, with a socket of its own."""
+        return Channel(self.loop, self.settings)
+
+    def watch(self, call: Callable[[], None]) -> None:
+        """Call after every round of the loop: what an application's thread would see."""
+        self._watchers.append(call)
+
+    def unwatch(self, call: Callable[[], None]) -> None:
+        """Do not call any more; harmless when repeated."""
+        if call in self._watchers:
+            self._watchers.remove(call)
+
+    def ask(self, channel: Channel, request: w.Request, done: Done, *, patience: float = 0.0) -> None:
+        """Send a request as `Connection.request` does."""
+        channel.submit(Call(request, done, patience=patience))
+        self.wake()
+
+    def wake(self) -> None:
+        """Something happened: the loop has a turn, soon."""
+        self._turn_in(self.world.between(*_AT_ONCE_S))
+
+    def after(self, delay: float, call: Callable[[], None]) -> None:
+        """What the application does later, unless the process is gone or suspended then."""
+
+        def run() -> None:
+            if not self.alive:
+                return
+            if self.world.mono < self._suspended_until:
+                self.after(self._suspended_until - self.world.mono, call)
+                return
+            call()
+            self.wake()
+
+        self.world.after(delay, "app", run)
+
+    def suspend(self, seconds: float) -> None:
+        """Stand still."""
+        self._suspended_until = max(self._suspended_until, self.world.mono + seconds)
+
+    def kill(self) -> None:
+        """The process is gone; its connections end."""
+        self.alive = False
+        for link in self.network.links:
+            link.close()
+
+    def _turn_in(self, delay: float) -> None:
+        if not self.alive:
+            return
+        due = max(self.world.mono + delay, self._suspended_until)
+        if self._due is not None and self._due.pending:
+            if self._due.at <= due:
+                return
+            self._due.cancel()
+        self._due = self.world.after(due - self.world.mono, "client", self._turn)
+
+    def _turn(self) -> None:
+        if self.world.mono < self._suspended_until:
+            self._turn_in(0.0)
+            return
+        self.loop.step(0.0)
+        for call in list(self._watchers):
+            call()
+        poll = self.loop.poll
+        assert isinstance(poll, SimPoll)
+        if self.loop._posted or poll.restless:
+            self.wake()
+            return
+        delay = self.loop._until_next(None)
+        if delay is not None:
+            self._turn_in(delay + 0.00001)

@@ -1,0 +1,154 @@
+"""Applications that read a resource in order, from where they were; and ranges of it, as Spark's tasks do."""
+
+from __future__ import annotations
+
+from mtl.client.feed import Feed, ReaderOptions, Start
+from mtl.protocol.reading import Delivery
+from mtl.wire.commands import packed_count
+from mtl.wire.packs import decode_pack, unpack
+from tests.simulator.model import Model, Tag, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.world import World
+
+_WINDOW = (50, 16 << 10)
+
+
+def options(resource: str, start: Start, *, packed: bool, **more: object) -> ReaderOptions:
+    """What a simulated reader asks for: a small window, so that credit matters."""
+    asked: dict[str, object] = {
+        "until": None,
+        "group": None,
+        "holder": None,
+        "epoch": None,
+        "window_contents": _WINDOW[0],
+        "window_bytes": _WINDOW[1],
+        "incarnation": None,
+        "skip_lost": False,
+        "extended": True,
+    }
+    return ReaderOptions(resource, start, packed=packed, **(asked | more))  # type: ignore[arg-type]
+
+
+def tags_of(delivery: Delivery, *, packed: bool) -> list[Tag]:
+    """The bodies of a delivery, cut to its range."""
+    content = delivery.content
+    if not packed:
+        return [bytes(content.body).decode()]
+    batch = decode_pack(content.body, packed_count(content.properties) or 1)
+    cut = batch.slice(delivery.skip, delivery.end - delivery.first)
+    return [bytes(body).decode() for _, body in unpack(cut)]
+
+
+class ReaderApp:
+    """Reads one resource in order, remembers its position, and is killed now and then."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, resource: str, *, packed: bool
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.resource = resource
+        self.position = 1
+        self.pause_s = 0.02
+        self._routers = routers
+        self._model = model
+        self._packed = packed
+        self.begin()
+
+    def begin(self) -> None:
+        """A new life, from `position` on."""
+        self.process = Process(self.world, self._routers, self.name)
+        self.channel = self.process.channel()
+        self.feed = Feed(self.process.loop, self.channel, self.asked())
+        self.feed.flow.start()
+        self.feed.summon()
+        self.process.wake()
+        self._consume_later()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was given everything that any reader was."""
+        return self.position >= self._model.end(self.resource)
+
+    def asked(self) -> ReaderOptions:
+        """What to ask the broker for."""
+        return options(self.resource, self.position, packed=self._packed)
+
+    def kill(self) -> None:
+        """The process dies, and the next one begins where this one had remembered to be: now or a while ago."""
+        self.process.kill()
+        if self.world.chance(0.5):
+            self.position = max(1, self.position - self.world.upto(20))
+        self.begin()
+
+    def done(self, end: int) -> None:
+        """The application is done with everything below `end`."""
+        self.position = end
+        self.feed.finished = end
+        self.feed.credit()
+
+    def _consume_later(self) -> None:
+        self.process.after(self.world.between(self.pause_s / 10, self.pause_s * 3), self._consume)
+
+    def _consume(self) -> None:
+        if is_of_the_disk(self.feed.error):
+            self.process.after(self.world.between(0.05, 2.0), self.kill)
+            return
+        self.check()
+        queue = self.feed.queue
+        for _ in range(min(len(queue), 1 + self.world.upto(7))):
+            self._take(queue.popleft())
+        self._consume_later()
+
+    def check(self) -> None:
+        """Nothing ends a reader here."""
+        if self.feed.error is not None:
+            raise Violation(f"reader {self.name} failed at {self.position}: {self.feed.error!r}")
+
+    def _take(self, delivery: Delivery) -> None:
+        if delivery.first != self.position:
+            raise Violation(f"{self.name} was at {self.position} and is given {delivery.first}")
+        tags = tags_of(delivery, packed=self._packed)
+        if len(tags) != delivery.end - delivery.first:
+            raise Violation(f"{self.name}: {len(tags)} contents for {delivery.first} to {delivery.end}")
+        self._model.show(self.resource, delivery.first, tags)
+        self.done(delivery.end)
+
+
+class RangeApp(ReaderApp):
+    """Reads one range [first, end) after the other, each in a lease of its own."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, resource: str, *, packed: bool
+    ) -> None:
+        self.end = 0
+        self.ranges = 0
+        super().__init__(world, routers, model, name, resource, packed=packed)
+
+    def asked(self) -> ReaderOptions:
+        """The rest of the range."""
+        return options(self.resource, self.position, packed=self._packed, until=self.end or 1)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the range in hand is done with."""
+        return self.position >= self.end
+
+    def kill(self) -> None:
+        """The task is tried again."""
+        self.process.kill()
+        self.begin()
+
+    def check(self) -> None:
+        """At its end, begin another one."""
+        super().check()
+        if self.position < self.end or not self.feed.ended or self.feed.queue:
+            return
+        known = self._model.end(self.resource) - 1
+        if known:
+            self.ranges += 1
+            self.process.kill()
+            self.position = 1 + self.world.upto(known - 1)
+            self.end = self.position + 1 + self.world.upto(known - self.position)
+            self.begin()

@@ -1,0 +1,179 @@
+"""One seed, one run: build a system, let it go wrong for a number of steps, heal it, let it settle, check it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mtl.client.control import Outcome
+from mtl.wire import control as w
+from tests.simulator.checks import check_all, imagine_crash, read_all
+from tests.simulator.faults import Chaos
+from tests.simulator.groups import GroupApp
+from tests.simulator.machine import Habits, Machine
+from tests.simulator.model import Model, Violation
+from tests.simulator.network import Routers, Weather
+from tests.simulator.process import Process
+from tests.simulator.readers import RangeApp, ReaderApp
+from tests.simulator.sparks import SparkApp
+from tests.simulator.world import World
+from tests.simulator.writers import WriterApp
+
+STEPS = 4_000
+"""Steps of a run during which things go wrong, if nothing else is said."""
+
+SETTLE_S = 400.0
+"""Virtual seconds within which a healed system has to settle."""
+
+AUDIT_STEPS = 700
+"""So often, on average, a crash is imagined."""
+
+
+_STEPS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How a run went: its steps, virtual seconds, what happened how often, and a digest that a replay has to repeat."""
+
+    steps: int
+    seconds: float
+    counts: dict[str, int]
+    digest: int
+
+
+class App(Protocol):
+    """An application: may be killed at any time, and goes on. `settled`: it has nothing in hand."""
+
+    name: str
+
+    def kill(self) -> None: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+
+class Simulation:
+    """A system: resources, a broker, writers, readers, groups and Spark-like drivers, as many as the seed says."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.model = Model()
+        room = world.random.choice((4, 16, 64))
+        self.routers = Routers(world, Weather(room=room))
+        segment_bytes = world.random.choice((2 << 10, 8 << 10, 64 << 10))
+        slow = world.random.choice((0.001, 0.01, 0.1))
+        self.machine = Machine(
+            world, self.routers, Habits(disk_s=(0.00005, slow), segment_bytes=segment_bytes)
+        )
+        self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
+        self.writers: list[WriterApp] = []
+        self.readers: list[ReaderApp] = []
+        self.groups: list[GroupApp] = []
+        self.sparks: list[SparkApp] = []
+        self._admin = Process(world, self.routers, "admin")
+
+    # --- building -------------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Start the broker, make the resources, start the applications."""
+        self.machine.start()
+        made: list[Outcome] = []
+        channel = self._admin.channel()
+        for name in self.resources:
+            self._admin.ask(channel, w.ResourceCreate(resource=name, exist_ok=True), made.append)
+        self.run_until(lambda: len(made) == len(self.resources), 60.0)
+        for outcome in made:
+            if not isinstance(outcome, w.ResourceCreated):
+                raise Violation(f"a resource cannot be made: {outcome!r}")
+        self._populate()
+
+    def _populate(self) -> None:
+        world, model, routers = self.world, self.model, self.routers
+        pick = world.random.choice
+
+        def flip() -> bool:
+            return world.chance(0.5)
+
+        bad = pick((0.0, 0.0, 0.02))
+        for n in range(1 + world.upto(2)):
+            resources = [pick(self.resources)] if flip() else self.resources
+            pace = world.between(0.005, 0.1)
+            self.writers.append(
+                WriterApp(world, routers, model, f"w{n}", resources, packed=flip(), bad=bad, pace_s=pace)
+            )
+        for n in range(1 + world.upto(2)):
+            kind = pick((ReaderApp, ReaderApp, RangeApp))
+            self.readers.append(kind(world, routers, model, f"read{n}", pick(self.resources), packed=flip()))
+        for n in range(world.upto(1)):
+            self.groups.append(GroupApp(world, routers, model, f"g{n}", pick(self.resources), packed=flip()))
+        for n in range(world.upto(2)):
+            self.sparks.append(SparkApp(world, routers, model, f"app{n}", self.resources))
+
+    def chaos(self) -> Chaos:
+        """What goes wrong."""
+        killable = [app.kill for app in self.apps()] + [group.take_over for group in self.groups]
+        return Chaos(self.world, self.routers, self.machine, self.processes, killable)
+
+    def processes(self) -> Sequence[Process]:
+        """Every client process that lives."""
+        processes = [app.process for app in self.writers] + [app.process for app in self.readers]
+        processes += [driver.process for group in self.groups for driver in group.drivers]
+        processes += [app.process for app in self.sparks]
+        return [process for process in processes if process.alive]
+
+    def apps(self) -> list[App]:
+        """Every application."""
+        return [*self.writers, *self.readers, *self.groups, *self.sparks]
+
+    # --- running --------------------------------------------------------------------------------------------
+
+    def run_until(self, done: Callable[[], bool], seconds: float) -> None:
+        """Run until `done`; a Violation when that takes more than so many virtual seconds."""
+        end = self.world.mono + seconds
+        while not done():
+            for _ in range(_STEPS_AT_ONCE):
+                self.world.step()
+            if self.world.mono > end:
+                raise Violation(f"not settled after {seconds} s: {self.unsettled()}")
+
+    def unsettled(self) -> list[str]:
+        """The names of the applications that are not done."""
+        return [app.name for app in self.apps() if not app.settled]
+
+    def settle(self) -> None:
+        """Nobody begins anything new; everything that was begun ends well."""
+        for writer in self.writers:
+            writer.stopped = True
+        for spark in self.sparks:
+            spark.stopped = True
+        self.machine.stop()  # a log that a failing disk stopped goes on after a restart
+        writing: list[App] = [*self.writers, *self.sparks]
+        self.run_until(lambda: all(app.settled for app in writing), SETTLE_S)
+        self.run_until(lambda: not self.unsettled(), SETTLE_S)
+
+    def shut_down(self) -> None:
+        """Stop the broker for good."""
+        self.run_until(lambda: self.machine.process is not None and not self.machine.process.closing, 60.0)
+        self.machine.restarts = False
+        self.machine.stop()
+        self.run_until(lambda: self.machine.process is None, 60.0)
+
+
+def simulate(seed: int, steps: int = STEPS, trace: Callable[[str], None] | None = None) -> Outcomes:
+    """Run one seed; raises `Violation`, or whatever else the code under test raises."""
+    world = World(seed, trace)
+    system = Simulation(world)
+    system.build()
+    chaos = system.chaos()
+    while world.steps < steps:
+        world.step()
+        if world.chance(1 / AUDIT_STEPS) and system.machine.process is not None:
+            world.note("audit")
+            imagine_crash(system.machine, system.model, "none")
+    chaos.heal()
+    system.settle()
+    system.shut_down()
+    check_all(system.model, read_all(system.machine))
+    return Outcomes(world.steps, world.mono - 1_000.0, dict(world.counts), world.digest)

@@ -1,0 +1,248 @@
+"""Applications that write as Spark does: a driver with a checkpoint, tasks that fill stages, one commit per version.
+
+The checkpoint outlives the driver: the version in hand is remembered before its tasks begin, and done after its commit
+was answered. A driver that dies in between is followed by one that runs that version again, with tasks of its own, and
+commits it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mtl.client.control import Call, Outcome
+from mtl.client.pump import WriterOptions
+from mtl.errors import Refused
+from mtl.wire import control as w
+from tests.simulator.model import Model, Tag, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.world import World
+from tests.simulator.writers import Outlet
+
+
+class Task:
+    """One attempt of a task: fills a stage, flushes, seals it; may die, or finish and not be wanted."""
+
+    def __init__(
+        self,
+        spark: SparkApp,
+        label: str,
+        count: int,
+        done: Callable[[Task], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self.stage = ""
+        self.version = spark.version
+        self._spark = spark
+        self._world = spark.world
+        self._process = spark.process
+        self._label = label
+        self._left = count
+        self._number = 0
+        self._packed = spark.world.chance(0.5)
+        self._done = done
+        self._failed = failed
+        self._contents: dict[str, list[Tag]] = {}
+        self._sealing = False
+        self.over = False
+        spec = w.StageSpec(application=spark.name, version=spark.version)
+        options = WriterOptions(tuple(spark.resources), None, self._packed, spec, 1_000, 1 << 20, None, True)
+        self._outlet = Outlet(spark.process, spark.model, options)
+        self._process.after(0.0, self._work)
+
+    def _work(self) -> None:
+        error = self._outlet.pump.error
+        if self.over or self._sealing:
+            return
+        if error is not None:
+            self._fail(error)
+            return
+        if self._outlet.ready and self._left:
+            self._publish()
+        if self._outlet.ready and not (self._left or self._outlet.pending or self._sealing):
+            self._seal()
+            return
+        self._process.after(self._world.between(0.001, 0.05), self._work)
+
+    def _publish(self) -> None:
+        world = self._world
+        for _ in range(1 + world.upto(3)):
+            count = min(self._left, 1 + (world.upto(5) if self._packed else 0))
+            if not count:
+                return
+            resource = world.random.choice(self._spark.resources)
+            tags = [f"{self._label}.{self._number + n}" for n in range(1, count + 1)]
+            if not self._outlet.publish(resource, tags, packed=self._packed):
+                return
+            for n, tag in enumerate(tags, self._number + 1):
+                self._spark.model.publish(tag, resource, self._label, n)
+            self._number += count
+            self._left -= count
+            self._contents.setdefault(resource, []).extend(tags)
+
+    def _seal(self) -> None:
+        self._sealing = True
+        pump = self._outlet.pump
+        assert pump.lease is not None
+        assert pump.lease.stage is not None
+        self.stage = pump.lease.stage
+        self._process.unwatch(self._outlet.observe)
+        pump.close(self._sealed, within=None)
+        self._process.wake()
+
+    def _fail(self, error: object) -> None:
+        if not is_of_the_disk(error):
+            raise Violation(f"task {self._label} failed: {error!r}")
+        self.over = True
+        self._failed()
+
+    def _sealed(self, outcome: Outcome) -> None:
+        if self.over:
+            return  # given up meanwhile
+        self.over = True
+        counts = {resource: len(tags) for resource, tags in self._contents.items()}
+        if isinstance(outcome, w.LeaseClosed) and outcome.stage is not None:
+            if outcome.stage.contents != counts:
+                raise Violation(f"{self._label} was sealed with {outcome.stage.contents}, not {counts}")
+        elif not (isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE):
+            self._fail(outcome)
+            return
+        # A lease that is gone (the broker restarted) leaves a stage whose contents are all confirmed: good enough.
+        self._spark.model.seal(self.stage, self._contents)
+        self._done(self)
+
+    def abandon(self) -> None:
+        """Nobody wants it: thrown away, or just left."""
+        if not self.over:
+            self.over = True
+            self._process.unwatch(self._outlet.observe)
+            self._outlet.pump.abandon(lambda _: None, within=1.0)
+
+
+class SparkApp:
+    """See the module."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, resources: Sequence[str]
+    ) -> None:
+        self.world = world
+        self.model = model
+        self.name = name
+        self.resources = list(resources)
+        self.version = 0
+        self.stopped = False
+        self.busy = False
+        self._routers = routers
+        self._attempts = 0
+        self._done_version = -1
+        self._begin()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is in hand."""
+        return not self.busy
+
+    def kill(self) -> None:
+        """The driver dies with its tasks; the next one looks into the checkpoint."""
+        self.process.kill()
+        self._begin()
+
+    # --- a driver's life ------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.process = Process(self.world, self._routers, self.name)
+        self._channel = self.process.channel()
+        self._slots: list[list[Task]] = []
+        self._sealed: list[Task | None] = []
+        # The checkpoint may not have heard of the last commit: then that version comes once more.
+        if self.busy or (self.version and self.world.chance(0.3)):
+            self.busy = True
+            self.process.after(0.05, self._run_version)
+        else:
+            self.process.after(0.05, self._next_version)
+
+    def _next_version(self) -> None:
+        if not self.stopped:
+            self.version += 1
+            self.busy = True
+            self._run_version()
+
+    def _run_version(self) -> None:
+        count = self.world.upto(3)
+        self._slots = [[] for _ in range(count)]
+        self._sealed = [None] * count
+        for slot in range(count):
+            self._attempt(slot)
+        if not count:
+            self._commit()
+
+    def _attempt(self, slot: int) -> None:
+        """Start an attempt at a partition; sometimes it is given up, sometimes it has a rival."""
+        world = self.world
+        self._attempts += 1
+        label = f"{self.name}/{self.version}/{slot}/{self._attempts}"
+        again, version = world.between(0.1, 1.0), self.version
+        task = Task(
+            self,
+            label,
+            world.upto(12),
+            lambda done: self._task_done(slot, done),
+            lambda: self.process.after(again, lambda: self._attempt_again(slot, version)),
+        )
+        self._slots[slot].append(task)
+        if world.chance(0.1):
+            self.process.after(world.between(0.01, 0.5), lambda: self._fail(slot, task))
+        elif world.chance(0.1):
+            self._attempt(slot)
+
+    def _attempt_again(self, slot: int, version: int) -> None:
+        if version == self.version and self._slots and self._sealed[slot] is None:
+            self._attempt(slot)
+
+    def _fail(self, slot: int, task: Task) -> None:
+        if not task.over:
+            task.abandon()
+            self._attempt(slot)
+
+    def _task_done(self, slot: int, task: Task) -> None:
+        if task.version != self.version or self._sealed[slot] is not None:
+            return  # a rival was faster; this stage is never named
+        self._sealed[slot] = task
+        for rival in self._slots[slot]:
+            rival.abandon()
+        if all(self._sealed):
+            self._commit()
+
+    # --- committing -----------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        stages = [task.stage for task in self._sealed if task is not None]
+        version = self.version
+        request = w.StageCommit(
+            application=self.name, version=version, stages=stages, query=f"query of {self.name}"
+        )
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, w.Committed):
+                self._committed(version, outcome)
+            elif isinstance(outcome, Refused) and outcome.reason == w.STORAGE:
+                self.world.note("commit-again", lambda: str(outcome))
+                self.process.after(self.world.between(0.1, 2.0), ask)
+            else:
+                raise Violation(f"{self.name} cannot commit {version}: {outcome!r}")
+
+        def ask() -> None:
+            self.model.ask_commit(self.name, version, stages)
+            self._channel.submit(Call(request, answered))
+
+        ask()
+
+    def _committed(self, version: int, outcome: w.Committed) -> None:
+        self.world.note("committed", lambda: f"{self.name} {version} already={outcome.already}")
+        first = {name: published.first for name, published in outcome.resources.items()}
+        self.model.tell_commit(self.name, version, first)
+        if self.world.chance(0.1):  # an abort that comes too late changes nothing
+            stages = [task.stage for task in self._sealed if task is not None]
+            self._channel.submit(Call(w.StageAbort(stages=stages), lambda _: None))
+        self.busy = False
+        self.process.after(self.world.between(0.01, 0.5), self._next_version)

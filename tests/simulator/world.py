@@ -1,0 +1,119 @@
+"""Time, chance, and what happens next. Nothing else in a simulation has a source of any of them.
+
+An event is a call at a virtual time; `step` runs the next one. One `random.Random(seed)` decides everything that is
+left to chance, so the same seed runs the same events, and `digest` is the same at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from random import Random
+from zlib import crc32
+
+from mtl.broker import actions as a
+
+EPOCH_US = 1_700_000_000_000_000
+"""Where the wall clock begins."""
+
+
+class Event:
+    """A call that is due at `at`; `cancel` is harmless at any time."""
+
+    __slots__ = ("at", "call", "label")
+
+    def __init__(self, at: float, label: str, call: Callable[[], None]) -> None:
+        self.at = at
+        self.label = label
+        self.call: Callable[[], None] | None = call
+
+    @property
+    def pending(self) -> bool:
+        """Whether it will still be called."""
+        return self.call is not None
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self.call = None
+
+
+class World:
+    """See the module. `trace` gets a line for everything that is noted; times are in seconds."""
+
+    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+        self.random = Random(seed)
+        self.seed = seed
+        self.mono = 1_000.0
+        self.steps = 0
+        self.digest = 0
+        self.counts: Counter[str] = Counter()
+        self._wall_us = EPOCH_US
+        self._trace = trace
+        self._events: list[tuple[float, int, Event]] = []
+        self._count = count()
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        """Monotonic time in seconds."""
+        return self.mono
+
+    @property
+    def wall_us(self) -> int:
+        """What the clock on the wall says; it may step back."""
+        return self._wall_us + int(self.mono * 1e6)
+
+    def now(self) -> a.Now:
+        """Both, as the broker's core wants them."""
+        return a.Now(self.mono, self.wall_us)
+
+    def set_clock_by(self, seconds: float) -> None:
+        """Somebody sets the clock on the wall."""
+        self._wall_us += int(seconds * 1e6)
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    def after(self, delay: float, label: str, call: Callable[[], None]) -> Event:
+        """Call in `delay` seconds."""
+        event = Event(self.mono + delay, label, call)
+        heapq.heappush(self._events, (event.at, next(self._count), event))
+        return event
+
+    def step(self) -> bool:
+        """Run the next event; False when there is none."""
+        while self._events:
+            at, _, event = heapq.heappop(self._events)
+            call, event.call = event.call, None
+            if call is None:
+                continue
+            self.mono = max(self.mono, at)
+            self.steps += 1
+            self.digest = crc32(b"%a %.6f" % (event.label, self.mono), self.digest)
+            call()
+            return True
+        return False
+
+    # --- chance ---------------------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        """True so often."""
+        return self.random.random() < probability
+
+    def between(self, low: float, high: float) -> float:
+        """A number of this range, small ones as likely as large ones of the same order."""
+        return low * math.pow(high / low, self.random.random())
+
+    def upto(self, most: int) -> int:
+        """A whole number from 0 to `most`."""
+        return self.random.randrange(most + 1)
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def note(self, kind: str, text: Callable[[], str] = str) -> None:
+        """Count, and tell whoever traces."""
+        self.counts[kind] += 1
+        if self._trace is not None:
+            self._trace(f"{self.steps:7d} {self.mono:12.6f} {kind:14s} {text()}")

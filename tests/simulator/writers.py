@@ -1,0 +1,191 @@
+"""Applications that write: they publish numbered contents through the real client, and see what is settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtl.client.pump import Pump, WriterOptions
+from mtl.wire.commands import packed_properties
+from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.packs import encode_pack
+from tests.simulator.model import Model, Tag, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.world import World
+
+_TABLE = encode_table({"kind": "simulated"})
+_RESERVED_TABLE = encode_table({"mtl-mine": 1})
+
+
+@dataclass(slots=True)
+class Item:
+    """Contents that were published as one, under the numbers first..last of their writer."""
+
+    resource: str
+    first: int
+    last: int
+    tags: list[Tag]
+    bad: bool = False
+
+
+class Outlet:
+    """A Pump, and which of its contents were confirmed or refused; a writer or a task has one for each of its lives."""
+
+    def __init__(self, process: Process, model: Model, options: WriterOptions) -> None:
+        self.model = model
+        self.pump = Pump(process.loop, process.channel(), options)
+        self.pending: deque[Item] = deque()
+        self._world = process.world
+        process.watch(self.observe)
+        self.pump.flow.start()
+        process.wake()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a lease was granted, so that numbers are known."""
+        return self.pump.lease is not None and self.pump.error is None
+
+    def publish(self, resource: str, tags: list[Tag], *, packed: bool, bad: bool = False) -> bool:
+        """Publish tags as one pack, or the one tag; False when the window is full."""
+        pump, size = self.pump, 64 * len(tags)
+        if not pump.writer.room(len(tags), size):
+            return False
+        if packed:
+            tables = [_TABLE if self._world.chance(0.1) else EMPTY for _ in tags]
+            body: object = encode_pack([tag.encode() for tag in tags], tables)
+            table = packed_properties(len(tags) + bad)
+        else:
+            body = tags[0].encode()
+            table = _RESERVED_TABLE if bad else _TABLE if self._world.chance(0.1) else EMPTY
+        sent = pump.writer.publish(resource, table, body, len(tags) + (packed and bad))  # type: ignore[arg-type]
+        last = sent.sequence + len(tags) + (packed and bad) - 1
+        self.pending.append(Item(resource, sent.sequence, last, tags, bad))
+        if not pump.scheduled:
+            pump.scheduled = True
+            pump._loop.post(pump.run)
+        return True
+
+    def observe(self) -> None:
+        """Take out what was settled."""
+        writer = self.pump.writer
+        while writer.refused:
+            refused = writer.refused.pop(0)
+            item = next((x for x in self.pending if x.last == refused.last), None)
+            if item is None or not item.bad:
+                raise Violation(f"good contents were refused: {refused}")
+            self.model.refuse(item.tags)
+            self.pending.remove(item)
+        while self.pending and self.pending[0].last <= writer.confirmed:
+            item = self.pending.popleft()
+            if item.bad:
+                raise Violation(f"{item} was confirmed, which can never be stored")
+            self.model.confirm(item.tags)
+
+
+class WriterApp:
+    """Writes to its resources under a name that lasts, in a process that may be killed and started again."""
+
+    def __init__(
+        self,
+        world: World,
+        routers: Routers,
+        model: Model,
+        name: str,
+        resources: Sequence[str],
+        *,
+        packed: bool,
+        bad: float,
+        pace_s: float,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.stopped = False
+        self._routers = routers
+        self._model = model
+        self._resources = list(resources)
+        self._packed = packed
+        self._bad = bad
+        self._pace_s = pace_s
+        self._count = 0
+        self._again: deque[tuple[str, list[Tag]]] = deque()
+        self._begin([])
+
+    def _begin(self, unknown: list[Item]) -> None:
+        """A new life; of what the former one left unsettled the lease will tell what is stored."""
+        self.process = Process(self.world, self._routers, self.name)
+        options = WriterOptions(
+            tuple(self._resources), self.name, self._packed, None, 1_000, 1 << 20, None, True
+        )
+        self._unknown = unknown
+        self.outlet = Outlet(self.process, self._model, options)
+        self.process.watch(self._granted)
+        self.process.after(0.0, self._work)
+
+    def _granted(self) -> None:
+        lease = self.outlet.pump.lease
+        if lease is None or not self._unknown:
+            return
+        unknown, self._unknown = self._unknown, []
+        lost = []
+        for item in unknown:
+            if item.bad:
+                continue
+            if item.last <= (lease.last or {}).get(item.resource, 0):
+                self._model.confirm(item.tags)
+            else:
+                lost.append((item.resource, item.tags))
+        self._again.extendleft(reversed(lost))
+
+    def kill(self) -> None:
+        """The process dies; its application starts another one that goes on."""
+        self.process.kill()
+        self._begin(self._unknown + list(self.outlet.pending))
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything it published is confirmed or refused."""
+        return self.outlet.ready and not (self.outlet.pending or self._again or self._unknown)
+
+    def _work(self) -> None:
+        if self._failed():
+            return
+        if self.outlet.ready and not self._unknown:
+            self._publish()
+        self.process.after(self.world.between(self._pace_s / 4, self._pace_s * 4), self._work)
+
+    def _publish(self) -> None:
+        while self._again:
+            if not self._send(*self._again[0]):
+                return
+            self._again.popleft()
+        if self.stopped:
+            return
+        world = self.world
+        for _ in range(1 + world.upto(3)):
+            resource = world.random.choice(self._resources)
+            bad = world.chance(self._bad)
+            tags = [self._tag(resource) for _ in range(1 + (world.upto(7) if self._packed else 0))]
+            if not self._send(resource, tags, bad=bad):
+                self._again.append((resource, tags))
+                return
+
+    def _send(self, resource: str, tags: list[Tag], *, bad: bool = False) -> bool:
+        return self.outlet.publish(resource, tags, packed=self._packed, bad=bad)
+
+    def _tag(self, resource: str) -> Tag:
+        self._count += 1
+        tag = f"{self.name}.{self._count}"
+        self._model.publish(tag, resource, self.name, self._count)
+        return tag
+
+    def _failed(self) -> bool:
+        """Whether the disk made an end of this life; then the application begins another one, after a while."""
+        error = self.outlet.pump.error
+        if error is None:
+            return False
+        if not is_of_the_disk(error):
+            raise Violation(f"writer {self.name} failed: {error!r}")
+        self.process.after(self.world.between(0.05, 2.0), self.kill)
+        return True
