@@ -1,4 +1,4 @@
-"""Groups: cursors, holders, members and fencing. profiles.md "Cursors and the driver's commit", rule by rule."""
+"""Groups: cursors, holders, members and fencing. PROTOCOL.md 5.3, rule by rule."""
 
 from __future__ import annotations
 

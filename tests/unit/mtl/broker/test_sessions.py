@@ -99,9 +99,7 @@ def test_what_comes_before_open(rig: Rig, request_: w.Request) -> None:
 
 
 @pytest.mark.requirement("MTL-45")
-@pytest.mark.parametrize(
-    "request_", [w.Reader(resources=["a"]), w.Writer(resources=["a"]), w.ResourceList()]
-)
+@pytest.mark.parametrize("request_", [w.Reader(resources=["a"]), w.Writer(resources=["a"]), w.ResourceList()])
 def test_a_profile_has_to_be_selected(rig: Rig, request_: w.Request) -> None:
     refused = opened(rig).refused(request_)
     assert (refused.status, refused.reason) == (400, w.NO_PROFILE)
