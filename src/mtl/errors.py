@@ -36,13 +36,13 @@ class MtlError(Exception):
 
 
 class Malformed(MtlError):
-    """Bytes that are not a command of the protocol (RFC 11 "Error Handling": silently dropped; MTL-50, 51, 110, 111)."""
+    """Bytes that are not a command of the protocol (RFC 11: silently dropped; MTL-50, 51, 110, 111)."""
 
 
 class Refused(MtlError):
     """A well-formed request that the broker refuses (MTL-52).
 
-    `status` is the three-digit code (decisions.md G13), `reason` a stable slug for programs, `message` a
+    `status` is the three-digit code (PROTOCOL.md 2), `reason` a stable slug for programs, `message` a
     sentence for people, `members` whatever else helps the client to act.
     """
 
@@ -90,7 +90,7 @@ class Unreachable(MtlError):
 
 
 class NotGranted(MtlError):
-    """The broker granted a lease without echoing `member`, so it is not known to honour it (profiles.md "Defaults")."""
+    """The broker granted a lease without echoing `member`, so it is not known to honour it (PROTOCOL.md 5.2)."""
 
     def __init__(self, endpoint: str, member: str) -> None:
         super().__init__(

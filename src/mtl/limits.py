@@ -26,7 +26,7 @@ MAX_PACK_CONTENTS = 10_000
 
 MAX_FRAME = 2 * (MAX_PACK + PACK_OVERHEAD)
 """ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that a near miss is answered with a Reject
-instead of libzmq's silent disconnect (profiles.md)."""
+instead of libzmq's silent disconnect."""
 
 MAX_CONTROL_FRAME = 1 << 20
 """One JSON request or reply. A Describe of 1,000 resources is some 300 KB."""
@@ -37,16 +37,16 @@ MAX_SHORT_STRING = 255
 """RFC 11 "Field Encodings": one length octet."""
 
 MAX_FIELD_NAME = 128
-"""Octets of a field name (decisions.md G1; AMQP's own bound)."""
+"""Octets of a field name (PROTOCOL.md 1; AMQP's own bound)."""
 
 MAX_TABLE_DEPTH = 16
-"""Nesting of field tables (profiles.md): deeper is an attack on the stack, not data."""
+"""Nesting of field tables: deeper is an attack on the stack, not data."""
 
 MAX_TABLE = 64 << 10
 """Octets of one encoded field table. Properties describe a content; what is larger belongs in its body."""
 
 RESERVED_FIELDS = 256
-"""Octets that the broker's own `mtl-` entries (count, timestamp, sequence, redelivered) may add to a delivered table."""
+"""Octets that the broker's own `mtl-` entries (count, timestamp, ...) may add to a delivered table."""
 
 MAX_HEADER = 10 + MAX_SHORT_STRING + MAX_TABLE + RESERVED_FIELDS
 """Header frame of a data command: type, sequence, a name and a field table of the largest size."""
@@ -72,7 +72,7 @@ SEGMENT_BYTES = 256 << 20
 1 GB/s takes a quarter of a second; smaller ones only make more files."""
 
 SEGMENT_CHUNKS = 1 << 18
-"""Chunks at which a segment is sealed, whatever its size: the index of the newest one lies in memory, 32 octets each."""
+"""Chunks at which a segment is sealed, whatever its size: the newest one's index lies in memory, 32 octets each."""
 
 MAX_CHUNK_BODY = 64 << 20
 """Body of one chunk. Verifying reads a chunk whole; packs are far smaller (MAX_PACK)."""
@@ -217,7 +217,7 @@ NAMES_CHECK_S = 600.0
 # --- the broker: leases and heartbeats ----------------------------------------------------------------------
 
 HEARTBEAT_S = 5.0
-"""Interval of Pings on a silent flow (decisions.md G21); a peer is given up after three without any answer."""
+"""Interval of Pings on a silent flow (PROTOCOL.md 3); a peer is given up after three without any answer."""
 
 HEARTBEAT_CHECK_S = 1.0
 """How often heartbeats are looked at; the error of the interval above."""
@@ -248,7 +248,7 @@ a second on a slow disk."""
 # --- the broker: contents out -------------------------------------------------------------------------------
 
 WINDOW_CONTENTS = 1_000
-"""A reader's window when it asks for none (profiles.md "Defaults")."""
+"""A reader's window when it asks for none (PROTOCOL.md 5.2)."""
 
 WINDOW_OCTETS = 8 << 20
 """The same in stored octets."""
@@ -280,7 +280,7 @@ FANOUT_RETRY_S = 0.05
 # --- the broker: groups, stages, retention ------------------------------------------------------------------
 
 CURSOR_FLUSH_S = 0.1
-"""A moved cursor is durable after this at the latest (profiles.md "Cursors")."""
+"""A moved cursor is durable after this at the latest (PROTOCOL.md 5.3)."""
 
 MAX_STAGES = 100_000
 """Stages at once: 200 tasks every few seconds that nobody commits expire long before."""
@@ -336,8 +336,8 @@ COMMIT_THREADS = 4
 """Logs that are written and synced at once; more would only queue at the device."""
 
 SWITCH_INTERVAL_S = 0.0002
-"""sys.setswitchinterval of the broker: with the default and a busy loop group commits fell to 70 a second, here they reach
-about 1,000."""
+"""sys.setswitchinterval of the broker: with the default and a busy loop group commits fell to 70 a second, here they
+reach about 1,000."""
 
 STOP_S = 30.0
 """How long a stopping broker waits for its disk before it gives up."""

@@ -2,7 +2,7 @@
 
 Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
 resource it holds a reader lease that is never summoned, the holder's; Confirm on it is how Spark's commits reach the
-broker, and what is not confirmed is not retention's to take (profiles.md "Cursors and the driver's commit").
+broker, and what is not confirmed is not retention's to take (PROTOCOL.md 5.3).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a streaming query's offset moves: what is new, what was lost, how much of it the next batch takes.
 
-The rules of connector.md "Offsets" and "Limits". It asks the broker through a small interface and is told the time, so
+It asks the broker through a small interface and is told the time, so
 that it runs in a test without either.
 """
 

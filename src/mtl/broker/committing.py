@@ -1,6 +1,6 @@
 """Stage.Commit: staged contents become visible in all their resources at once, and only once per version.
 
-storage-and-loop.md "Stage.Commit", connector.md "Exactly once". This is the one operation of the broker that
+PROTOCOL.md 5.5. This is the one operation of the broker that
 takes several steps; they are the methods of `Commit`, in their order.
 """
 
@@ -198,7 +198,7 @@ class Committing:
 
 
 class Commit:
-    """One Stage.Commit under way, step by step as storage-and-loop.md numbers them; step 1 is the caller's.
+    """One Stage.Commit under way, in numbered steps; step 1, the checks, is the caller's.
 
     `joined` are stages that a repetition of the request named. It is `stuck` when the disk refuses what is committed
     already: then whoever waits is told, its resources take nothing in, and it is tried again.

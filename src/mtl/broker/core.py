@@ -154,7 +154,7 @@ class Broker:
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def control(self, frames: Sequence[bytes], now: a.Now) -> None:
-        """One message on the control socket: identity, envelope up to the first empty frame, command, body (G3)."""
+        """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1)."""
         self._outbox.now = now
         try:
             end = frames.index(b"", 1) + 1
@@ -211,7 +211,7 @@ class Broker:
 
     def tick(self, now: a.Now) -> None:
         """Time has passed. Timers run only here, after the sockets were drained, so that a suspended machine does not
-        expire everybody (profiles.md "Leases").
+        expire everybody (PROTOCOL.md 3).
         """
         self._outbox.now = now
         self._outbox.run_due()

@@ -1,6 +1,6 @@
 """Groups: durable positions, who holds them, and how a newer holder fences an older one.
 
-profiles.md "Cursors and the driver's commit". A cursor is the minimum of what the leases of its holding confirmed; it
+PROTOCOL.md 5.3. A cursor is the minimum of what the leases of its holding confirmed; it
 never goes back, and is written lazily: losing the last move only means redelivery to those who start from the group.
 
 The records in memory are ahead of those on disk, never beside them: a change is made here first and saved in the order

@@ -1,7 +1,7 @@
 """Data flows: what a command on the data ports means to the leases that are bound there.
 
 One `DataFlow` per ROUTER identity that presented a valid lease; commands from anybody else are dropped and counted,
-because identities prove nothing (profiles.md "Leases").
+because identities prove nothing (PROTOCOL.md 3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class DataFlow:
-    """One connection: its session, its heartbeat and the leases bound to it, at most one of each kind (G7)."""
+    """One connection: its session, its heartbeat and the leases bound to it, at most one of a kind (PROTOCOL.md 3)."""
 
     __slots__ = ("_outbox", "heartbeat", "peer", "reader", "session", "writer")
 
@@ -99,7 +99,7 @@ class Flows:
         flow = self._flows.get(peer)
         if flow is not None and flow.empty:
             # Its leases ended or moved elsewhere. Nothing is answered here any more, a Ping neither: that is how a
-            # holder learns that it was fenced (profiles.md "Cursors").
+            # holder learns that it was fenced (PROTOCOL.md 5.3).
             del self._flows[peer]
             flow = None
         if isinstance(command, c.Lease):
@@ -170,12 +170,12 @@ class Flows:
         flow.send(c.Response(command.sequence, code))
 
     def _bind(self, flow: DataFlow, lease: AnyLease) -> bool:
-        """Bind a lease to the flow that presented it: the last presenter wins (decisions.md G6)."""
+        """Bind a lease to the flow that presented it: the last presenter wins (PROTOCOL.md 3)."""
         if lease.flow is flow:
             return True  # a repeated Lease on the same flow changes nothing
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:
-            return False  # a second of the same kind (decisions.md G7)
+            return False  # a second of the same kind (PROTOCOL.md 3)
         self._leases.unbind(lease)
         if isinstance(lease, WriterLease):
             flow.writer = lease
@@ -185,7 +185,7 @@ class Flows:
         return True
 
     def _stranger(self, peer: a.Peer, command: c.Command) -> None:
-        """Nobody with a lease: a Summon or Dismiss is told so (G14), everything else is dropped, a Ping too (G21)."""
+        """Nobody with a lease: a Summon or Dismiss is told so, all else is dropped, a Ping too (PROTOCOL.md 3)."""
         self.counts["unbound"] += 1
         if isinstance(command, c.Summon | c.Dismiss):
             self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))

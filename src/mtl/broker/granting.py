@@ -1,6 +1,6 @@
 """What every grant of a lease has in common, and Lease.Close. Readers and writers have a file each beside this one.
 
-profiles.md "Defaults": every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a
+PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a
 stage, a resource made by its name) is answered when that is durable.
 """
 

@@ -1,6 +1,6 @@
 """Connection.Reader: where a reader starts, its window, and the group it belongs to.
 
-profiles.md "Defaults", "Readers", "Cursors".
+PROTOCOL.md 5.2, 5.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Connection.Writer: unnamed, named and staged writers, and the numbers with which each goes on.
 
-profiles.md "Writers". A writer that goes on where another lease of it ended is granted its own only when nothing of the
+PROTOCOL.md 5.4. A writer that goes on where another lease of it ended is granted its own only when nothing of the
 former's is with the disk any more: the numbers it is told must be the last ones.
 """
 
@@ -167,7 +167,7 @@ class WriterGrants:
     # --- all ------------------------------------------------------------------------------------------------
 
     def _route(self, terms: LeaseTerms) -> Route:
-        """How a writing lease finds a resource: by name, also one that was made after the lease (decisions.md G15)."""
+        """How a writing lease finds a resource: by name, also one that was made after the lease (PROTOCOL.md 5.4)."""
 
         def route(name: str) -> Intake | None:
             resource = self._resources.find(terms.vhost, name) if terms.covers(name) else None

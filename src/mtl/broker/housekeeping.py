@@ -19,7 +19,7 @@ log = logging.getLogger("mtl.broker")
 
 
 class Housekeeping:
-    """Retention: metadata first, then the readers' view, then the files (storage-and-loop.md)."""
+    """Retention: metadata first, then the readers' view, then the files."""
 
     def __init__(
         self, outbox: Outbox, resources: Resources, cursors: Cursors, committing: Committing, names: Names

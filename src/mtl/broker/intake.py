@@ -127,7 +127,7 @@ class Intake:
             self.taken[arrival.lease.key] = arrival.last
 
     def echo(self, arrival: Arrival) -> None:
-        """A duplicate whose original may not be durable yet: done when the original is (profiles.md "Writers")."""
+        """A duplicate whose original may not be durable yet: done when the original is (PROTOCOL.md 5.4)."""
         if arrival.last <= self.last.get(arrival.lease.key, 0):
             arrival.settle()
         else:

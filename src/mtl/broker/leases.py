@@ -1,6 +1,6 @@
 """Leases: the unguessable tokens that bind a control request to a data flow, and how long they live.
 
-decisions.md G6, G7; profiles.md "Leases". A lease lives while it is bound to a flow that was heard from within
+PROTOCOL.md 3. A lease lives while it is bound to a flow that was heard from within
 `bound_s`, and `unbound_s` after that.
 """
 
@@ -55,7 +55,7 @@ class Leases:
         self._of_session: Counter[str] = Counter()
 
     def token(self) -> str:
-        """A new bearer token: 128 bits nobody can guess (decisions.md G6)."""
+        """A new bearer token: 128 bits nobody can guess (PROTOCOL.md 3)."""
         return self._random(16).hex()
 
     def admit(self, session: str) -> None:

@@ -1,6 +1,6 @@
 """Writer names: the number that stands for each in the logs, who holds it, and when it is forgotten.
 
-profiles.md "Writers". A newer holder of a name fences the older. A name that nobody used for long goes, and its
+PROTOCOL.md 5.4. A newer holder of a name fences the older. A name that nobody used for long goes, and its
 publishing numbers with it.
 """
 

@@ -1,6 +1,6 @@
 """Reading leases of the durable profiles: windows, what is sent next, what a Confirm settles.
 
-profiles.md "Readers". Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs
+PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs
 the broker no memory beyond the record of that window.
 """
 
@@ -88,7 +88,7 @@ class ReaderLease:
         self.next = min(self.next, sequence)
 
     def settle(self, sequence: int, multiple: bool) -> None:
-        """A Confirm: window credit, and for a holder the group's cursor (profiles.md "Cursors").
+        """A Confirm: window credit, and for a holder the group's cursor (PROTOCOL.md 5.3).
 
         A holder may confirm what was never sent to it, up to the end of what is visible: Spark's contents travel on the
         executors' leases.

@@ -52,7 +52,7 @@ class Resource:
 
     @property
     def end(self) -> int:
-        """The end (exclusive) of what is synced, and so visible (profiles.md "Readers")."""
+        """The end (exclusive) of what is synced, and so visible (PROTOCOL.md 5.2)."""
         return self.intake.reader.next if self.intake.reader is not None else self.record.earliest
 
     @property

@@ -1,7 +1,7 @@
 """Control sessions: who is talking to us, in which virtual host, under which profile.
 
-A session is found by the token of its 201 when the request carries it, else by the REQ identity (decisions.md G5). An
-identity alone is no authority (profiles.md "Leases"), so a request that carries a token is judged by the token only.
+A session is found by the token of its 201 when the request carries it, else by the REQ identity (PROTOCOL.md 2). An
+identity alone is no authority (PROTOCOL.md 3), so a request that carries a token is judged by the token only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Sessions:
     """Every session, by token and by identity; at most `limits.MAX_SESSIONS`, the longest silent one leaves first, one
     with leases (`in_use`) last.
 
-    The first of `vhosts` is where a client is that names none (decisions.md G17).
+    The first of `vhosts` is where a client is that names none (PROTOCOL.md 2).
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Sessions:
         return self._ready(session)
 
     def select(self, session: Session, request: w.Profile) -> w.Reply:
-        """Connection.Profile (MTL-35 to 39); leases that exist keep theirs (decisions.md G26)."""
+        """Connection.Profile (MTL-35 to 39); leases that exist keep theirs (PROTOCOL.md 2)."""
         profile = PROFILES.get(request.profile.lower())
         if profile is None:
             raise Refused(

@@ -67,7 +67,7 @@ class Storage:
         """Open everything. A log that does not open is reported in its place and stops only its resource.
 
         After an unclean stop under another boot the contents of durability "os" may be gone: those resources begin a
-        new incarnation (profiles.md "Readers"), named from `new_id`.
+        new incarnation (PROTOCOL.md 5.2), named from `new_id`.
         """
         try:
             for name in ("resources", "stages"):
@@ -190,7 +190,7 @@ class Storage:
         return opened if isinstance(opened, StorageError) else opened[0]
 
     def _publish(self, action: a.Publish) -> list[Change]:
-        """storage-and-loop.md "Stage.Commit", step 4: large staged logs are adopted, small ones copied, in order.
+        """PROTOCOL.md 5.5, step 4: large staged logs are adopted, small ones copied, in order.
 
         What an attempt before this one left is taken back first; it may have left nothing but a start.
         """

@@ -1,6 +1,6 @@
 """Writing leases: which contents are taken in, which are duplicates, which leave a gap, and what is confirmed when.
 
-profiles.md "Writers". The gap check is per lease and in memory; duplicates are told per writer and log (`intake`).
+PROTOCOL.md 5.4. The gap check is per lease and in memory; duplicates are told per writer and log (`intake`).
 """
 
 from __future__ import annotations
@@ -210,9 +210,7 @@ class Writers:
             return False
         lease.expected = max(lease.expected, offer.last + 1)
         if offer.last > taken:
-            self._refuse(
-                lease, offer.last
-            )  # partial overlap: not the identical frame (profiles.md "Packed contents")
+            self._refuse(lease, offer.last)  # partial overlap: not the identical frame (PROTOCOL.md 3)
             return True
         self.counts["duplicates"] += 1
         if offer.last in lease.unconfirmed:

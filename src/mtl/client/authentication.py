@@ -1,4 +1,4 @@
-"""The client's side of SASL (MTL-24 to 34; decisions.md G18): SCRAM-SHA-256, PLAIN, ANONYMOUS. Sans IO."""
+"""The client's side of SASL (MTL-24 to 34; PROTOCOL.md 2): SCRAM-SHA-256, PLAIN, ANONYMOUS. Sans IO."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class Feed:
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo, which is the only negotiation there is (profiles.md "Defaults")."""
+        """Check the echo, which is the only negotiation there is (PROTOCOL.md 5.2)."""
         gap = None
         if self.options.extended:
             window = self._check(lease)
@@ -221,7 +221,7 @@ class Feed:
     # --- gaps and the end -----------------------------------------------------------------------------------
 
     def _explain(self, gap: Gap) -> None:
-        """Contents are missing: retention or the transport? (profiles.md "Readers")."""
+        """Contents are missing: retention or the transport? (PROTOCOL.md 5.2)."""
 
         def described(outcome: Outcome) -> None:
             if self.error is not None or self.ended:

@@ -37,7 +37,7 @@ class SocketLink:
     """One ZeroMQ socket that connects once.
 
     libzmq would reconnect in silence, under a new identity and without a Lease, and what is sent then is lost
-    (profiles.md "Writers"). So it must not before the monitor has told of the end and the socket is closed. Raises
+    (PROTOCOL.md 5.4). So it must not before the monitor has told of the end and the socket is closed. Raises
     `OptionError` for an endpoint that libzmq does not understand.
     """
 

@@ -41,7 +41,7 @@ class Sent(Enum):
 
 def seed_identities() -> None:
     """Seed the C library's rand before the first ROUTER: its first identity is the same in every process otherwise, and
-    whoever announces it after its owner left receives the owner's replies (profiles.md "Leases").
+    whoever announces it after its owner left receives the owner's replies (PROTOCOL.md 3).
     """
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 

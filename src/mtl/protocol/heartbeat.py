@@ -1,6 +1,6 @@
 """When to send a Ping and when to give a silent peer up. Time is an argument, in monotonic seconds.
 
-RFC 11 "Heartbeating" (MTL-99 to 104). Any command counts as a sign of life, not only a Pong (decisions.md G21).
+RFC 11 "Heartbeating" (MTL-99 to 104). Any command counts as a sign of life, not only a Pong (PROTOCOL.md 3).
 """
 
 from __future__ import annotations

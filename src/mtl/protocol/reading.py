@@ -1,6 +1,6 @@
 """The reading client's side of a data flow: order, gaps, the end of the range, credit. Sans IO.
 
-profiles.md "Readers", for the `log` profile: a content's sequence is its position in the resource's log. A reader
+PROTOCOL.md 5.2, for the `log` profile: a content's sequence is its position in the resource's log. A reader
 outlives its data flows: whatever a new one delivers again is dropped, and whatever is missing is noticed.
 
     received ──► Delivery (trimmed) ──► the application ──finish──► credit ──► Confirm(multiple)

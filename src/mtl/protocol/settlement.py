@@ -40,7 +40,7 @@ class Unsettled(Generic[T]):
         return iter(self._by_last.values())
 
     def add(self, sent: Sent[T]) -> None:
-        """Remember a Content that is being sent; sequences only grow within a flow (decisions.md G9)."""
+        """Remember a Content that is being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
         self._by_last[sent.last] = sent
         self.contents += sent.last - sent.first + 1
         self.octets += sent.size
@@ -49,7 +49,7 @@ class Unsettled(Generic[T]):
     def settle(self, sequence: int, multiple: bool) -> list[Sent[T]]:
         """Take out what a Confirm or Reject covers, in order. Empty when it is invalid: that is ignored silently.
 
-        A sequence that was never sent covers nothing (MTL-93, MTL-98, decisions.md G10, G11).
+        A sequence that was never sent covers nothing (MTL-93, MTL-98, PROTOCOL.md 3).
         """
         if sequence < 1 or sequence > self.highest:
             return []

@@ -161,7 +161,7 @@ _TRAFFIC: Final[tuple[FlowEvent, ...]] = (
 FLOW: Final[dict[Flow, dict[FlowEvent, Flow]]] = {
     Flow.UNBOUND: {
         (CLIENT, c.Lease): Flow.LEASING,
-        # The broker answers a Summon or Dismiss that came before any Lease with 403 (decisions.md G14).
+        # The broker answers a Summon or Dismiss that came before any Lease with 403 (PROTOCOL.md 3).
         (BROKER, c.Response): Flow.UNBOUND,
     },
     Flow.LEASING: {

@@ -1,6 +1,6 @@
 """The writing client's side of a data flow: numbers, window, confirmation, sending again. Sans IO.
 
-RFC 11 "Content Confirmation"; profiles.md "Writers". A writer outlives its data flows: what was published and not yet
+RFC 11 "Content Confirmation"; PROTOCOL.md 5.4. A writer outlives its data flows: what was published and not yet
 confirmed is sent again, in order and in identical frames, on every new flow. Time is an argument, in monotonic seconds.
 
     publish ──► unsent ──take──► on the flow ──Confirm──► settled
@@ -174,7 +174,7 @@ class WriterFlow:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _go_back(self, sequence: int, multiple: bool, now: float) -> None:
-        """Resend from `sequence` on, once per run: what waits already needs no second push (profiles.md "Writers")."""
+        """Resend from `sequence` on, once per run: what waits already needs no second push (PROTOCOL.md 5.4)."""
         oldest = next(iter(self._unsettled), None)
         if oldest is None or not self.confirm or sequence > self._sent:
             return

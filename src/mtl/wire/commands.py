@@ -6,7 +6,7 @@
     0x04 Dismiss  sequence, resource                  0x08 Ping     0x09 Pong
 
 `encode` and `decode` are pure and exact: decode(*encode(command)) == command, and whatever cannot be a command is
-Malformed. Bodies that the RFC calls unused are sent empty and ignored on receipt (decision G2).
+Malformed. Bodies that the RFC calls unused are sent empty and ignored on receipt (PROTOCOL.md 1).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Dismiss(msgspec.Struct, frozen=True, gc=False):
 class Content(msgspec.Struct, frozen=True, gc=False):
     """0x05, either way (MTL-78..83): `properties` is the encoded field table, known to be well-formed after decode.
 
-    `resource` may be empty where the lease names only one. What `sequence` counts is the profile's to say (G9).
+    `resource` may be empty where the lease names only one. What `sequence` counts the profile says (PROTOCOL.md 5).
     """
 
     sequence: int

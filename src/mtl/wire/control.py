@@ -155,7 +155,7 @@ NO_PROFILE = "no-profile"  # 400: Connection.Profile has to come first
 UNKNOWN_PROFILE = "unknown-profile"  # 400: not one of the profiles of the 201
 UNKNOWN_MECHANISM = "unknown-mechanism"  # 400: not one of the mechanisms of the 401
 NOT_AUTHORIZED = "not-authorized"  # 403: authenticated, but not allowed to
-ALREADY_LEASED = "already-leased"  # 403: one reader and one writer per connection (decision G7)
+ALREADY_LEASED = "already-leased"  # 403: one reader and one writer per connection (PROTOCOL.md 3)
 UNKNOWN_VIRTUAL_HOST = "unknown-virtual-host"  # 404
 UNKNOWN_RESOURCE = "unknown-resource"  # 404, with the names in `missing`
 UNKNOWN_LEASE = "unknown-lease"  # 404: closed, expired or never given
@@ -192,7 +192,7 @@ STATUS_TEXT = {
     501: "Not implemented",
     503: "Unavailable",
 }
-"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); only the number is acted on (decision G13)."""
+"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); only the number is acted on (PROTOCOL.md 2)."""
 
 _REASONS = {
     400: BAD_ARGUMENTS,

@@ -1,6 +1,6 @@
 """Field encodings: short strings, and the field table that RFC 11 leaves "to be defined" (MTL-105..109).
 
-The table is AMQP 0-9-1's with RabbitMQ's tags (decision G1): a u32 with the octets that follow, then entries of short
+The table is AMQP 0-9-1's with RabbitMQ's tags (PROTOCOL.md 1): a u32 with the octets that follow, then entries of short
 string name, tag octet and value, everything big-endian. Python's side of it:
 
     bool t   int l   float d   str S   bytes x   datetime T (whole seconds, UTC)   Decimal D   list A   dict F   None V
@@ -45,7 +45,7 @@ _U64 = struct.Struct(">Q")
 
 
 def is_printable(text: str) -> bool:
-    """Whether `text` has no control characters (U+0000..1F, 7F..9F): the RFC's "printable" (decision G25)."""
+    """Whether `text` has no control characters (U+0000..1F, 7F..9F): the RFC's "printable" (PROTOCOL.md 1)."""
     # isprintable() is the fast answer and too strict (no-break spaces, private use), so only its "no" is looked into.
     return text.isprintable() or _CONTROL.search(text) is None
 

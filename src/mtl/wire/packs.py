@@ -35,7 +35,7 @@ SCHEMA = pa.schema([("properties", pa.binary()), ("body", pa.binary())])
 """Of every pack. `properties` is an encoded field table, null when it has no entries; `body` is never null."""
 
 _ARROW_ERRORS = (pa.ArrowException, OSError, MemoryError, KeyError, ValueError, EOFError, NotImplementedError)
-"""What reading a damaged message was seen to raise (profiles: measured over millions of mutations)."""
+"""What reading a damaged message was seen to raise (measured over millions of mutations)."""
 
 
 _OFFSET = struct.Struct("=i")

@@ -1,7 +1,7 @@
 """What the broker answers on the control flow: one type per reply, and the members that requests share with them.
 
 Members are kebab-case in JSON and absent when they are None, False or 0, unless `always` says that they are sent
-nevertheless: a member that is granted must be seen to be granted (profiles: the echo is the only negotiation).
+nevertheless: a member that is granted must be seen to be granted (the echo is the only negotiation).
 Unknown members are ignored (MTL-09). Positions are sequences: 64 bits, from 1; `next` and `until` are exclusive.
 """
 

@@ -34,7 +34,7 @@ class Request(Body, frozen=True, kw_only=True):
 
 
 class Protocol(Body, frozen=True, kw_only=True):
-    """Which protocol the client speaks: anything else than MTL gets 400, another version 501 (decision G20)."""
+    """Which protocol the client speaks: anything else than MTL gets 400, another version 501 (PROTOCOL.md 2)."""
 
     name: str = always("MTL")
     version: int = always(1)
