@@ -165,7 +165,7 @@ def test_an_explicit_confirm_counts_as_credit() -> None:
 
 
 class Peer:
-    """A broker by profiles.md "Readers": chunks in order within a window; a new flow begins at the lowest unsettled."""
+    """A broker by PROTOCOL.md 5.2: chunks in order within a window; a new flow begins at the lowest unsettled."""
 
     def __init__(self, chunks: list[int], packed: bool) -> None:
         self.packed = packed

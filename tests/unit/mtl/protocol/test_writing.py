@@ -215,7 +215,7 @@ def test_everything_unconfirmed_is_sent_again_after_a_loss_in_identical_frames()
 
 
 class Peer:
-    """A broker by profiles.md "Writers": in turn or not at all, duplicates confirmed, the durable prefix confirmed."""
+    """A broker by PROTOCOL.md 5.4: in turn or not at all, duplicates confirmed, the durable prefix confirmed."""
 
     def __init__(self) -> None:
         self.stored: list[int] = []
