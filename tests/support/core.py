@@ -117,6 +117,7 @@ class Rig:
         )
         self.sender = Sender(cast(BrokerSockets, self.sockets), self.broker, self.now)
         self.held.clear()
+        self.hold()
         self.run()
 
     def stop(self) -> None:

@@ -1,0 +1,258 @@
+"""Data flows: what a command on the data ports means, and what is silence. RFC 11 "Data Flow"."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY
+from tests.support.core import Client, Flow, Rig
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+    client.fill("a", [b"x"])
+    client.rig.sleep(limits.HEARTBEAT_CHECK_S)  # its flow is forgotten
+
+
+def counts(rig: Rig) -> dict[str, int]:
+    return rig.broker.flows.counts
+
+
+# --- silence ------------------------------------------------------------------------------------------------
+
+ILL_FORMED = [
+    b"",
+    b"\x00",
+    b"\x0a",
+    b"\xff" * 30,
+    b"\x01\0\0\0\0\0\0\0\x01\x05abc",
+    b"\x03\0\0\0\0\0\0\0\x01\x01\x07",
+    b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0",
+    b"\x05\0\0\0\0\0\0\0\x01\0\0\0\0\x05\x01kS",
+    b"\x06\0\0\0\0\0\0\0\x01\x02",
+    b"\x06\0\0\0\0\0\0\0\x01",
+    b"\x07\0\0\0\0\0\0\0\x01\x01",
+    b"\x08more",
+]
+
+
+@pytest.mark.requirement("MTL-111")
+@pytest.mark.parametrize("bound", [True, False])
+@pytest.mark.parametrize("header", ILL_FORMED)
+def test_ill_formed_commands_are_dropped_and_counted(
+    rig: Rig, client: Client, header: bytes, bound: bool
+) -> None:
+    flow = client.flow(client.writer("a")) if bound else Flow(rig, client.writer("a").port)
+    before = counts(rig)["malformed"]
+    flow.raw(header)
+    assert flow.sent() == []
+    assert counts(rig)["malformed"] == before + 1
+
+
+@pytest.mark.requirement("MTL-93", "MTL-98")
+@pytest.mark.parametrize(
+    "command",
+    [
+        c.Content(1, "a", EMPTY, b""),
+        c.Confirm(1, True),
+        c.Reject(1, True, True),
+        c.Ping(),
+        c.Pong(),
+        c.Response(1, 200),
+    ],
+)
+def test_strangers_are_not_answered(rig: Rig, client: Client, command: c.Command) -> None:
+    """Not a Ping either, so that a client learns of a broker's restart (PROTOCOL.md 3)."""
+    flow = Flow(rig, client.writer("a").port)
+    flow.send(command)
+    assert flow.sent() == []
+    assert len(rig.broker.flows) == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [c.Response(7, 200), c.Confirm(1, True), c.Reject(1, False, False), c.Pong()],
+)
+def test_commands_without_an_object_are_ignored(client: Client, command: c.Command) -> None:
+    flow = client.flow(client.writer("a"))
+    flow.send(command)
+    assert flow.sent() == []
+    assert flow.ponged()
+
+
+def test_contents_of_a_reader_are_dropped_and_counted(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.reader("a"))
+    flow.content(1, b"x", "a")
+    assert flow.sent() == []
+    assert counts(rig)["unbound"] == 1
+
+
+# --- Lease --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-60", "MTL-61", "MTL-62", "MTL-63", "MTL-64")
+def test_lease_is_answered_by_200_or_403(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    flow = Flow(rig, lease.port)
+    flow.send(c.Lease(77, "0" * 32))
+    flow.send(c.Lease(78, lease.lease))
+    assert flow.sent() == [c.Response(77, 403), c.Response(78, 200)]
+
+
+@pytest.mark.requirement("MTL-65")
+def test_commands_may_be_pipelined_behind_the_lease(rig: Rig, client: Client) -> None:
+    lease = client.reader("a")
+    flow = Flow(rig, lease.port)
+    for command in (c.Lease(1, lease.lease), c.Summon(2, "a"), c.Ping()):
+        flow.queue(*c.encode(command))
+    rig.run()
+    lease_answer, summon_answer, pong, content = flow.sent()
+    assert (lease_answer, summon_answer, pong) == (c.Response(1, 200), c.Response(2, 200), c.Pong())
+    assert isinstance(content, c.Content)
+
+
+def test_one_reader_and_one_writer_share_a_connection(client: Client) -> None:
+    flow = client.flow(client.writer("a"))
+    client.flow(client.reader("a"), on=flow)
+    flow.summon("a")
+    flow.content(1, b"y", "a")
+    bodies = [x.body for x in flow.sent() if isinstance(x, c.Content)]
+    assert bodies == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_second_of_a_kind_is_forbidden(client: Client, kind: str) -> None:
+    grant = getattr(client, kind)
+    flow = client.flow(grant("a"))
+    second = grant("a")
+    assert flow.lease(second.lease) == 403
+    assert flow.ponged(), "the first one stays bound"
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_lease_replaces_one_of_its_kind_that_is_over(client: Client, kind: str) -> None:
+    """So connections can be reused, by a reader of the same resource too."""
+    grant = getattr(client, kind)
+    first = grant("a")
+    flow = client.flow(first)
+    if kind == "reader":
+        flow.summon("a")
+        flow.sent()
+    client.close_lease(first)
+    assert flow.lease(grant("a").lease) == 200
+    if kind == "reader":
+        assert flow.summon("a") == 200
+        assert flow.bodies() == [b"x"]
+    else:
+        flow.content(1, b"y")
+        assert flow.sent() == [c.Confirm(1, True)]
+
+
+def test_the_last_presenter_wins_also_back_again(rig: Rig, client: Client) -> None:
+    lease = client.reader("a", window=w.Window(contents=1))
+    one, other = client.flow(lease), Flow(rig, lease.port)
+    other.lease(lease.lease)
+    assert (one.ponged(), other.ponged()) == (False, True)
+    one.lease(lease.lease)
+    assert (one.ponged(), other.ponged()) == (True, False)
+
+
+def test_a_moved_lease_leaves_the_other_one_of_its_flow(rig: Rig, client: Client) -> None:
+    lease = client.reader("a")
+    both = client.flow(client.writer("a"))
+    client.flow(lease, on=both)
+    client.flow(lease)
+    both.content(1, b"y")
+    assert both.sent() == [c.Confirm(1, True)]
+
+
+# --- Summon and Dismiss -------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-67", "MTL-69", "MTL-70", "MTL-71", "MTL-73", "MTL-74", "MTL-75", "MTL-76")
+def test_summon_and_dismiss(client: Client) -> None:
+    flow = client.flow(client.reader("a"))
+    assert flow.summon("b") == 400
+    assert flow.summon("") == 400
+    assert flow.dismiss("a") == 400
+    assert flow.summon("a") == 200
+    assert flow.summon("a") == 400
+    assert flow.dismiss("a") == 200
+    assert flow.dismiss("a") == 400
+    assert flow.summon("a") == 200
+
+
+@pytest.mark.requirement("MTL-81")
+def test_the_response_to_a_summon_comes_before_its_contents(client: Client) -> None:
+    flow = client.flow(client.reader("a"))
+    flow.send(c.Summon(5, "a"))
+    kinds = [type(x) for x in flow.sent()]
+    assert kinds == [c.Response, c.Content]
+
+
+@pytest.mark.parametrize("command", [c.Summon(3, "a"), c.Dismiss(3, "a")])
+def test_without_a_reader_lease(rig: Rig, client: Client, command: c.Command) -> None:
+    flow = Flow(rig, client.reader("a").port)
+    flow.send(command)
+    assert flow.sent() == [c.Response(3, 403)]
+    writing = client.flow(client.writer("a"))
+    writing.send(command)
+    assert writing.sent() == [c.Response(3, 400)]
+
+
+# --- heartbeats ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-99", "MTL-100", "MTL-101")
+def test_a_ping_gets_a_pong(client: Client) -> None:
+    flow = client.flow(client.writer("a"))
+    flow.send(c.Ping())
+    assert flow.sent() == [c.Pong()]
+
+
+@pytest.mark.requirement("MTL-102", "MTL-103", "MTL-104")
+@pytest.mark.parametrize("interval", [1.0, 5.0])
+def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
+    rig = Rig(heartbeat_s=interval)
+    client = rig.client()
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    rig.sleep(interval)
+    assert flow.sent() == [c.Ping()]
+    for _ in range(5):
+        flow.send(c.Pong())
+        rig.sleep(interval)
+    assert flow.ponged()
+    flow.sent()
+    rig.sleep(3 * interval + 2 * limits.HEARTBEAT_CHECK_S)
+    assert rig.broker.flows.counts["dead"] == 1
+    assert not flow.ponged()
+
+
+def test_any_command_is_a_sign_of_life(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.writer("a"))
+    for number in range(1, 20):
+        rig.sleep(4)
+        flow.content(number, b"")
+    assert counts(rig)["dead"] == 0
+
+
+def test_an_unreachable_peer_frees_its_leases(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    flow.vanish()
+    flow.send(c.Ping())
+    assert len(rig.broker.flows) == 0
+    assert client.flow(lease).ponged()
+
+
+def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    client.flow(lease)
+    client.close_lease(lease)
+    rig.sleep(2)
+    assert len(rig.broker.flows) == 0

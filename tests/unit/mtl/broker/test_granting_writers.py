@@ -206,7 +206,7 @@ def test_names_are_per_virtual_host() -> None:
 
 
 def test_segments_come_and_go_and_a_writer_is_still_known() -> None:
-    """Each segment begins with the table of writers, so retention forgets none (profiles.md "Writers")."""
+    """Each segment begins with the table of writers, so retention forgets none (PROTOCOL.md 5.4)."""
     rig = Rig(segment_bytes=2_000)
     client = rig.client()
     client.create("a", retention=w.Retention(bytes=1))

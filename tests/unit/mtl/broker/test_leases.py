@@ -1,4 +1,4 @@
-"""How long leases live, and how many there may be: profiles.md "Leases"."""
+"""How long leases live, and how many there may be: PROTOCOL.md 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of the `log` profile is sent, and when: profiles.md "Readers", rule by rule."""
+"""What a reader of the `log` profile is sent, and when: PROTOCOL.md 5.2, rule by rule."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_dismiss_then_summon_goes_on_after_the_last_sent(client: Client) -> None
     flow = reading(client, window=window(3))
     assert flow.numbers() == [1, 2, 3]
     assert flow.dismiss("a") == 200
-    flow.confirm(2)  # what is in flight stays confirmable (decisions.md G24)
+    flow.confirm(2)  # what is in flight stays confirmable (PROTOCOL.md 5.2)
     assert flow.contents() == []
     assert flow.summon("a") == 200
     assert flow.numbers() == [4, 5]

@@ -1,4 +1,4 @@
-"""What is taken in from a writer, and what it hears about it: profiles.md "Writers", rule by rule."""
+"""What is taken in from a writer, and what it hears about it: PROTOCOL.md 5.4, rule by rule."""
 
 from __future__ import annotations
 

@@ -1,0 +1,577 @@
+"""Stage.Commit: all or nothing, once per version, through every failure and crash. PROTOCOL.md 5.5."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.records import PublishRecord, StageRecord
+from mtl.errors import Refused
+from mtl.wire import control as w
+from tests.support.core import Client, Rig, Waiting
+from tests.support.faulty_disk import Crashed
+from tests.support.faulty_store import FaultyStore, refuse
+
+Contents = dict[str, list[bytes]]
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+def staged(client: Client, version: int, contents: Contents, application: str = "app") -> str:
+    """One sealed stage with contents for several resources."""
+    lease = client.stage(application, version, *contents)
+    flow = client.flow(lease)
+    number = 0
+    for resource, bodies in contents.items():
+        for body in bodies:
+            number += 1
+            flow.content(number, body, resource)
+    client.close_lease(lease)
+    assert lease.stage is not None
+    return lease.stage
+
+
+def visible(client: Client) -> Contents:
+    return {name: client.read(name) for name in ("a", "b")}
+
+
+def commit(version: int, *stages: str, query: str | None = None, application: str = "app") -> w.StageCommit:
+    return w.StageCommit(application=application, version=version, stages=list(stages), query=query)
+
+
+def begin(client: Client, version: int, *stages: str, query: str | None = None) -> Waiting:
+    return client.begin(commit(version, *stages, query=query))
+
+
+def applications(client: Client) -> dict[str, w.ApplicationInfo]:
+    found = client.ask(w.StageDescribe(), w.Stages).applications
+    return {x.application: x for x in found}
+
+
+def leavings(rig: Rig) -> list[object]:
+    """What a finished commit must not leave behind."""
+    kept = [r for r in rig.store.load() if isinstance(r, StageRecord | PublishRecord)]
+    return [*kept, *rig.disk.list_dir("/data/stages")]
+
+
+# --- what it does -------------------------------------------------------------------------------------------
+
+
+def test_contents_of_all_stages_appear_in_the_order_of_the_list(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"before"])
+    one = staged(client, 1, {"a": [b"a1", b"a2"], "b": [b"b1"]})
+    two = staged(client, 1, {"a": [b"a3"], "b": []})
+    done = client.commit("app", 1, two, one)
+    assert visible(client) == {"a": [b"before", b"a3", b"a1", b"a2"], "b": [b"b1"]}
+    assert not done.already
+    assert done.resources == {"a": w.Published(first=2, contents=3), "b": w.Published(first=1, contents=1)}
+    assert done.digest == "a=3,b=1"
+    assert leavings(rig) == []
+
+
+def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
+    """In place in one of them and not yet in the other, nothing is visible."""
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage)
+    assert len(rig.held) == 2
+    rig.let_go(1)
+    assert (client.sequences("a"), client.sequences("b")) == ((1, 1), (1, 1))
+    rig.let_go()
+    assert (client.sequences("a"), client.sequences("b")) == ((1, 2), (1, 2))
+    asked.reply(w.Committed)
+
+
+def test_readers_that_wait_are_sent_what_appears(client: Client) -> None:
+    flow = client.flow(client.reader("a", packed=True))
+    flow.summon("a")
+    client.commit("app", 1, client.staged("app", 1, "a", [b"x", b"y"]))
+    assert flow.numbers() == [1, 2]
+
+
+def test_large_stages_are_adopted_small_ones_copied(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 2_000)
+    stages = [
+        client.staged("app", 1, "a", bodies)
+        for bodies in ([b"s1"], [b"L" * 3_000], [b"s2"], [b"s3"], [b"L" * 2_500])
+    ]
+    client.fill("a", [b"first"])
+    client.commit("app", 1, *stages)
+    expected = [b"first", b"s1", b"L" * 3_000, b"s2", b"s3", b"L" * 2_500]
+    assert client.read("a") == expected
+    client.fill("a", [b"last"])
+    rig.crash()
+    assert rig.client().read("a") == [*expected, b"last"]
+
+
+def test_an_open_stage_whose_contents_are_durable_is_sealed_by_the_commit(client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    flow.content(1, b"x")
+    flow.sent()
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    flow.content(2, b"late")
+    assert (flow.sent(), flow.ponged()) == ([], False)
+    assert client.read("a") == [b"x"]
+
+
+def test_a_commit_without_stages_or_contents_is_remembered(rig: Rig, client: Client) -> None:
+    empty = client.stage("app", 2, "a").stage
+    assert empty is not None
+    assert client.commit("app", 1).resources == {}
+    assert client.commit("app", 2, empty).resources == {}
+    assert client.commit("app", 2).already
+    assert leavings(rig) == []
+
+
+def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
+    client.create("os", durability="os")
+    client.fill("os", [b"x"])
+    stage = client.staged("app", 1, "os", [b"y"])
+    client.commit("app", 1, stage)
+    assert client.read("os") == [b"x", b"y"]
+    rig.kill()
+    assert rig.client().read("os") == [b"x", b"y"]
+
+
+# --- once per version ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["", "restart", "crash"])
+def test_the_same_version_again_is_answered_the_same_and_does_nothing(
+    rig: Rig, client: Client, how: str
+) -> None:
+    first = client.commit("app", 1, client.staged("app", 1, "a", [b"x"]), query="q")
+    if how:
+        getattr(rig, how)()
+        client = rig.client()
+    again = client.commit("app", 1, client.staged("app", 1, "a", [b"x"]), query="q")
+    assert (again.already, again.resources, again.digest) == (True, first.resources, first.digest)
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == []
+    assert applications(client)["app"].replays == 1
+
+
+def test_a_replay_with_other_contents_is_told_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
+    with caplog.at_level(logging.WARNING, "mtl.broker"):
+        client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
+        assert not caplog.records
+        client.commit("app", 1, client.staged("app", 1, "a", [b"x", b"y"]))
+    assert "repeats version 1" in caplog.text
+
+
+def test_a_replay_ends_the_lease_of_a_stage_that_was_not_sealed(rig: Rig, client: Client) -> None:
+    client.commit("app", 1)
+    lease = client.stage("app", 1, "a", "b")
+    flow = client.flow(lease)
+    flow.content(1, b"x", "a")
+    flow.sent()
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    flow.content(2, b"y", "b")
+    assert flow.sent() == []
+    assert leavings(rig) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "query", "status"),
+    [(4, "q", 409), (3, "q", 409), (5, "other", 409), (4, "other", 409), (5, None, 0), (6, "other", 0)],
+)
+def test_older_versions_and_reused_names(
+    client: Client, version: int, query: str | None, status: int
+) -> None:
+    client.commit("app", 5, client.staged("app", 5, "a", [b"x"]), query="q")
+    if status:
+        refused = client.refused(commit(version, query=query))
+        assert (refused.status, refused.reason) == (409, w.ROLLED_BACK)
+        assert refused.members["version"] == 5
+        assert "mtl stages forget" in refused.message
+    else:
+        assert client.commit("app", version, query=query).already is (version == 5)
+
+
+def test_forget_is_the_deliberate_way_out(rig: Rig, client: Client) -> None:
+    client.commit("app", 5, client.staged("app", 5, "a", [b"x"]))
+    client.ask(w.StageForget(application="app"), w.Ok)
+    refused = client.refused(w.StageForget(application="app"))
+    assert (refused.status, refused.reason) == (404, w.UNKNOWN_APPLICATION)
+    rig.crash()
+    client = rig.client()
+    client.commit("app", 1, client.staged("app", 1, "a", [b"y"]))
+    assert client.read("a") == [b"x", b"y"]
+
+
+def test_a_forget_that_cannot_be_saved(rig: Rig, client: Client) -> None:
+    client.commit("app", 5)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(commit(4)).reason == w.ROLLED_BACK
+
+
+def test_describe_tells_what_was_committed(rig: Rig, client: Client) -> None:
+    client.commit("app", 7, client.staged("app", 7, "a", [b"x"]), query="q")
+    client.commit("other", 1)
+    info = applications(client)["app"]
+    assert (info.version, info.query, info.digest, info.committed) == (7, "q", "a=1", rig.wall_us)
+    only = client.ask(w.StageDescribe(application="other"), w.Stages).applications
+    assert [x.application for x in only] == ["other"]
+
+
+# --- what is refused changes nothing ------------------------------------------------------------------------
+
+
+def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
+    good = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    other = staged(client, 2, {"a": [b"x"]})
+    foreign = staged(client, 1, {"a": [b"x"]}, application="foreign")
+    unfinished = client.stage("app", 1, "a")
+    writer = client.flow(unfinished)
+    rig.hold(a.Append)
+    writer.content(1, b"z")
+    assert unfinished.stage is not None
+    for request, status, reason in (
+        (commit(1, good, "unknown"), 404, w.UNKNOWN_STAGE),
+        (commit(1, good, good), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, other), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, foreign), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, unfinished.stage), 409, w.UNSEALED),
+    ):
+        refused = client.refused(request)
+        assert (refused.status, refused.reason) == (status, reason)
+    rig.let_go()
+    assert visible(client) == {"a": [], "b": []}
+    assert applications(client) == {}
+    client.commit("app", 1, good)
+
+
+def test_a_target_of_another_incarnation(rig: Rig, client: Client) -> None:
+    client.create("os", durability="os")
+    stage = client.staged("app", 1, "os", [b"x"])
+    rig.crash()
+    refused = rig.client().refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (409, w.INCARNATION)
+
+
+def test_a_target_that_is_gone(client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    client.ask(w.ResourceDelete(resource="b"), w.Ok)
+    assert client.refused(commit(1, stage)).status == 404
+    assert client.read("a") == []
+
+
+def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage)
+    assert client.refused(w.ResourceDelete(resource="a")).status == 503
+    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(commit(2)).status == 503
+    assert client.refused(commit(1, stage, application="other")).status == 400
+    spec = w.StageSpec(application="app", version=1, id=stage)
+    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).reason == w.CLOSED
+    client.ask(w.StageAbort(stages=[stage]), w.Ok)  # left alone
+    rig.let_go()
+    assert not asked.reply(w.Committed).already
+    assert client.read("a") == [b"x"]
+
+
+def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
+    stage, spare = staged(client, 1, {"a": [b"x"]}), staged(client, 1, {"a": [b"x"]})
+    rig.hold(a.Save)
+    asked = [begin(client, 1, stage, query="q"), begin(client, 1, spare, query="q"), begin(client, 1)]
+    refused = client.refused(commit(1, query="another"))
+    assert refused.reason == w.ROLLED_BACK
+    rig.let_go()
+    replies = [x.reply(w.Committed) for x in asked]
+    assert replies[0] == replies[1] == replies[2]
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == [], "the stages that only the second one named are gone too"
+
+
+def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: Client) -> None:
+    """Both at once, they would take the same base, and the second would cut away the first."""
+    rig.hold(a.Save, a.Publish)
+    rig.hold()
+    stages = {
+        app: staged(client, 1, {"b": [app.encode()], "a": [app.encode()]}, app) for app in ("x", "y", "z")
+    }
+    rig.hold(a.Save, a.Publish)
+    asked = [client.begin(commit(1, stage, application=app)) for app, stage in stages.items()]
+    rig.let_go()
+    assert [x.reply(w.Committed).resources["a"].first for x in asked] == [1, 2, 3]
+    assert visible(client) == {"a": [b"x", b"y", b"z"], "b": [b"x", b"y", b"z"]}
+
+
+def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"staged"]})
+    flow = client.flow(client.writer("a"))
+    rig.hold(a.Append)
+    flow.content(1, b"with the disk")
+    flow.content(2, b"waits")
+    asked = begin(client, 1, stage)
+    assert not asked.answered
+    rig.let_go()
+    asked.reply(w.Committed)
+    assert client.read("a") == [b"with the disk", b"staged", b"waits"]
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_commit_point_that_fails_did_not_happen(rig: Rig, client: Client, landed: bool) -> None:
+    """Contents are confirmed behind it; a crash that brought it up again would redo it over them."""
+    client.commit("app", 1)
+    stage = staged(client, 2, {"a": [b"x"], "b": [b"y"]})
+    failures = iter([True])
+
+    def once(when: str) -> None:
+        if when == "commit" and next(failures, False):
+            raise refuse(full=False)
+
+    rig.store.hook = once
+    assert client.refused(commit(2, stage)).reason == w.STORAGE
+    client.fill("a", [b"confirmed"])
+    rig.crash(landed=landed)
+    client = rig.client()
+    assert visible(client) == {"a": [b"confirmed"], "b": []}
+    assert applications(client)["app"].version == 1
+    client.commit("app", 2, stage)
+    assert visible(client) == {"a": [b"confirmed", b"x"], "b": [b"y"]}
+
+
+def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+
+    def failing(when: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = failing
+    asked = begin(client, 1, stage)
+    flow = client.flow(client.writer("a"))
+    flow.content(1, b"waits")
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert (asked.answered, flow.sent()) == (False, [])
+    rig.store.hook = FaultyStore().hook
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    with pytest.raises(Refused, match="storage"):
+        asked.reply(w.Committed)
+    assert client.read("a") == [b"waits"]
+    client.commit("app", 1, stage)
+
+
+@pytest.mark.parametrize("op", ["write", "sync"])
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
+    rig: Rig, client: Client, op: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits is told, nothing piles up in memory, nothing is seen in part, and it is done in the end."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    client.fill("a", [b"before"])
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    directory = f"/data/{found.intake.key}/"
+    rig.disk.fail(op, count=5, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
+    refused = client.refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert visible_ends(client) == {"a": 2, "b": 1}
+    if client.describe("a").state == "stopped":
+        flow = client.flow(client.writer())
+        flow.content(1, b"no", "a")
+        assert rig.inbound_octets() == 0
+        assert client.refused(commit(1, stage)).status == 503
+    rig.sleep(20 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    if (
+        client.describe("a").state == "stopped"
+    ):  # nobody knows what is on the disk: only opening it again tells
+        rig.kill()
+        client = rig.client()
+    assert client.commit("app", 1).already
+    assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}
+    client.fill("a", [b"after"])
+    assert client.describe("a").state == "serving"
+    assert leavings(rig) == []
+
+
+def visible_ends(client: Client) -> dict[str, int]:
+    return {name: client.describe(name).next for name in ("a", "b")}
+
+
+def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+    saves = iter([False, True])
+
+    def second(when: str) -> None:
+        if when == "begin" and next(saves, False):
+            raise refuse(full=True)
+
+    rig.store.hook = second
+    assert client.refused(commit(1, stage)).status == 503
+    assert client.sequences("a") == (1, 1)
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == []
+
+
+# --- a crash between every two steps ------------------------------------------------------------------------
+
+
+def crash_after(rig: Rig, where: str, steps: int) -> None:
+    """Stop the process at the step after so many, of the disk or of the records."""
+    left = iter(range(steps))
+
+    def count(_: str) -> None:
+        if next(left, None) is None:
+            raise Crashed
+
+    if where == "disk":
+        rig.disk.crash_after(steps)
+    else:
+        rig.store.hook = count
+
+
+def crashes(rig: Rig, client: Client, stages: list[str]) -> bool:
+    """Whether a commit of these does not come to its end."""
+    try:
+        begin(client, 1, *stages).reply(w.Committed)
+    except Crashed:
+        return True
+    rig.disk.crash_after(None)
+    rig.store.hook = FaultyStore().hook
+    return False
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize(("where", "landed"), [("disk", True), ("records", True), ("records", False)])
+def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
+    where: str, adopt: bool, power: bool, landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a repetition brings it to its end. `landed`: the transaction under way is on the disk all the same."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    before: Contents = {"a": [b"before"], "b": []}
+    whole: Contents = {"a": [b"before", b"x"], "b": [b"y", b"z"]}
+    outcomes = set()
+    crashed, step = True, 0
+    while crashed:
+        rig = Rig()
+        client = rig.client()
+        client.create("a", "b")
+        client.fill("a", [b"before"])
+        stages = [staged(client, 1, {"a": [b"x"], "b": [b"y"]}), staged(client, 1, {"b": [b"z"]})]
+        crash_after(rig, where, step)
+        crashed = crashes(rig, client, stages)
+        if crashed:
+            rig.crash(power=power, keep="some", landed=landed)
+        client = rig.client()
+        seen = visible(client)
+        assert seen in (before, whole), (step, seen)
+        committed = seen == whole
+        assert ("app" in applications(client)) is committed, step
+        assert client.commit("app", 1, *([] if committed else stages)).already is committed
+        assert visible(client) == whole, step
+        assert leavings(rig) == []
+        client.fill("b", [b"after"])
+        rig.restart()
+        assert visible(rig.client()) == {"a": whole["a"], "b": [*whole["b"], b"after"]}
+        outcomes.add(committed)
+        step += 1
+    assert outcomes == ({True} if where == "disk" else {True, False}), "the commit point is a record"
+    assert step > (10 if where == "disk" else 3)
+
+
+def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_others(
+    rig: Rig, client: Client
+) -> None:
+    client.create("c")
+    client.fill("a", [b"before"])
+    client.fill("b", [b"1", b"2"])
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.let_go(1)  # `a` has its part
+    damage = log_file(rig, "b")
+    rig.disk.flip(damage, 64 + 70)
+    rig.crash(keep="all")
+    client = rig.client()
+    assert rig.broker.ready
+    assert client.read("a") == [b"before"]
+    assert client.describe("a").state == client.describe("b").state == "stopped"
+    client.fill("c", [b"z"])
+    assert client.refused(commit(1, stage)).status == 503
+    assert client.refused(w.ResourceDelete(resource="b")).status == 503
+    rig.disk.flip(damage, 64 + 70)  # repaired from a copy
+    rig.crash(keep="all")
+    client = rig.client()
+    assert visible(client) == {"a": [b"before", b"x"], "b": [b"1", b"2", b"y"]}
+
+
+def log_file(rig: Rig, resource: str) -> str:
+    found = rig.broker.resources.find("/", resource)
+    assert found is not None
+    directory = f"/data/{found.intake.key}"
+    return f"{directory}/{rig.disk.list_dir(directory)[-1]}"
+
+
+def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, client: Client) -> None:
+    client.create("c")
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.disk.crash(power=False)
+    rig.store.crash(landed=False)
+    found = rig.broker.resources.find("/", "b")
+    assert found is not None
+    directory = f"/data/{found.intake.key}/"
+    rig.disk.fail("write", count=3, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
+    rig.hold()
+    rig.start()
+    client = rig.client()
+    assert rig.broker.ready
+    assert visible_ends(client) == {"a": 1, "b": 1}
+    client.fill("c", [b"z"])
+    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -> None:
+    """Everything at once on one log, in every order of completion: the intake asserts that it is one at a time."""
+    client.create("busy", retention=w.Retention(contents=1, age=1.0))
+    stages = [client.staged(f"app{n}", 1, "busy", [b"s"]) for n in range(3)]
+    flow = client.flow(client.writer("busy", writer="w"))
+    actions: list[Callable[[], object]] = [
+        lambda: flow.content(1, b"x"),
+        lambda: rig.sleep(limits.RETENTION_CHECK_S),
+        *(
+            lambda n=n, stage=stage: client.begin(commit(1, stage, application=f"app{n}"))
+            for n, stage in enumerate(stages)
+        ),
+        lambda: client.begin(w.Writer(resources=["busy"], confirm="full", writer="w")),
+        lambda: client.begin(w.ResourceDelete(resource="busy")),
+    ]
+    for number in range(len(actions)):
+        rig.hold(a.Append, a.Publish, a.Save, a.Trim, a.Roll)
+        for action in actions[number:] + actions[:number]:
+            action()
+            rig.let_go(1)
+        rig.let_go()
+        client.ask(w.ResourceCreate(resource="busy", exist_ok=True), w.ResourceCreated)
