@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,11 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def end_everything() -> None:
+    """On SIGTERM leave as on an error: brokers are in process groups of their own and would outlive this one."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def compared(rows: Sequence[Row], where: dict[str, str]) -> int:
     """Print the verdicts; 1 when something is slower."""
     for difference in guard.other_machine(where):
@@ -125,6 +131,7 @@ def main() -> int:
     options = arguments()
     plan = plan_of(options)
     allow_many_files()
+    end_everything()
     failed: list[str] = []
     with Bench(plan) as bench:
         if options.profile:
