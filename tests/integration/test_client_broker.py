@@ -321,7 +321,7 @@ def test_what_retention_took_is_data_loss_or_skipped(tmp_path: Path) -> None:
 
 
 def raise_beyond(place: Path) -> None:
-    """Read from a position that was never reached: "wait" would be for ever (profiles.md "Incarnation")."""
+    """Read from a position that was never reached: "wait" would be for ever (PROTOCOL.md 5)."""
     with broker(data=place / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.reader("short", start=3_000)
 

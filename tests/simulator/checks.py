@@ -15,7 +15,7 @@ from mtl.broker.storage import Storage
 from mtl.errors import MtlError
 from mtl.log import LogReader
 from mtl.wire.packs import decode_pack, unpack
-from tests.simulator.machine import ROOT, Machine
+from tests.simulator.machine import ROOT, BrokerProcess, Machine
 from tests.simulator.model import Model, Tag, Version, Violation
 
 Contents = dict[str, dict[int, Tag]]
@@ -69,11 +69,11 @@ def imagine_crash(machine: Machine, model: Model, keep: str) -> None:
     twin.store.crash(landed=keep == "all")
     contents = read_all(twin)
     machine.world.random.setstate(state)
-    check_kept(model, contents, pending=True)
+    check_kept(model, contents)
 
 
-def check_kept(model: Model, contents: Contents, *, pending: bool = False) -> None:
-    """What was confirmed or shown is there; nothing is there twice. `pending`: commits may wait to be put in place."""
+def check_kept(model: Model, contents: Contents) -> None:
+    """What was confirmed, shown or told of is there; nothing is there twice."""
     where = _places(model, contents)
     for tag, published in model.published.items():
         if tag in where and where[tag][0] != published.resource:
@@ -82,11 +82,12 @@ def check_kept(model: Model, contents: Contents, *, pending: bool = False) -> No
             raise Violation(f"{tag} was refused and is at {where[tag]}")
         if published.confirmed and tag not in where and "/" not in tag:
             raise Violation(f"{tag} was confirmed and is lost")
+    for resource, end in model.ends.items():
+        if end > max(contents.get(resource, {}), default=0) + 1:
+            raise Violation(f"{resource} was told to end at {end}")
     for resource, shown in model.shown.items():
         tags = contents.get(resource, {})
         for sequence, tag in shown.items():
-            if sequence not in tags and pending and "/" in tag:
-                continue
             if tags.get(sequence) != tag:
                 raise Violation(f"{resource} {sequence} was shown as {tag} and is {tags.get(sequence)}")
 
@@ -102,6 +103,23 @@ def _places(model: Model, contents: Contents) -> dict[Tag, tuple[str, int]]:
                 raise Violation(f"{tag} is at {where[tag]} and at {(resource, sequence)}")
             where[tag] = resource, sequence
     return where
+
+
+def check_visible(process: BrokerProcess) -> None:
+    """The contents of a commit are visible in all its resources, or in none."""
+    broker = process.broker
+    if not broker.ready:
+        return
+    for record in broker.committing._applications.values():
+        visible: dict[bool, str] = {}
+        for name, (first, count) in record.digest.items():
+            resource = broker.resources.find(record.vhost, name)
+            if resource is not None and resource.log is not None:  # else it is stopped, and shows nothing
+                visible[resource.end >= first + count] = name
+                if first < resource.end < first + count:
+                    raise Violation(f"{record.application} is visible in part in {name}: {record.digest}")
+        if len(visible) > 1:
+            raise Violation(f"{record.application} is visible in {visible[True]} and not in {visible[False]}")
 
 
 def check_all(model: Model, contents: Contents) -> None:

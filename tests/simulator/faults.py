@@ -12,6 +12,7 @@ from tests.simulator.machine import Machine
 from tests.simulator.network import Routers, Wire
 from tests.simulator.process import Process
 from tests.simulator.world import World
+from tests.support.faulty_disk import Crashed
 from tests.support.faulty_store import refuse
 
 _DISK_FAULTS = (
@@ -165,10 +166,14 @@ class Chaos:
         self._note(f"records {when} {left}")
         store = self._machine.store
 
+        deadly = self.world.chance(0.2)
+
         def hook(at: str) -> None:
             nonlocal left
             if at == when and left:
                 left -= 1
+                if deadly:
+                    raise Crashed
                 raise refuse(full)
 
         store.hook = hook

@@ -19,6 +19,7 @@ from mtl.broker.granting import Ports
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.errors import MtlError
+from mtl.log import ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.wire.packs import decode_pack
@@ -37,6 +38,9 @@ class Habits:
     disk_s: tuple[float, float] = (0.0001, 0.01)
     turn_s: tuple[float, float] = (0.00001, 0.0005)
     segment_bytes: int = 8 << 10
+    mapped_segments: int = 256
+    tail_bytes: int = 64 << 20
+    index_bytes: int = 64 << 20
     heartbeat_s: float = 1.0
     lease_unbound_s: float = 10.0
 
@@ -57,6 +61,8 @@ class BrokerProcess:
         self._results: deque[Callable[[], None]] = deque()
         habits = machine.habits
         self.storage = Storage(machine.disk, ROOT, machine.store, habits.segment_bytes)
+        self.storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
+        self._waiting: list[DiskAction] = []
         restored = self.storage.restore(machine.boot, world.random.randbytes(4).hex(), world.wall_us)
         for key, opened in restored.logs.items():
             if isinstance(opened, MtlError):
@@ -146,6 +152,7 @@ class BrokerProcess:
                 if len(self._records) == 1:
                     self._later(self._next_record)
             else:
+                self._waiting.append(action)
                 self._later(lambda action=action: self._perform(action))  # type: ignore[misc]
         self._sender.flush()
 
@@ -165,7 +172,20 @@ class BrokerProcess:
         self.world.after(self.world.between(*self.machine.habits.disk_s), "disk", run)
 
     def _perform(self, action: DiskAction) -> None:
+        self._waiting.remove(action)
         self._later(self._answer(action))
+
+    def die_halfway(self) -> None:
+        """What the threads had in hand when the process died is done in part, each for itself."""
+        disk = self.machine.disk
+        for action in self._waiting:
+            if self.world.chance(0.5):
+                disk.dead = False
+                disk.crash_after(self.world.upto(20))
+                try:
+                    self.storage.perform(action)
+                except Crashed:
+                    continue
 
     def _answer(self, action: DiskAction) -> Callable[[], None]:
         """Carry it out now; what is given back hands the result over."""
@@ -257,6 +277,7 @@ class Machine:
         self.world.note("power-loss" if power else "kill")
         if self.process is not None:
             self.process.alive = False
+            self.process.die_halfway()
         self.process = None
         self.disk.crash(power=power)
         self.store.crash(landed=self.world.chance(0.5))

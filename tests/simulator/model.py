@@ -46,7 +46,7 @@ class Model:
     shown: dict[str, dict[int, Tag]] = field(default_factory=dict)
     """Per resource: what readers were given at which sequence."""
     ends: dict[str, int] = field(default_factory=dict)
-    """Per resource: the sequence after the last one that any reader was given."""
+    """Per resource: the sequence after the last one that anybody was given, or told of."""
     stages: dict[str, dict[str, list[Tag]]] = field(default_factory=dict)
     """Per sealed stage and resource: its contents in order."""
     versions: dict[tuple[str, int], Version] = field(default_factory=dict)
@@ -89,8 +89,12 @@ class Model:
                 raise Violation(f"{resource} {sequence} is {tag!r}, which nobody published")
 
     def end(self, resource: str) -> int:
-        """The sequence after the last one that any reader was given."""
+        """The sequence after the last one that anybody was given, or told of."""
         return self.ends.get(resource, 1)
+
+    def tell_end(self, resource: str, end: int) -> None:
+        """The broker says where a resource ends: what is before that is there for good."""
+        self.ends[resource] = max(self.end(resource), end)
 
     # --- groups ---------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class ReaderApp:
         self.resource = resource
         self.position = 1
         self.pause_s = 0.02
+        self.stopped = False
         self._routers = routers
         self._model = model
         self._packed = packed
@@ -146,7 +147,7 @@ class RangeApp(ReaderApp):
         if self.position < self.end or not self.feed.ended or self.feed.queue:
             return
         known = self._model.end(self.resource) - 1
-        if known:
+        if known and not self.stopped:
             self.ranges += 1
             self.process.kill()
             self.position = 1 + self.world.upto(known - 1)

@@ -8,12 +8,14 @@ from typing import Protocol
 
 from mtl.client.control import Outcome
 from mtl.wire import control as w
-from tests.simulator.checks import check_all, imagine_crash, read_all
+from tests.simulator.bounds import drawn
+from tests.simulator.checks import check_all, check_visible, imagine_crash, read_all
 from tests.simulator.faults import Chaos
 from tests.simulator.groups import GroupApp
 from tests.simulator.machine import Habits, Machine
 from tests.simulator.model import Model, Violation
 from tests.simulator.network import Routers, Weather
+from tests.simulator.observers import ObserverApp
 from tests.simulator.process import Process
 from tests.simulator.readers import RangeApp, ReaderApp
 from tests.simulator.sparks import SparkApp
@@ -62,16 +64,23 @@ class Simulation:
         self.model = Model()
         room = world.random.choice((4, 16, 64))
         self.routers = Routers(world, Weather(room=room))
-        segment_bytes = world.random.choice((2 << 10, 8 << 10, 64 << 10))
-        slow = world.random.choice((0.001, 0.01, 0.1))
-        self.machine = Machine(
-            world, self.routers, Habits(disk_s=(0.00005, slow), segment_bytes=segment_bytes)
+        pick = world.random.choice
+        habits = Habits(
+            disk_s=(0.00005, pick((0.001, 0.01, 0.1))),
+            segment_bytes=pick((2 << 10, 8 << 10, 64 << 10)),
+            mapped_segments=pick((1, 256)),
+            tail_bytes=pick((0, 2_000, 64 << 20)),
+            index_bytes=pick((0, 64 << 20)),
         )
+        self.machine = Machine(world, self.routers, habits)
+        self.machine.disk.short_writes = pick((0.0, 0.0, 0.1))
+        self.machine.watch = check_visible
         self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
         self.writers: list[WriterApp] = []
         self.readers: list[ReaderApp] = []
         self.groups: list[GroupApp] = []
         self.sparks: list[SparkApp] = []
+        self.observers: list[ObserverApp] = []
         self._admin = Process(world, self.routers, "admin")
 
     # --- building -------------------------------------------------------------------------------------------
@@ -111,6 +120,9 @@ class Simulation:
         for n in range(world.upto(2)):
             self.sparks.append(SparkApp(world, routers, model, f"app{n}", self.resources))
 
+        for n in range(world.upto(1)):
+            self.observers.append(ObserverApp(world, routers, model, f"look{n}"))
+
     def chaos(self) -> Chaos:
         """What goes wrong."""
         killable = [app.kill for app in self.apps()] + [group.take_over for group in self.groups]
@@ -120,12 +132,12 @@ class Simulation:
         """Every client process that lives."""
         processes = [app.process for app in self.writers] + [app.process for app in self.readers]
         processes += [driver.process for group in self.groups for driver in group.drivers]
-        processes += [app.process for app in self.sparks]
+        processes += [app.process for app in self.sparks] + [app.process for app in self.observers]
         return [process for process in processes if process.alive]
 
     def apps(self) -> list[App]:
         """Every application."""
-        return [*self.writers, *self.readers, *self.groups, *self.sparks]
+        return [*self.writers, *self.readers, *self.groups, *self.sparks, *self.observers]
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -146,6 +158,8 @@ class Simulation:
         """Nobody begins anything new; everything that was begun ends well."""
         for writer in self.writers:
             writer.stopped = True
+        for reader in self.readers:
+            reader.stopped = True
         for spark in self.sparks:
             spark.stopped = True
         self.machine.stop()  # a log that a failing disk stopped goes on after a restart
@@ -164,6 +178,11 @@ class Simulation:
 def simulate(seed: int, steps: int = STEPS, trace: Callable[[str], None] | None = None) -> Outcomes:
     """Run one seed; raises `Violation`, or whatever else the code under test raises."""
     world = World(seed, trace)
+    with drawn(world.random):
+        return _simulate(world, steps)
+
+
+def _simulate(world: World, steps: int) -> Outcomes:
     system = Simulation(world)
     system.build()
     chaos = system.chaos()

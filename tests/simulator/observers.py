@@ -1,0 +1,55 @@
+"""Whoever looks at resources: describes them, waits for news, and remembers what it was told."""
+
+from __future__ import annotations
+
+from mtl.client.control import Outcome
+from mtl.wire import control as w
+from tests.simulator.model import Model, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.world import World
+
+
+class ObserverApp:
+    """Asks again and again what there is, now and then waiting for more."""
+
+    def __init__(self, world: World, routers: Routers, model: Model, name: str) -> None:
+        self.world = world
+        self.name = name
+        self._routers = routers
+        self._model = model
+        self._begin()
+
+    @property
+    def settled(self) -> bool:
+        """There is nothing that it has to finish."""
+        return True
+
+    def kill(self) -> None:
+        """It comes back."""
+        self.process.kill()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.process = Process(self.world, self._routers, self.name)
+        self._channel = self.process.channel()
+        self._seen: dict[str, int] = {}
+        self.process.after(0.01, self._ask)
+
+    def _ask(self) -> None:
+        if self._seen and self.world.chance(0.7):
+            request = w.ResourceDescribe(after=dict(self._seen), wait=1 + self.world.upto(500))
+        else:
+            request = w.ResourceDescribe()
+        self.process.ask(self._channel, request, self._described, patience=request.wait / 1000)
+
+    def _described(self, outcome: Outcome) -> None:
+        if isinstance(outcome, w.Resources):
+            for one in outcome.resources:
+                if one.next < self._seen.get(one.resource, 0) and one.state == "serving":
+                    raise Violation(f"{one.resource} ended at {self._seen[one.resource]}, now at {one.next}")
+                self._seen[one.resource] = max(one.next, self._seen.get(one.resource, 1))
+                self._model.tell_end(one.resource, one.next)
+        elif not is_of_the_disk(outcome):
+            raise Violation(f"{self.name} cannot see anything: {outcome!r}")
+        self.process.after(self.world.between(0.005, 0.5), self._ask)
