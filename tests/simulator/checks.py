@@ -130,13 +130,17 @@ def check_all(model: Model, contents: Contents) -> None:
 
 
 def check_order(model: Model, contents: Contents) -> None:
-    """The contents of a writer are in its order, in every resource."""
+    """The contents of a writer are in its order, in every resource; of those that are there twice, the first ones."""
+    seen: dict[Tag, None] = {}
     for resource, tags in contents.items():
         last: dict[str, int] = {}
         for sequence, tag in tags.items():
             published = model.published[tag]
-            if published.once and published.number <= last.get(published.writer, 0):
-                raise Violation(f"{resource} {sequence}: {tag} comes after {last[published.writer]}")
+            if published.number <= last.get(published.writer, 0):
+                if published.once or tag not in seen:
+                    raise Violation(f"{resource} {sequence}: {tag} comes after {last[published.writer]}")
+                continue
+            seen[tag] = None
             last[published.writer] = published.number
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mtl.client.control import Outcome
 from mtl.client.feed import ReaderOptions
 from mtl.errors import Fenced
@@ -9,7 +11,7 @@ from mtl.wire import control as w
 from tests.simulator.model import Model, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import is_of_the_disk
-from tests.simulator.readers import ReaderApp, options
+from tests.simulator.readers import RangeApp, ReaderApp, options
 from tests.simulator.world import World
 
 
@@ -142,3 +144,30 @@ class GroupApp:
         low, high = self._model.cursors.get(key, 1), self._model.allowed.get(key, 1)
         if not low <= position <= high:
             raise Violation(f"{self.name} begins at {position}, not within {low} to {high}")
+
+
+class MemberApp(RangeApp):
+    """Reads ranges as one of a driver's tasks: with the group and the epoch of its holder, whose cursor stays put."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, group: GroupApp, *, packed: bool
+    ) -> None:
+        self._group = group
+        self._epoch = 0
+        super().__init__(world, routers, model, name, group.resource, packed=packed)
+
+    def asked(self) -> ReaderOptions:
+        """The rest of the range, in the epoch of whoever holds the group."""
+        self._epoch = max(driver.epoch for driver in self._group.drivers)
+        asked = super().asked()
+        return replace(asked, group=self._group.name, epoch=self._epoch) if self._epoch else asked
+
+    def check(self) -> None:
+        """When another driver has taken over, the task is tried again."""
+        if isinstance(self.feed.error, Fenced):
+            self.world.note("fenced", lambda: f"{self.name} in {self._epoch}")
+            if all(0 < driver.epoch <= self._epoch for driver in self._group.drivers):
+                raise Violation(f"{self.name} was fenced in epoch {self._epoch}, which is the last one")
+            self.kill()
+            return
+        super().check()

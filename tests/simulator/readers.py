@@ -96,8 +96,10 @@ class ReaderApp:
         if is_of_the_disk(self.feed.error):
             self.process.after(self.world.between(0.05, 2.0), self.kill)
             return
+        feed, queue = self.feed, self.feed.queue
         self.check()
-        queue = self.feed.queue
+        if feed is not self.feed:
+            return  # another life has begun
         for _ in range(min(len(queue), 1 + self.world.upto(7))):
             self._take(queue.popleft())
         self._consume_later()

@@ -11,11 +11,12 @@ from mtl.wire import control as w
 from tests.simulator.bounds import drawn
 from tests.simulator.checks import check_all, check_visible, imagine_crash, read_all
 from tests.simulator.faults import Chaos
-from tests.simulator.groups import GroupApp
+from tests.simulator.groups import GroupApp, MemberApp
 from tests.simulator.machine import Habits, Machine
 from tests.simulator.model import Model, Violation
 from tests.simulator.network import Routers, Weather
 from tests.simulator.observers import ObserverApp
+from tests.simulator.plain import PlainApp
 from tests.simulator.process import Process
 from tests.simulator.readers import RangeApp, ReaderApp
 from tests.simulator.sparks import SparkApp
@@ -77,6 +78,7 @@ class Simulation:
         self.machine.watch = check_visible
         self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
         self.writers: list[WriterApp] = []
+        self.plain: list[PlainApp] = []
         self.readers: list[ReaderApp] = []
         self.groups: list[GroupApp] = []
         self.sparks: list[SparkApp] = []
@@ -116,7 +118,13 @@ class Simulation:
             kind = pick((ReaderApp, ReaderApp, RangeApp))
             self.readers.append(kind(world, routers, model, f"read{n}", pick(self.resources), packed=flip()))
         for n in range(world.upto(1)):
-            self.groups.append(GroupApp(world, routers, model, f"g{n}", pick(self.resources), packed=flip()))
+            group = GroupApp(world, routers, model, f"g{n}", pick(self.resources), packed=flip())
+            self.groups.append(group)
+            for m in range(world.upto(2)):
+                self.readers.append(MemberApp(world, routers, model, f"g{n}-{m}", group, packed=flip()))
+        for n in range(world.upto(1)):
+            pace = world.between(0.005, 0.1)
+            self.plain.append(PlainApp(world, routers, model, f"p{n}", pick(self.resources), pace))
         for n in range(world.upto(2)):
             self.sparks.append(SparkApp(world, routers, model, f"app{n}", self.resources))
 
@@ -131,13 +139,14 @@ class Simulation:
     def processes(self) -> Sequence[Process]:
         """Every client process that lives."""
         processes = [app.process for app in self.writers] + [app.process for app in self.readers]
+        processes += [app.process for app in self.plain]
         processes += [driver.process for group in self.groups for driver in group.drivers]
         processes += [app.process for app in self.sparks] + [app.process for app in self.observers]
         return [process for process in processes if process.alive]
 
     def apps(self) -> list[App]:
         """Every application."""
-        return [*self.writers, *self.readers, *self.groups, *self.sparks, *self.observers]
+        return [*self.writers, *self.plain, *self.readers, *self.groups, *self.sparks, *self.observers]
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -158,12 +167,14 @@ class Simulation:
         """Nobody begins anything new; everything that was begun ends well."""
         for writer in self.writers:
             writer.stopped = True
+        for plain in self.plain:
+            plain.stopped = True
         for reader in self.readers:
             reader.stopped = True
         for spark in self.sparks:
             spark.stopped = True
         self.machine.stop()  # a log that a failing disk stopped goes on after a restart
-        writing: list[App] = [*self.writers, *self.sparks]
+        writing: list[App] = [*self.writers, *self.plain, *self.sparks]
         self.run_until(lambda: all(app.settled for app in writing), SETTLE_S)
         self.run_until(lambda: not self.unsettled(), SETTLE_S)
 
