@@ -64,6 +64,7 @@ LONGEST_FILE = 500
 
 # Modules without a unit test of their own, and what tests them instead.
 TESTED_ELSEWHERE = {
+    "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
     "mtl.errors": "definitions; every refusal's test raises them",
     "mtl.net.dealer": "tests/unit/mtl/net/test_link.py",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",

@@ -43,16 +43,16 @@ class ReaderGrants:
     def reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
         """Connection.Reader (MTL-42 to 49)."""
         self._granting.admit(session, profile, request.confirm)
-        if not profile.durable:
-            answer(self._fanout_reader(session, profile, request))
-            return
-        if len(request.resources) != 1:
+        if not profile.any_reader and len(request.resources) != 1:
             raise Refused(
                 400,
                 w.BAD_ARGUMENTS,
-                "a reader of the log profile names exactly one resource, since its sequences are that "
-                "resource's positions",
+                f"a reader of the {profile.name} profile names exactly one resource, since its sequences are "
+                "that resource's positions",
             )
+        if not profile.durable:
+            answer(self._fanout_reader(session, profile, request))
+            return
 
         def there(no: Refused | None) -> None:
             if no is not None:

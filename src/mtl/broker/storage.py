@@ -198,8 +198,7 @@ class Storage:
         changes: list[Change] = [writer.truncate_to(action.base)]
         parts: list[StagePart] = []
         for key in action.stages:
-            if key in self._writers:  # else it did not open, and its parts say whether it is whole
-                self._writers[key].seal()
+            self._seal(key, action.now_us)
             parts.extend(stage_parts(self._disk, self._path(key)))
         for large, run in groupby(parts, key=lambda p: p.bytes >= limits.ADOPT_OCTETS):
             together = tuple(run)
@@ -209,6 +208,21 @@ class Storage:
                 else writer.append_from(together, action.now_us)
             )
         return changes
+
+    def _seal(self, key: a.LogKey, now_us: int) -> None:
+        """Make a staged log complete. One that a failure of this has stopped is opened again: it is committed, and
+        there is no other way on. One that never opened has no writer; its parts say whether it is whole.
+        """
+        writer = self._writers.get(key)
+        if writer is not None and writer.stopped:
+            writer.close()
+            opened = self._open(key, LogOptions(self._segment_bytes), now_us, None)
+            if isinstance(opened, StorageError):
+                raise opened
+            opened[0].close()
+            writer = self._writers[key]
+        if writer is not None:
+            writer.seal()
 
     def drop(self, action: a.DropLogs) -> None:
         """Close and remove logs; what cannot be removed now goes with the next start."""

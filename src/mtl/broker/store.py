@@ -77,16 +77,24 @@ class SqliteStore:
             )
             self._db.execute("COMMIT")
         except sqlite3.Error as e:
+            self._roll_back()
+            raise self._named(e) from e
+
+    def _roll_back(self) -> None:
+        """Should this fail too, the next save begins with it."""
+        try:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            raise self._named(e) from e
+        except sqlite3.Error:
+            pass
 
     def close(self) -> None:
         """Give the file back."""
         self._db.close()
 
     def _named(self, e: sqlite3.Error) -> StorageError:
-        if isinstance(e, sqlite3.OperationalError) and e.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        # Errors that Python's module finds by itself have no code.
+        if getattr(e, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
             return StorageFull(
                 f"{self._path}: no space left for the broker's records; free some and try again"
             )

@@ -7,6 +7,7 @@ octets. POLLOUT is never polled: on a ROUTER it is true with every peer full.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import zmq
 
@@ -22,25 +23,24 @@ class BrokerSockets:
     def __init__(self, endpoint: str, packed_port: int, plain_port: int, wakeup: int) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         control = limits.MAX_CONTROL_FRAME * 2
-        self.control = RouterSocket(self._context, endpoint, hwm=limits.CONTROL_HWM, max_frame=control)
-        self.packed = RouterSocket(
-            self._context,
-            _beside(endpoint, packed_port, "packed"),
-            hwm=limits.PACKED_HWM,
-            max_frame=limits.MAX_FRAME,
-        )
-        self.plain = RouterSocket(
-            self._context,
-            _beside(endpoint, plain_port, "plain"),
-            hwm=limits.PLAIN_HWM,
-            max_frame=limits.MAX_FRAME,
-        )
+        packed, plain = _beside(endpoint, packed_port, "packed"), _beside(endpoint, plain_port, "plain")
+        with ExitStack() as opened:  # closed again should one of them not be bound
+            opened.callback(self._context.term)
+            self.control = self._bind(opened, endpoint, limits.CONTROL_HWM, control)
+            self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
+            self.plain = self._bind(opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME)
+            opened.pop_all()
         self._by_port = {Port.CONTROL: self.control, Port.PACKED: self.packed, Port.PLAIN: self.plain}
         self._poller = zmq.Poller()
         for router in self._by_port.values():
             self._poller.register(router.socket, zmq.POLLIN)
         self._poller.register(wakeup, zmq.POLLIN)
         self.misframed = 0
+
+    def _bind(self, opened: ExitStack, endpoint: str, hwm: int, max_frame: int) -> RouterSocket:
+        router = RouterSocket(self._context, endpoint, hwm=hwm, max_frame=max_frame)
+        opened.callback(router.close)
+        return router
 
     def poll(self, patience_ms: int) -> set[Port]:
         """Which sockets have something to read, after waiting at most so long."""

@@ -410,6 +410,24 @@ def test_after_a_rebind_the_former_identity_is_nobody(client: Client, rig: Rig) 
     assert client.read("a") == [b"y"]
 
 
+def test_after_a_rebind_nothing_is_confirmed_before_it_came_again(rig: Rig, client: Client) -> None:
+    """The Reject of 2 was lost with the former flow: a Confirm of 3 would make the writer take it for stored."""
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    rig.hold(a.Append)
+    flow.content(1, b"x")
+    flow.content(2, b"y", properties={"mtl-mine": 1})
+    flow.content(3, b"z")
+    again = client.flow(lease)
+    rig.let_go()
+    assert again.sent() == []
+    again.content(1, b"x")
+    again.content(2, b"y", properties={"mtl-mine": 1})
+    again.content(3, b"z")
+    assert again.sent() == [confirm(1), reject(2, NEVER), confirm(3)]
+    assert client.read("a") == [b"x", b"z"]
+
+
 def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, client: Client) -> None:
     """2 is durable and waits for 1 in another resource: only its number may stay in memory."""
     lease = client.writer("a", "b")

@@ -1,0 +1,122 @@
+"""The configuration: what it refuses, and that conf/broker.toml tells every member with its default."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mtl.broker.config import BrokerConfig, is_local, load
+from mtl.errors import OptionError
+
+EXAMPLE = Path(__file__).parents[4] / "conf" / "broker.toml"
+
+
+# --- conf/broker.toml ---------------------------------------------------------------------------------------
+
+
+def members() -> dict[str, Any]:
+    """Every member of the configuration with its default, as TOML has it."""
+    return {
+        f.encode_name: list(f.default) if isinstance(f.default, tuple) else f.default
+        for f in msgspec.structs.fields(BrokerConfig)
+    }
+
+
+def test_the_example_is_commented_out_and_so_changes_nothing() -> None:
+    assert tomllib.loads(EXAMPLE.read_text(encoding="utf-8")) == {}
+    assert load(EXAMPLE) == BrokerConfig()
+
+
+def test_the_example_names_every_member_with_its_default() -> None:
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    settings = [x.removeprefix("# ") for x in lines if re.match(r"# [a-z-]+ = ", x)]
+    assert tomllib.loads("\n".join(settings)) == members()
+    assert len(settings) == len(members())
+
+
+def test_the_example_says_what_each_member_means() -> None:
+    """A sentence comes before every member."""
+    lines = EXAMPLE.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"# [a-z-]+ = ", line):
+            assert lines[number - 1].startswith("# "), line
+            assert lines[number - 1].rstrip().endswith("."), line
+
+
+# --- loading ------------------------------------------------------------------------------------------------
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "broker.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
+    path = write(tmp_path, 'endpoint = "tcp://127.0.0.1:1"\ndata = "there"\nauto-create = ["a*", "b"]\n')
+    config = load(path, endpoint="tcp://127.0.0.1:2", data=None)
+    assert (config.endpoint, config.data) == ("tcp://127.0.0.1:2", "there")
+    assert config.auto_create == ("a*", "b")
+    assert config.virtual_hosts == ("/",)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("endpiont = 'tcp://127.0.0.1:1'", "endpiont"),
+        ("endpoint = 1", "endpoint"),
+        ("endpoint = 'http://x'", "endpoint"),
+        ("virtual-hosts = []", "virtual-hosts"),
+        ("heartbeat = 0", "heartbeat"),
+        ("lease-unbound = -1", "lease-unbound"),
+        ("segment-bytes = 0", "segment-bytes"),
+        ("packed-port = 70000", "packed-port"),
+        ("plain-port = -1", "plain-port"),
+        ("auto-create = 'a*'", "auto-create"),
+        ("no toml", "no TOML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, names: str) -> None:
+    with pytest.raises(OptionError, match=names):
+        load(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(OptionError, match="cannot read /nowhere"):
+        load(Path("/nowhere"))
+
+
+# --- exposure -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "local"),
+    [
+        ("tcp://127.0.0.1:1", True),
+        ("tcp://127.8.9.1:1", True),
+        ("tcp://localhost:1", True),
+        ("tcp://[::1]:1", True),
+        ("ipc:///tmp/x", True),
+        ("tcp://*:1", False),
+        ("tcp://0.0.0.0:1", False),
+        ("tcp://[::]:1", False),
+        ("tcp://eth0:1", False),
+        ("tcp://192.168.1.1:1", False),
+        ("tcp://localhost.example.org:1", False),
+    ],
+)
+def test_what_only_this_machine_reaches(endpoint: str, local: bool) -> None:
+    assert is_local(endpoint) is local
+    config = load(None, endpoint=endpoint)
+    if local:
+        config.check_exposure()
+    else:
+        with pytest.raises(OptionError, match="insecure"):
+            config.check_exposure()
+    load(None, endpoint=endpoint, insecure=True).check_exposure()
+    load(None, endpoint=endpoint, anonymous=False).check_exposure()

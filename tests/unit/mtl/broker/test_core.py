@@ -1,0 +1,146 @@
+"""The core as its loop sees it: inputs, actions, timers, stopping. What it decides is in the modules beside this."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+import msgspec
+import pytest
+
+from mtl.broker import actions as a
+from mtl.broker import core
+from mtl.broker.core import Broker, Restored, Settings
+from mtl.broker.granting import Ports
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY
+from tests.support.core import Client, Rig
+
+
+def test_the_same_inputs_give_the_same_outputs() -> None:
+    def run() -> tuple[object, ...]:
+        rig = Rig()
+        client = rig.client()
+        client.create("a", "b")
+        client.fill("a", [b"x"] * 3)
+        client.commit("app", 1, client.staged("app", 1, "b", [b"y"]))
+        rig.sleep(20)
+        client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+        return client.describe("a"), client.describe("b"), dict(rig.store.rows)
+
+    assert run() == run()
+
+
+def test_a_broker_on_nothing_is_ready_and_idle() -> None:
+    settings = Settings(boot="boot", ports=Ports(1, 2))
+    broker = Broker(settings, Restored(), bytes, lambda *_: None, a.Now(0.0, 0))
+    assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
+    assert broker.next_due is not None
+    assert broker.take() == []
+
+
+def test_statistics(rig: Rig, client: Client) -> None:
+    client.create("a")
+    client.flow(client.writer("a")).content(1, b"x")
+    client.flow(client.reader("a")).raw(b"\xff")
+    found = rig.broker.statistics()
+    assert (found["sessions"], found["leases"], found["flows"]) == (1, 2, 2)
+    assert (found["malformed"], found["inbound-octets"]) == (1, 0)
+    assert all(isinstance(x, int) for x in found.values())
+
+
+def test_nothing_is_done_before_advance(rig: Rig, client: Client) -> None:
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    flow.queue(*c.encode(c.Content(1, "a", EMPTY, b"x")))
+    assert rig.broker.busy
+    assert rig.broker.take() == []
+    rig.broker.advance()
+    (action,) = rig.broker.take()
+    assert isinstance(action, a.Append)
+    rig._perform(action)
+    rig.run()
+
+
+def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"x"])
+    rig.tick()
+    due = rig.broker.next_due
+    assert due is not None
+    assert due <= rig.mono + 0.1
+    flow = client.flow(client.reader("a"))
+    flow.room(1)
+    flow.summon("a")
+    blocked = rig.broker.next_due
+    assert blocked is not None
+    assert rig.mono < blocked < due
+
+
+def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
+    now = rig.now()
+    rig.broker.blocked("gone", 1, now)
+    rig.broker.unsent("gone", c.Content(1, "", EMPTY, b""), now)
+    rig.broker.damaged("gone", None, now)  # type: ignore[arg-type]  # it is not looked at
+    rig.broker.unreachable((next(iter(rig.sockets.sent), None)), now)  # type: ignore[arg-type]  # nobody
+
+
+def test_closing_lets_the_disk_finish_what_was_taken_in(rig: Rig, client: Client) -> None:
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    rig.hold(a.Append)
+    for number in (1, 2, 3):
+        flow.content(number, b"%d" % number)
+    rig.broker.close(rig.now())
+    idle = [rig.broker.idle]
+    rig.let_go()
+    idle.append(rig.broker.idle)
+    assert idle == [False, True]
+    assert flow.sent()[-1] == c.Confirm(3, True)
+    rig.storage.close(rig.boot)
+    rig.start()
+    assert rig.client().read("a") == [b"1", b"2", b"3"]
+
+
+def test_closing_writes_the_cursors(rig: Rig, client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"x"] * 5)
+    client.flow(client.reader("a", group="g", holder="d")).confirm(4)
+    rig.stop()
+    rig.crash()
+    assert rig.client().reader("a", group="g", start=None).from_ == 5
+
+
+def test_everything_is_there_after_a_restart(rig: Rig, client: Client) -> None:
+    client.create("a", durability="os", retention=w.Retention(contents=1_000))
+    client.create("b")
+    client.fill("a", [b"x"] * 3)
+    client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
+    client.writer("a", writer="w")
+    client.commit("app", 4, client.staged("app", 4, "b", [b"y"]))
+    client.staged("app", 5, "a", [b"z"])
+    client.stage("app", 5, "b")
+
+    def everything(asking: Client) -> tuple[object, ...]:
+        found = asking.ask(w.StageDescribe(), w.Stages)
+        stages = [(x.stage, x.state, x.contents) for x in found.stages]
+        described = asking.ask(w.ResourceDescribe(), w.Resources).resources
+        resources = [msgspec.structs.replace(x, bytes=0) for x in described]  # closing writes a mark
+        cursors = [
+            msgspec.structs.replace(x, bytes_behind=0)
+            for x in asking.ask(w.CursorDescribe(), w.Cursors).cursors
+        ]
+        return resources, cursors, stages, found.applications
+
+    before = everything(client)
+    for again in (rig.restart, rig.kill):
+        again()
+        assert everything(rig.client()) == before
+
+
+@pytest.mark.parametrize("name", ["time", "socket", "threading", "random", "os", "datetime"])
+def test_the_core_has_no_clock_and_no_chance_of_its_own(name: str) -> None:
+    tree = ast.parse(inspect.getsource(core))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert name not in imported

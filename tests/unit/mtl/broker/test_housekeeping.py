@@ -1,0 +1,282 @@
+"""Retention and rolling: metadata first, then the readers' view, then the files; what holds contents, and what wins."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.records import ResourceRecord
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+
+CONTENT = bytes(1_000)
+"""With segments of 1,200 octets each content has one of its own."""
+
+
+def made(**retention: Any) -> tuple[Rig, Client]:
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(**retention) if retention else None)
+    return rig, client
+
+
+def write(client: Client, contents: int) -> None:
+    client.fill("a", [CONTENT] * contents)
+
+
+def run(rig: Rig) -> None:
+    rig.sleep(limits.RETENTION_CHECK_S + 1)
+
+
+def earliest(client: Client) -> int:
+    return client.describe("a").earliest
+
+
+def files(rig: Rig) -> list[str]:
+    (directory,) = rig.disk.list_dir("/data/resources")
+    return [x for x in rig.disk.list_dir(f"/data/resources/{directory}") if x.endswith(".segment")]
+
+
+# --- policies -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_policy_nothing_goes() -> None:
+    rig, client = made()
+    write(client, 20)
+    run(rig)
+    assert earliest(client) == 1
+
+
+@pytest.mark.parametrize(("contents", "first"), [(1, 10), (3, 8), (100, 1)])
+def test_by_contents(contents: int, first: int) -> None:
+    rig, client = made(contents=contents)
+    write(client, 10)
+    run(rig)
+    assert earliest(client) == first
+    assert client.read("a") == [CONTENT] * (11 - first)
+    assert len(files(rig)) == 11 - first
+
+
+def test_by_bytes() -> None:
+    rig, client = made(bytes=4_000)
+    write(client, 20)
+    run(rig)
+    assert 4_000 <= client.describe("a").bytes < 4_000 + 2 * 1_400
+
+
+def test_by_age_rolls_a_slow_resource_too() -> None:
+    """The newest segment never goes, so it has to be sealed by age first."""
+    rig, client = made(age=100.0)
+    client.fill("a", [b"small"])
+    rig.sleep(300, step=1)
+    assert earliest(client) == 2
+    assert client.read("a") == []
+    client.fill("a", [b"next"])
+    assert client.read("a") == [b"next"]
+
+
+def test_by_age_keeps_what_is_young() -> None:
+    rig, client = made(age=100.0)
+    write(client, 1)
+    rig.sleep(60)
+    write(client, 1)
+    rig.sleep(60)
+    assert earliest(client) == 2
+
+
+def test_the_first_bound_that_is_exceeded_counts() -> None:
+    rig, client = made(contents=5, bytes=1 << 30, age=3600.0)
+    write(client, 10)
+    run(rig)
+    assert earliest(client) == 6
+
+
+# --- groups, pins and the hard limit ------------------------------------------------------------------------
+
+
+def test_a_group_of_the_policy_holds_what_it_has_not_confirmed() -> None:
+    rig, client = made(contents=1, groups=("g",))
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    write(client, 10)
+    run(rig)
+    assert earliest(client) == 1
+    lease = client.reader("a", group="g", start=None)
+    client.flow(lease).confirm(4)
+    client.close_lease(lease)
+    run(rig)
+    assert earliest(client) == 5
+
+
+def test_confirmed_is_reason_enough_with_groups_alone() -> None:
+    rig, client = made(groups=("g",))
+    write(client, 10)
+    run(rig)
+    assert earliest(client) == 1, "a group that never opened holds nothing, and asks for nothing"
+    lease = client.reader("a", group="g", start="earliest")
+    client.flow(lease).confirm(7)
+    client.close_lease(lease)
+    run(rig)
+    assert earliest(client) == 8
+
+
+@pytest.mark.parametrize("group", ["never-opened", "other"])
+def test_groups_that_hold_nothing(group: str) -> None:
+    rig, client = made(contents=1, groups=("never-opened",))
+    if group == "other":
+        client.ask(w.CursorOpen(group="other", resource="a"), w.CursorOpened)
+    write(client, 10)
+    run(rig)
+    assert earliest(client) == 10
+
+
+def test_only_a_durable_position_lets_contents_go() -> None:
+    """A crash would take the group back to where it was, and that must still be there."""
+    rig, client = made(contents=1, groups=("g",))
+    lease = client.reader("a", group="g", start="earliest")
+    flow = client.flow(lease)
+    write(client, 10)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    flow.confirm(9)
+    client.close_lease(lease)
+    run(rig)
+    rig.store.hook = FaultyStore().hook
+    rig.crash()
+    client = rig.client()
+    assert client.reader("a", group="g", start="group").from_ == earliest(client) == 1
+
+
+def test_a_lease_with_until_pins_its_range() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    lease = client.reader("a", start=3, until=6)
+    run(rig)
+    assert earliest(client) == 3
+    flow = client.flow(lease)
+    flow.summon("a")
+    assert flow.numbers() == [3, 4, 5]
+    flow.confirm(4)
+    run(rig)
+    assert earliest(client) == 5
+    flow.confirm(5)
+    run(rig)
+    assert earliest(client) == 10, "done with its range it pins nothing, though it lives"
+
+
+def test_a_holder_pins_what_it_has_not_confirmed() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    flow = client.flow(client.reader("a", holder="driver", start=2))
+    run(rig)
+    assert earliest(client) == 2
+    flow.confirm(6)
+    run(rig)
+    assert earliest(client) == 7
+
+
+def test_a_plain_reader_pins_nothing() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    client.reader("a", start=1)
+    run(rig)
+    assert earliest(client) == 10
+
+
+def test_the_hard_limit_wins_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    rig, client = made(contents=1, groups=("g",), hard_bytes=5_000)
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.reader("a", start=1, until=50)
+    write(client, 20)
+    with caplog.at_level(logging.WARNING, "mtl.broker"):
+        run(rig)
+    assert client.describe("a").bytes <= 5_000
+    first = earliest(client)
+    assert f"contents 1 to {first - 1} ({first - 1} in all) from group g" in caplog.text
+    assert "from reader" in caplog.text
+
+
+# --- the order of the steps ---------------------------------------------------------------------------------
+
+
+def test_metadata_first(caplog: pytest.LogCaptureFixture) -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    rig.hold(a.Save, a.Trim)
+    run(rig)
+    assert (earliest(client), len(files(rig))) == (1, 10)
+    rig.let_go(1)
+    (record,) = [r for r in rig.store.load() if isinstance(r, ResourceRecord)]
+    assert (record.earliest, earliest(client), len(files(rig))) == (10, 10, 10)
+    rig.let_go()
+    assert len(files(rig)) == 1
+
+
+def test_a_crash_before_the_files_go_is_made_up_for() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    rig.hold(a.Trim)
+    run(rig)
+    assert len(files(rig)) == 10
+    rig.crash()
+    assert len(files(rig)) == 1
+    assert rig.client().sequences("a") == (10, 11)
+
+
+def test_metadata_that_cannot_be_saved_leaves_everything() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    run(rig)
+    assert (earliest(client), len(files(rig))) == (1, 10)
+    rig.store.hook = FaultyStore().hook
+    write(client, 1)
+    run(rig)
+    assert earliest(client) == 11
+
+
+def test_files_that_cannot_be_removed_do_not_matter() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    rig.disk.fail("unlink")
+    run(rig)
+    assert earliest(client) == 10
+    assert client.read("a") == [CONTENT]
+
+
+def test_a_disk_that_does_not_read_is_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The age of a cold segment is in its index, which has to be read."""
+    rig, client = made(age=10.0)
+    write(client, 5)
+    rig.restart()
+    rig.disk.fail("read", count=1_000)
+    run(rig)
+    rig.sleep(20)
+    assert "retention" in caplog.text
+    rig.disk.heal()
+    run(rig)
+    assert earliest(rig.client()) > 1
+
+
+def test_a_busy_log_is_left_for_the_next_time() -> None:
+    rig, client = made(contents=1)
+    write(client, 10)
+    flow = client.flow(client.writer("a"))
+    rig.hold(a.Append)
+    flow.content(1, CONTENT)
+    run(rig)
+    assert earliest(client) == 1
+    rig.let_go()
+    run(rig)
+    assert earliest(client) == 11

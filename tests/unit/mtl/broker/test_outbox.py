@@ -1,0 +1,147 @@
+"""Timers, answers, and transactions that did not happen when they failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox, refusal
+from mtl.broker.records import ApplicationRecord, WriterRecord
+from mtl.errors import Refused, StorageFailed
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+FAILED = StorageFailed("no")
+
+
+def record(name: str, epoch: int = 1) -> WriterRecord:
+    return WriterRecord("/", name, 7, epoch)
+
+
+@pytest.fixture
+def outbox() -> Outbox:
+    return Outbox()
+
+
+def saves(outbox: Outbox) -> list[a.Save]:
+    found = outbox.take()
+    assert all(isinstance(x, a.Save) for x in found)
+    return found  # type: ignore[return-value]
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+def test_timers_run_in_order_when_they_are_due(outbox: Outbox) -> None:
+    ran: list[str] = []
+    for delay, name in ((3.0, "late"), (1.0, "soon"), (1.0, "then")):
+        outbox.later(delay, lambda name=name: ran.append(name))  # type: ignore[misc]
+    assert outbox.next_due == 1.0
+    outbox.run_due()
+    assert ran == []
+    outbox.now = a.Now(2.0, 0)
+    outbox.run_due()
+    assert ran == ["soon", "then"]
+    outbox.now = a.Now(9.0, 0)
+    outbox.run_due()
+    assert ran == ["soon", "then", "late"]
+    assert outbox.next_due is None
+
+
+def test_what_a_timer_asks_for_anew_is_for_the_next_time(outbox: Outbox) -> None:
+    ran: list[int] = []
+
+    def again() -> None:
+        ran.append(1)
+        outbox.later(0.0, again)
+
+    outbox.later(0.0, again)
+    outbox.run_due()
+    assert ran == [1]
+
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+
+def test_an_action_is_answered_once(outbox: Outbox) -> None:
+    got: list[Any] = []
+    outbox.submit(lambda number: a.Trim(number, "x", 1), got.append)
+    (action,) = outbox.take()
+    assert isinstance(action, a.Trim)
+    assert not outbox.idle
+    outbox.completed(action.id, "result")
+    assert (got, outbox.idle) == (["result"], True)
+    with pytest.raises(KeyError):
+        outbox.completed(action.id, "again")
+
+
+def test_sends_and_replies(outbox: Outbox) -> None:
+    peer: Any = ("port", b"id")
+    outbox.command(peer, c.Response(3, 403))
+    outbox.reply((b"id", b""), w.Ok())
+    outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]))
+    sent, good, bad = outbox.take()
+    assert sent == a.Send(peer, *c.encode(c.Response(3, 403)))
+    assert isinstance(good, a.Reply)
+    assert (good.envelope, good.frames[0]) == ((b"id", b""), b"200")
+    assert isinstance(bad, a.Reply)
+    assert bad.frames[0] == b"404"
+    assert outbox.take() == []
+
+
+def test_a_refusal_only_for_what_failed() -> None:
+    assert refusal(None) is None
+    refused = refusal(FAILED)
+    assert refused is not None
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+
+
+# --- save_surely --------------------------------------------------------------------------------------------
+
+
+def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
+    got: list[Any] = []
+    outbox.save_surely((record("a"),), (), (), got.append)
+    (save,) = saves(outbox)
+    outbox.completed(save.id, None)
+    assert (got, outbox.take()) == ([None], [])
+
+
+@pytest.mark.parametrize(
+    ("put", "forget", "before", "back_put", "back_forget"),
+    [
+        ([record("new")], [], [], [], [record("new")]),
+        ([record("a", 2)], [], [record("a", 1)], [record("a", 1)], []),
+        ([record("a", 2), record("new")], [], [record("a", 1)], [record("a", 1)], [record("new")]),
+        ([], [record("a", 1)], [record("a", 1)], [record("a", 1)], []),
+    ],
+)
+def test_a_save_that_fails_is_taken_back(
+    outbox: Outbox, put: Any, forget: Any, before: Any, back_put: Any, back_forget: Any
+) -> None:
+    got: list[Any] = []
+    outbox.save_surely(put, forget, before, got.append)
+    (save,) = saves(outbox)
+    outbox.completed(save.id, FAILED)
+    assert got == []
+    (back,) = saves(outbox)
+    assert (list(back.put), list(back.forget)) == (back_put, back_forget)
+    outbox.completed(back.id, FAILED)
+    assert (got, outbox.take()) == ([], [])
+    outbox.now = a.Now(limits.SAVE_RETRY_S, 0)
+    outbox.run_due()
+    (again,) = saves(outbox)
+    outbox.completed(again.id, None)
+    assert got == [FAILED]
+
+
+def test_records_are_told_apart_by_kind_and_key(outbox: Outbox) -> None:
+    application = ApplicationRecord("/", "a", 1, "", {}, 0)
+    outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None)
+    (save,) = saves(outbox)
+    outbox.completed(save.id, FAILED)
+    (back,) = saves(outbox)
+    assert list(back.forget) == [application]

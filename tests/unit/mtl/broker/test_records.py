@@ -1,0 +1,63 @@
+"""Every kind of record keeps its form: as JSON, by its key, and in the golden file of the first version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from mtl.broker.records import (
+    KINDS,
+    AnyRecord,
+    ApplicationRecord,
+    CursorRecord,
+    PublishEntry,
+    PublishRecord,
+    ResourceRecord,
+    RunRecord,
+    StageRecord,
+    WriterRecord,
+)
+from mtl.wire.control import Retention
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "broker" / "records-v1.jsonl"
+
+RECORDS: list[AnyRecord] = [
+    ResourceRecord("/", "orders", "i1", "l1"),
+    ResourceRecord("/", 'qu"oted', "i2", "l2", "os", Retention(bytes=1, age=2.5, groups=("g",)), 77),
+    CursorRecord("/", "group", "orders", "i1", 12, 3, "driver"),
+    WriterRecord("/", "writer", 1 << 62, 4),
+    StageRecord("/", "s1", "app", 5, {"orders": "i1"}, 1_700_000_000_000_000, 1_700_000_000_000_001),
+    ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
+    PublishRecord(
+        "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
+    ),
+    RunRecord("boot", clean=True),
+]
+
+
+def line(record: AnyRecord) -> str:
+    return f"{record.kind} {record.key} {msgspec.json.encode(record).decode()}"
+
+
+def test_the_golden_file() -> None:
+    """A change of this file is a change of the format: it needs a new version of the database (store.VERSION)."""
+    assert [line(x) for x in RECORDS] == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
+def test_there_and_back(record: AnyRecord) -> None:
+    again = cast(AnyRecord, msgspec.json.decode(msgspec.json.encode(record), type=KINDS[record.kind]))
+    assert (again, again.key) == (record, record.key)
+
+
+def test_keys_tell_records_apart() -> None:
+    pairs = [("a", "b,c"), ("a,b", "c"), ('a"', '"b'), ("", "ab")]
+    assert len({ResourceRecord(v, n, "", "").key for v, n in pairs}) == len(pairs)
+    assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 2
+
+
+def test_every_kind_is_known() -> None:
+    assert set(KINDS) == {x.kind for x in RECORDS}

@@ -1,0 +1,180 @@
+"""The loop around the core, in this process: how it starts, what it refuses, how it stops.
+
+What only a process of its own can show is in tests/integration/test_broker_process.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.config import BrokerConfig
+from mtl.broker.records import RunRecord
+from mtl.broker.server import Server, boot_id, clock, serve
+from mtl.broker.store import VERSION, SqliteStore
+from mtl.errors import DirectoryInUse, NewerVersion, OptionError
+from mtl.net.router import BindFailed
+
+OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
+
+
+def config(data: Path, **more: Any) -> BrokerConfig:
+    return BrokerConfig(data=str(data), endpoint=more.pop("endpoint", "tcp://127.0.0.1:0"), **more)
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """A server that runs in a thread of its own, stopped at the end."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run()
+        except BaseException as e:  # noqa: BLE001 shown below
+            failed.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(30)
+    assert not failed, failed
+
+
+@contextmanager
+def req(endpoint: str) -> Iterator[Any]:
+    """Asks one question after the other."""
+    context = zmq.Context()
+    asking = context.socket(zmq.REQ)
+    asking.setsockopt(zmq.LINGER, 0)
+    asking.setsockopt(zmq.RCVTIMEO, 10_000)
+    asking.connect(endpoint)
+
+    def ask(name: bytes, body: bytes) -> tuple[int, dict[str, Any]]:
+        asking.send_multipart([name, body])
+        code, text = asking.recv_multipart()
+        return int(code), json.loads(text)
+
+    yield ask
+    asking.close()
+    context.term()
+
+
+def test_it_serves_and_stops(tmp_path: Path) -> None:
+    with running(Server(config(tmp_path))) as server, req(server.endpoint) as ask:
+        code, body = ask(b"Connection.Open", OPEN)
+        assert (code, body["status"]) == (201, "Ready")
+        assert ask(b"Connection.Profile", b'{"profile": "log"}')[0] == 200
+        assert ask(b"Resource.Create", b'{"resource": "a"}')[0] == 200
+    store = SqliteStore(f"{tmp_path}/broker.db")
+    assert RunRecord(boot_id(), clean=True) in store.load()
+    store.close()
+    with running(Server(config(tmp_path))) as server, req(server.endpoint) as ask:
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "log"}')
+        assert ask(b"Resource.Describe", b'{"resource": "a"}')[0] == 200
+
+
+def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/s"
+    with running(Server(config(tmp_path / "data", endpoint=endpoint))) as server, req(endpoint) as ask:
+        assert server.endpoint == endpoint
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "test"}')
+        code, lease = ask(b"Connection.Reader", b'{"resources": []}')
+        assert (code, lease["endpoint"]) == (202, f"{endpoint}.plain")
+
+
+def test_one_broker_per_directory(tmp_path: Path) -> None:
+    with running(Server(config(tmp_path))), pytest.raises(DirectoryInUse, match=str(os.getpid())):
+        Server(config(tmp_path))
+    with running(Server(config(tmp_path))):
+        pass
+
+
+@pytest.mark.parametrize("which", ["endpoint", "packed_port", "plain_port"])
+def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path, which: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given: dict[str, Any] = {which: f"tcp://127.0.0.1:{port}" if which == "endpoint" else port}
+        with pytest.raises(BindFailed, match=str(port)):
+            Server(config(tmp_path, **given))
+    with running(Server(config(tmp_path, **given))):
+        pass
+
+
+def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = SqliteStore(f"{tmp_path}/broker.db")
+    store._db.execute(f"PRAGMA user_version={VERSION + 1}")
+    store.close()
+    for _ in range(2):
+        with pytest.raises(NewerVersion):
+            Server(config(tmp_path))
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="cannot use"):
+        Server(config(tmp_path / "file" / "data"))
+    with pytest.raises(OptionError, match="cannot use"):
+        Server(config(tmp_path / "file"))
+
+
+def test_serve_checks_the_exposure_first(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="insecure"):
+        serve(config(tmp_path / "data", endpoint="tcp://0.0.0.0:0"))
+    assert not (tmp_path / "data").exists()
+
+
+def test_serve_says_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
+    said: list[str] = []
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+
+    def say(line: str) -> None:
+        said.append(line)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        assert serve(config(tmp_path), say) == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    (line,) = said
+    assert line.startswith("mtl broker ready at tcp://127.0.0.1:")
+    assert f"pid {os.getpid()}" in line
+
+
+def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loudly, instead of leaving everybody waiting."""
+    monkeypatch.setattr(limits, "STOP_S", 0)
+    server = Server(config(tmp_path))
+
+    def bug(_: object) -> object:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(server._storage, "perform", bug)
+    server._broker._outbox.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
+    with pytest.raises(AssertionError, match="a bug"):
+        server.run()
+    server._finish()
+
+
+def test_the_clock() -> None:
+    first, second = clock(), clock()
+    assert first.mono <= second.mono
+    assert first.wall_us > 1_700_000_000_000_000
+    assert boot_id() == boot_id()
