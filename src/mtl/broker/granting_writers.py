@@ -145,7 +145,8 @@ class WriterGrants:
                 lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
             )
 
-        self._names.open(terms.vhost, name, terms.session, opened)
+        holder = request.holder or terms.session
+        self._names.open(terms.vhost, name, terms.session, holder, request.epoch, opened)
 
     def _named(self, terms: LeaseTerms, request: w.Writer, record: WriterRecord) -> w.DataLease:
         if not self._names.current(record):

@@ -41,18 +41,32 @@ class Names:
         self._random = random
         self._records: dict[NameKey, WriterRecord] = {(r.vhost, r.name): r for r in records}
         self._used: dict[NameKey, float] = dict.fromkeys(self._records, outbox.now.mono)
-        self._leases: dict[NameKey, WriterLease] = {}
+        self._leases: dict[NameKey, tuple[WriterLease, int]] = {}
+        """The live lease of each, and its epoch."""
         self._fenced: dict[str, set[NameKey]] = {}
         self._end_lease = end_lease
 
     def open(
-        self, vhost: str, name: str, session: str, then: Callable[[WriterRecord | Refused], None]
+        self,
+        vhost: str,
+        name: str,
+        session: str,
+        holder: str,
+        epoch: int | None,
+        then: Callable[[WriterRecord | Refused], None],
     ) -> None:
-        """A new epoch of a name, durably. Raises `Fenced` when this session lost it, `Refused` 503 for too many."""
+        """A name for its holder, durably: a new epoch when that is another one.
+
+        Raises `Fenced` when this session lost it, or when somebody comes back with the `epoch` of an older holder: what
+        it has not seen confirmed may carry the numbers of a newer one's contents by now. `Refused` 503 for too many.
+        """
         key = (vhost, name)
+        known = self._records.get(key)
+        same = known is not None and known.holder == holder
         if key in self._fenced.get(session, ()):
             raise fenced(name)
-        known = self._records.get(key)
+        if epoch is not None and not same and (known is None or known.epoch != epoch):
+            raise fenced(name)
         if known is None and len(self._records) >= limits.MAX_WRITER_NAMES:
             raise Refused(
                 503,
@@ -60,17 +74,16 @@ class Names:
                 f"{limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
             )
         record = (
-            msgspec.structs.replace(known, epoch=known.epoch + 1)
-            if known is not None
-            else WriterRecord(vhost, name, self._new_id(), 1)
+            WriterRecord(vhost, name, self._new_id(), 1, holder)
+            if known is None
+            else msgspec.structs.replace(known, epoch=known.epoch + (not same), holder=holder)
         )
         self._records[key] = record
         self._used[key] = self._outbox.now.mono
 
         def saved(result: Result) -> None:
             no = refusal(result)
-            newer = self._records.get(key, record).epoch > record.epoch
-            then(no or (fenced(name) if newer else record))
+            then(no or (record if self.current(record) else fenced(name)))
 
         self._outbox.save((record,), (), saved)
 
@@ -78,28 +91,27 @@ class Names:
         return int.from_bytes(self._random(8), "big") & _ID_MASK or 1
 
     def current(self, record: WriterRecord) -> bool:
-        """Whether this is still the newest epoch of its name."""
-        now = self._records.get((record.vhost, record.name))
-        return now is not None and now.epoch == record.epoch
+        """Whether nobody has opened the name since, not even the same holder."""
+        return self._records.get((record.vhost, record.name)) is record
 
     def fence(self, record: WriterRecord, session: str) -> None:
-        """End the lease of the name's former holder; its session, if that is another one, is told so from now on."""
+        """End the former lease of the name; the session of another holder is told so from now on."""
         key = (record.vhost, record.name)
-        former = self._leases.get(key)
+        former, epoch = self._leases.get(key, (None, 0))
         if former is None:
             return
-        if former.terms.session != session:
+        if former.terms.session != session and epoch != record.epoch:
             self._fenced.setdefault(former.terms.session, set()).add(key)
         self._end_lease(former)
 
     def held(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name was granted."""
-        self._leases[(record.vhost, record.name)] = lease
+        self._leases[(record.vhost, record.name)] = lease, record.epoch
 
     def left(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name ended; until now it was in use."""
         key = (record.vhost, record.name)
-        if self._leases.get(key) is lease:
+        if self._leases.get(key, (None, 0))[0] is lease:
             del self._leases[key]
         if key in self._used:
             self._used[key] = self._outbox.now.mono

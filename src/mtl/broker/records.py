@@ -50,13 +50,14 @@ class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A writer's name: the number that stands for it in the logs, and how often it was opened."""
+    """A writer's name: the number that stands for it in the logs, who writes under it, and how many did before."""
 
     kind: ClassVar[str] = "writer"
     vhost: str
     name: str
     id: int
     epoch: int
+    holder: str = ""
 
     @property
     def key(self) -> str:

@@ -244,6 +244,7 @@ class Connection(Administration):
             incarnations=incarnations,
             extended=extended,
             confirm=confirm,
+            holder=uuid4().hex if name is not None else None,
         )
         channel = self._lend()
         pump = Pump(self._loop, channel, options)

@@ -39,6 +39,8 @@ class WriterOptions:
     extended: bool
     """Whether the profile is one of ours, with members beyond the RFC's."""
     confirm: str = "full"
+    holder: str | None = None
+    """Who this writer is among those that ever had its name: no two are the same."""
 
 
 class Pump:
@@ -121,6 +123,8 @@ class Pump:
             confirm=o.confirm,
             packed=o.packed,
             writer=o.name,
+            holder=o.holder,
+            epoch=self.lease.epoch if self.lease is not None else None,
             stage=self._stage,
             incarnations=o.incarnations,
         )

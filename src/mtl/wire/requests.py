@@ -105,6 +105,7 @@ class Writer(Request, frozen=True, kw_only=True):
 
     `writer` is the name under which publishing numbers are remembered across leases and restarts; with `stage` the
     contents stay invisible until Stage.Commit. `incarnations` are the ones the caller believes in, per resource.
+    `holder` is who writes under the name: another one takes it over; one that comes back names the `epoch` it had.
     """
 
     command: ClassVar[str] = "Connection.Writer"
@@ -113,6 +114,8 @@ class Writer(Request, frozen=True, kw_only=True):
     confirm: str = always("none")
     packed: bool = False
     writer: Name | None = None
+    holder: Name | None = None
+    epoch: Count | None = None
     stage: StageSpec | None = None
     incarnations: dict[str, str] | None = None
 

@@ -28,7 +28,7 @@ RECORDS: list[AnyRecord] = [
     ResourceRecord("/", "orders", "i1", "l1"),
     ResourceRecord("/", 'qu"oted', "i2", "l2", "os", Retention(bytes=1, age=2.5, groups=("g",)), 77),
     CursorRecord("/", "group", "orders", "i1", 12, 3, "driver"),
-    WriterRecord("/", "writer", 1 << 62, 4),
+    WriterRecord("/", "writer", 1 << 62, 4, "holder"),
     StageRecord("/", "s1", "app", 5, {"orders": "i1"}, 1_700_000_000_000_000, 1_700_000_000_000_001),
     ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
     PublishRecord(
