@@ -134,6 +134,7 @@ class Simulation:
     def chaos(self) -> Chaos:
         """What goes wrong."""
         killable = [app.kill for app in self.apps()] + [group.take_over for group in self.groups]
+        killable += [writer.rival for writer in self.writers]
         return Chaos(self.world, self.routers, self.machine, self.processes, killable)
 
     def processes(self) -> Sequence[Process]:

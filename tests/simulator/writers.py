@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtl.client.pump import Pump, WriterOptions
+from mtl.errors import Fenced
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.packs import encode_pack
@@ -41,6 +42,11 @@ class Outlet:
         process.watch(self.observe)
         self.pump.flow.start()
         process.wake()
+
+    @property
+    def epoch(self) -> int:
+        """Of the name, as it was granted last; 0 before it was."""
+        return self.pump.lease.epoch or 0 if self.pump.lease is not None else 0
 
     @property
     def ready(self) -> bool:
@@ -110,18 +116,23 @@ class WriterApp:
         self._pace_s = pace_s
         self._count = 0
         self._again: deque[tuple[str, list[Tag]]] = deque()
+        self._label = name
+        self._rivals = 0
+        self._lives: list[Outlet] = []
         self._begin([])
 
     def _begin(self, unknown: list[Item]) -> None:
         """A new life; of what the former one left unsettled the lease will tell what is stored."""
         self.process = Process(self.world, self._routers, self.name)
+        holder = f"{self.name} {self.world.random.getrandbits(32)}"
         options = WriterOptions(
-            tuple(self._resources), self.name, self._packed, None, 1_000, 1 << 20, None, True
+            tuple(self._resources), self.name, self._packed, None, 1_000, 1 << 20, None, True, holder=holder
         )
         self._unknown = unknown
-        self.outlet = Outlet(self.process, self._model, options)
+        self.outlet = outlet = Outlet(self.process, self._model, options)
+        self._lives.append(outlet)
         self.process.watch(self._granted)
-        self.process.after(0.0, self._work)
+        self.process.after(0.0, lambda: self._work(outlet))
 
     def _granted(self) -> None:
         lease = self.outlet.pump.lease
@@ -143,17 +154,38 @@ class WriterApp:
         self.process.kill()
         self._begin(self._unknown + list(self.outlet.pending))
 
+    def rival(self) -> None:
+        """Another process opens the name, with contents of its own; the former one has to hear of it, and ends."""
+        former, outlet, label = self.process, self.outlet, self._label
+
+        def look() -> None:
+            error = outlet.pump.error
+            if isinstance(error, Fenced):
+                self.world.note("fenced", lambda: label)
+            elif error is not None and not is_of_the_disk(error):
+                raise Violation(f"writer {label} failed: {error!r}")
+            if error is not None:
+                former.kill()
+
+        former.watch(look)
+        self._again.clear()
+        self._rivals += 1
+        self._label = f"{self.name}~{self._rivals}"
+        self._count = 0
+        self._begin([])
+
     @property
     def settled(self) -> bool:
         """Whether everything it published is confirmed or refused."""
         return self.outlet.ready and not (self.outlet.pending or self._again or self._unknown)
 
-    def _work(self) -> None:
-        if self._failed():
+    def _work(self, outlet: Outlet) -> None:
+        if outlet is not self.outlet or self._failed():
             return
         if self.outlet.ready and not self._unknown:
             self._publish()
-        self.process.after(self.world.between(self._pace_s / 4, self._pace_s * 4), self._work)
+        pause = self.world.between(self._pace_s / 4, self._pace_s * 4)
+        self.process.after(pause, lambda: self._work(outlet))
 
     def _publish(self) -> None:
         while self._again:
@@ -176,8 +208,8 @@ class WriterApp:
 
     def _tag(self, resource: str) -> Tag:
         self._count += 1
-        tag = f"{self.name}.{self._count}"
-        self._model.publish(tag, resource, self.name, self._count)
+        tag = f"{self._label}.{self._count}"
+        self._model.publish(tag, resource, self._label, self._count)
         return tag
 
     def _failed(self) -> bool:
@@ -185,7 +217,18 @@ class WriterApp:
         error = self.outlet.pump.error
         if error is None:
             return False
-        if not is_of_the_disk(error):
+        if isinstance(error, Fenced):
+            self._fenced()
+        elif is_of_the_disk(error):
+            self.process.after(self.world.between(0.05, 2.0), self.kill)
+        else:
             raise Violation(f"writer {self.name} failed: {error!r}")
-        self.process.after(self.world.between(0.05, 2.0), self.kill)
         return True
+
+    def _fenced(self) -> None:
+        """By the first request of an earlier life, which came late; then another one takes the name back."""
+        epochs = [outlet.epoch for outlet in self._lives if outlet is not self.outlet]
+        if all(0 < epoch < self.outlet.epoch for epoch in epochs):
+            raise Violation(f"{self._label} was fenced in epoch {self.outlet.epoch} by none of {epochs}")
+        self.process.kill()
+        self.rival()
