@@ -347,8 +347,9 @@ def test_auto_create_from_the_configuration(tmp_path: Path) -> None:
 
 
 def own_memory(pid: int) -> int:
-    """Octets that only this process has: mapped segments, which the system takes back when it needs them, left out. Where
-    the system does not tell: 0.
+    """Octets that only this process has: mapped segments, which the system takes back when it needs them, left out.
+
+    0 where the system does not tell.
     """
     status = Path(f"/proc/{pid}/status")
     lines = status.read_text().splitlines() if status.exists() else []
