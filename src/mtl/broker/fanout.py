@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class FanoutLease:
     """One Connection.Reader of the `test` profile: a ring of what it has not been sent yet, and a delivery number."""
 
+    packed = False
+
     def __init__(self, terms: LeaseTerms) -> None:
         self.terms = terms
         self.flow: DataFlow | None = None

@@ -16,6 +16,7 @@ from mtl.broker.outbox import Outbox
 from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.writers import WriterLease, Writers
 from mtl.errors import Malformed
+from mtl.net.ports import Port
 from mtl.protocol import states
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
@@ -173,6 +174,8 @@ class Flows:
         """Bind a lease to the flow that presented it: the last presenter wins (PROTOCOL.md 3)."""
         if lease.flow is flow:
             return True  # a repeated Lease on the same flow changes nothing
+        if lease.packed and flow.peer[0] is not Port.PACKED:
+            return False  # packs in a queue made for single contents would be gigabytes
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:
             return False  # a second of the same kind (PROTOCOL.md 3)

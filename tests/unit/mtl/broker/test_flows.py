@@ -152,6 +152,16 @@ def test_a_lease_replaces_one_of_its_kind_that_is_over(client: Client, kind: str
         assert flow.sent() == [c.Confirm(1, True)]
 
 
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_packed_lease_binds_only_where_packs_go(rig: Rig, client: Client, kind: str) -> None:
+    """The queues of the other socket are made for single contents: a thousand packs per peer would be gigabytes."""
+    grant = getattr(client, kind)
+    plain, packed = grant("a"), grant("a", packed=True)
+    assert Flow(rig, plain.port).lease(packed.lease) == 403
+    assert Flow(rig, packed.port).lease(packed.lease) == 200
+    assert Flow(rig, packed.port).lease(plain.lease) == 200
+
+
 def test_the_last_presenter_wins_also_back_again(rig: Rig, client: Client) -> None:
     lease = client.reader("a", window=w.Window(contents=1))
     one, other = client.flow(lease), Flow(rig, lease.port)
