@@ -5,7 +5,7 @@ confirmed is sent again, in order and in identical frames, on every new flow. Ti
 
     publish ──► unsent ──take──► on the flow ──Confirm──► settled
                   ▲                   │ └─────Reject──► refused for good: recorded, its number is spent
-                  └──Reject(recycle)──┘ go back N: everything from that number on; or `lost`: everything
+                  └──Reject(recycle)──┘ go back N: everything that is not settled, and so does `lost`
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class WriterFlow:
     def received(self, command: c.Confirm | c.Reject, now: float) -> bool:
         """Follow the broker's Confirm or Reject; whether anything was settled by it. Invalid ones change nothing."""
         if isinstance(command, c.Reject) and command.recycle:
-            self._go_back(command.sequence, command.multiple, now)
+            self._go_back(command.sequence, now)
             return False
         if command.sequence > self._sent:
             return False  # never sent, so it covers nothing (MTL-93, MTL-98)
@@ -173,17 +173,18 @@ class WriterFlow:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _go_back(self, sequence: int, multiple: bool, now: float) -> None:
-        """Resend from `sequence` on, once per run: what waits already needs no second push (PROTOCOL.md 5.4)."""
+    def _go_back(self, sequence: int, now: float) -> None:
+        """Resend everything unsettled, once per run: what waits already needs no second push (PROTOCOL.md 5.4).
+
+        The number that is named is the one that could not be taken. After a gap that is not the missing one: only what
+        follows the last Confirm is known to be enough.
+        """
         oldest = next(iter(self._unsettled), None)
-        if oldest is None or not self.confirm or sequence > self._sent:
+        if oldest is None or not self.confirm or not oldest.first <= sequence <= self._sent:
             return
-        if sequence < oldest.first and not multiple:
+        if self._unsent and self._unsent[0].first <= oldest.first:
             return
-        begin = oldest.first if multiple else sequence
-        if self._unsent and begin >= self._unsent[0].first:
-            return
-        self._send_again(begin)
+        self._send_again(oldest.first)
         self._delay = min(max(RESEND_DELAY_S, self._delay * 2), RESEND_DELAY_TOP_S)
         self._held_until = now + self._delay
 
