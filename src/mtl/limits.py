@@ -220,7 +220,7 @@ HEARTBEAT_S = 5.0
 """Interval of Pings on a silent flow (PROTOCOL.md 3); a peer is given up after three without any answer."""
 
 HEARTBEAT_CHECK_S = 1.0
-"""How often heartbeats are looked at; the error of the interval above."""
+"""How often heartbeats are looked at, or four times per interval where that is shorter; the error of the interval."""
 
 LEASE_UNBOUND_S = 60.0
 """How long a lease waits for a data flow, its first or its next one: a broker's or client's restart fits."""

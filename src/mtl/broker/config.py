@@ -24,6 +24,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     data: str = "mtl-data"
     packed_port: int = 0
     plain_port: int = 0
+    shared_socket: bool = False
     virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
     auto_create: tuple[str, ...] = ()
     anonymous: bool = True
@@ -44,6 +45,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
         for name in ("packed_port", "plain_port"):
             if not 0 <= getattr(self, name) <= _HIGHEST_PORT:
                 raise OptionError(f"{name.replace('_', '-')} has to be a port, or 0 for any free one")
+            if self.shared_socket and getattr(self, name):
+                raise OptionError(
+                    f"with shared-socket there is no {name.replace('_', '-')}; leave out one of them"
+                )
 
     def check_exposure(self) -> None:
         """Raises `OptionError` when anybody on the network could come in without credentials."""

@@ -54,6 +54,7 @@ from mtl.broker.stages import Stage, Stages
 from mtl.broker.writers import Packs, WriterLease, Writers
 from mtl.errors import Damaged, Malformed, Refused, StorageError
 from mtl.log import LogOptions, LogReader
+from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -65,12 +66,14 @@ OpenedLog = tuple[LogReader, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the core has to know of the configuration. `boot` names this run of the broker; the first virtual host is
-    where a client is that names none; `auto_create` are patterns of resources that a lease request makes.
+    """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket that
+    packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns of
+    resources that a lease request makes.
     """
 
     boot: str
     ports: Ports
+    packs_on: Port = Port.PACKED
     virtual_hosts: Sequence[str] = (limits.DEFAULT_VIRTUAL_HOST,)
     auto_create: Sequence[str] = ()
     anonymous: bool = True
@@ -143,13 +146,15 @@ class Broker:
             ReaderGrants(granting, leases, resources, self.readers, self.fanout, self.cursors),
             WriterGrants(granting, leases, resources, self.stages, self.names),
         )
-        self.flows = Flows(out, leases, self.writers, self.readers, self.fanout, settings.heartbeat_s)
+        self.flows = Flows(
+            out, leases, self.writers, self.readers, self.fanout, settings.heartbeat_s, settings.packs_on
+        )
         self.housekeeping = Housekeeping(out, resources, self.cursors, self.committing, self.names)
         self.counts = {"malformed": 0}
         self._redoing = 0
         self._closing = False
         self._restore(restored)
-        self._schedule()
+        self._schedule(settings.heartbeat_s)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -291,11 +296,11 @@ class Broker:
 
     # --- wiring ---------------------------------------------------------------------------------------------
 
-    def _schedule(self) -> None:
+    def _schedule(self, heartbeat_s: float) -> None:
         """Everything that recurs, by its own period."""
         for period, work in (
             (limits.CURSOR_FLUSH_S, self.cursors.flush),
-            (limits.HEARTBEAT_CHECK_S, self.flows.check),
+            (min(limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.flows.check),
             (limits.EXPIRY_CHECK_S, self._expire),
             (limits.RETENTION_CHECK_S, self.housekeeping.run),
             (limits.NAMES_CHECK_S, self.housekeeping.expire_names),

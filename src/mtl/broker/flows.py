@@ -70,6 +70,7 @@ class Flows:
         readers: Readers,
         fanout: Fanout,
         heartbeat_s: float,
+        packs_on: Port,
     ) -> None:
         self._outbox = outbox
         self._leases = leases
@@ -77,6 +78,7 @@ class Flows:
         self._readers = readers
         self._fanout = fanout
         self._heartbeat_s = heartbeat_s
+        self._packs_on = packs_on
         self._flows: dict[a.Peer, DataFlow] = {}
         self.counts = {"malformed": 0, "unbound": 0, "out-of-turn": 0, "dead": 0}
         self._events: dict[type, Callable[[DataFlow, c.Command], None]] = {
@@ -174,7 +176,7 @@ class Flows:
         """Bind a lease to the flow that presented it: the last presenter wins (PROTOCOL.md 3)."""
         if lease.flow is flow:
             return True  # a repeated Lease on the same flow changes nothing
-        if lease.packed and flow.peer[0] is not Port.PACKED:
+        if lease.packed and flow.peer[0] is not self._packs_on:
             return False  # packs in a queue made for single contents would be gigabytes
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:

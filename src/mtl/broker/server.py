@@ -30,7 +30,7 @@ from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import OptionError, StorageError
 from mtl.log import Lock, RealDisk
-from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.broker_sockets import BrokerSockets, is_command
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
 from mtl.net.wakeup import Wakeup
@@ -74,7 +74,11 @@ class Server:
                     log.error("%s is stopped: %s", key, log_or_error)
             seed_identities()
             self._sockets = BrokerSockets(
-                config.endpoint, config.packed_port, config.plain_port, self._wakeup.fileno()
+                config.endpoint,
+                config.packed_port,
+                config.plain_port,
+                self._wakeup.fileno(),
+                shared=config.shared_socket,
             )
             opened.pop_all()
         self._broker = Broker(
@@ -100,6 +104,7 @@ class Server:
                 _endpoint_without_port(packed.endpoint),
                 _endpoint_without_port(plain.endpoint),
             ),
+            packs_on=Port.CONTROL if config.shared_socket else Port.PACKED,
             virtual_hosts=config.virtual_hosts,
             auto_create=config.auto_create,
             anonymous=config.anonymous,
@@ -154,11 +159,16 @@ class Server:
         now = clock()
         if Port.CONTROL in readable:
             for frames in self._sockets.requests():
-                broker.control(frames, now)
+                if self._sockets.shared and is_command(frames):
+                    identity, header, body = frames
+                    broker.data((Port.CONTROL, identity), header, body, now)
+                    self._sender.heard((Port.CONTROL, identity))
+                else:
+                    broker.control(frames, now)
         for port in (Port.PACKED, Port.PLAIN):
             if port in readable:
-                for identity, header, body in self._sockets.commands(port):
-                    broker.data((port, identity), header, body, now)
+                for identity, header, content in self._sockets.commands(port):
+                    broker.data((port, identity), header, content, now)
                     self._sender.heard((port, identity))
 
     def _carry_out(self, actions: Sequence[a.Action]) -> None:

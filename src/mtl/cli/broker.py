@@ -17,6 +17,10 @@ def broker(
         str | None,
         typer.Option(help="Where to listen: tcp://HOST:PORT (port 0: any free one) or ipc://PATH."),
     ] = None,
+    shared_socket: Annotated[
+        bool | None,
+        typer.Option("--shared-socket", help="Use one port for everything: data flows on the endpoint, too."),
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="The directory with everything that is durable.")] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Listen beyond this machine without credentials.")
@@ -27,6 +31,10 @@ def broker(
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     given = load(
-        config, endpoint=endpoint, data=str(data) if data is not None else None, insecure=insecure or None
+        config,
+        endpoint=endpoint,
+        shared_socket=shared_socket or None,
+        data=str(data) if data is not None else None,
+        insecure=insecure or None,
     )
     raise typer.Exit(serve(given, lambda line: print(line, flush=True)))

@@ -1,12 +1,13 @@
-"""The broker's three sockets and the poller around them.
+"""The broker's sockets and the poller around them.
 
 Control, packed data and plain data are separate because a high-water mark is per socket and counts messages, not
-octets. POLLOUT is never polled: on a ROUTER it is true with every peer full.
+octets; or all on one, where that is configured (MTL-56). POLLOUT is never polled: on a ROUTER it is true with every
+peer full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import zmq
@@ -18,19 +19,37 @@ from mtl.wire.commands import Buffer
 
 
 class BrokerSockets:
-    """Bound and polled together; `wakeup` is a descriptor that ends a poll early."""
+    """Bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
-    def __init__(self, endpoint: str, packed_port: int, plain_port: int, wakeup: int) -> None:
+    `shared` means that there is only the control socket. Its queues are as short as those for packs then, since any
+    message may be one.
+    """
+
+    def __init__(
+        self, endpoint: str, packed_port: int, plain_port: int, wakeup: int, *, shared: bool = False
+    ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        control = limits.MAX_CONTROL_FRAME * 2
-        packed, plain = _beside(endpoint, packed_port, "packed"), _beside(endpoint, plain_port, "plain")
+        self.shared = shared
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)
-            self.control = self._bind(opened, endpoint, limits.CONTROL_HWM, control)
-            self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
-            self.plain = self._bind(opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME)
+            if shared:
+                self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
+                self.packed = self.plain = self.control
+                self._by_port = {Port.CONTROL: self.control}
+            else:
+                self.control = self._bind(opened, endpoint, limits.CONTROL_HWM, limits.MAX_CONTROL_FRAME * 2)
+                packed, plain = (
+                    _beside(endpoint, packed_port, "packed"),
+                    _beside(endpoint, plain_port, "plain"),
+                )
+                self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
+                self.plain = self._bind(opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME)
+                self._by_port = {
+                    Port.CONTROL: self.control,
+                    Port.PACKED: self.packed,
+                    Port.PLAIN: self.plain,
+                }
             opened.pop_all()
-        self._by_port = {Port.CONTROL: self.control, Port.PACKED: self.packed, Port.PLAIN: self.plain}
         self._poller = zmq.Poller()
         for router in self._by_port.values():
             self._poller.register(router.socket, zmq.POLLIN)
@@ -48,7 +67,7 @@ class BrokerSockets:
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
     def requests(self) -> Iterator[list[bytes]]:
-        """Control messages, all frames of them."""
+        """Messages of the control socket, all frames of them; on a shared one data commands too (`is_command`)."""
         for _ in range(limits.DRAIN_MESSAGES):
             frames = self.control.receive()
             if frames is None:
@@ -78,6 +97,13 @@ class BrokerSockets:
         for router in self._by_port.values():
             router.close()
         self._context.term()
+
+
+def is_command(frames: Sequence[bytes]) -> bool:
+    """Whether a message on a shared socket is a data command: the identity, a header, a body. A request has an empty
+    frame between its envelope and its two (PROTOCOL.md 1), and no header is empty.
+    """
+    return len(frames) == 3 and bool(frames[1])
 
 
 def _beside(endpoint: str, port: int, name: str) -> str:

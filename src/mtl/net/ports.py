@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Port(StrEnum):
-    """Control requests, data commands of packed leases, data commands of plain ones."""
+    """Control requests (and where that is configured all data commands), commands of packed leases, of plain ones."""
 
     CONTROL = "control"
     PACKED = "packed"

@@ -77,6 +77,8 @@ def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
         ("segment-bytes = 0", "segment-bytes"),
         ("packed-port = 70000", "packed-port"),
         ("plain-port = -1", "plain-port"),
+        ("shared-socket = true\npacked-port = 5976", "packed-port"),
+        ("shared-socket = true\nplain-port = 5976", "plain-port"),
         ("auto-create = 'a*'", "auto-create"),
         ("no toml", "no TOML"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
+from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
@@ -162,6 +163,19 @@ def test_a_packed_lease_binds_only_where_packs_go(rig: Rig, client: Client, kind
     assert Flow(rig, packed.port).lease(plain.lease) == 200
 
 
+@pytest.mark.requirement("MTL-56")
+def test_on_a_shared_socket_both_kinds_bind() -> None:
+    rig = Rig(packs_on=Port.CONTROL)
+    client = rig.client()
+    client.create("a")
+    for lease in (client.reader("a"), client.reader("a", packed=True)):
+        flow = Flow(rig, lease.port)
+        flow.peer = (Port.CONTROL, flow.peer[1])
+        assert flow.lease(lease.lease) == 200
+        assert flow.ponged()
+    assert Flow(rig, client.reader("a").port).lease(client.reader("a", packed=True).lease) == 403
+
+
 def test_the_last_presenter_wins_also_back_again(rig: Rig, client: Client) -> None:
     lease = client.reader("a", window=w.Window(contents=1))
     one, other = client.flow(lease), Flow(rig, lease.port)
@@ -225,17 +239,17 @@ def test_a_ping_gets_a_pong(client: Client) -> None:
 
 
 @pytest.mark.requirement("MTL-102", "MTL-103", "MTL-104")
-@pytest.mark.parametrize("interval", [1.0, 5.0])
+@pytest.mark.parametrize("interval", [0.5, 1.0, 5.0])
 def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
     rig = Rig(heartbeat_s=interval)
     client = rig.client()
     client.create("a")
     flow = client.flow(client.writer("a"))
-    rig.sleep(interval)
+    rig.sleep(interval, step=interval / 4)
     assert flow.sent() == [c.Ping()]
     for _ in range(5):
         flow.send(c.Pong())
-        rig.sleep(interval)
+        rig.sleep(interval, step=interval / 4)
     assert flow.ponged()
     flow.sent()
     rig.sleep(3 * interval + 2 * limits.HEARTBEAT_CHECK_S)

@@ -99,6 +99,20 @@ def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
         assert (code, lease["endpoint"]) == (202, f"{endpoint}.plain")
 
 
+@pytest.mark.requirement("MTL-56")
+def test_a_shared_socket_is_the_endpoint_of_every_lease(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/s"
+    given = config(tmp_path / "data", endpoint=endpoint, shared_socket=True)
+    with running(Server(given)), req(endpoint) as ask:
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "log"}')
+        ask(b"Resource.Create", b'{"resource": "a"}')
+        for packed in (b"true", b"false"):
+            code, lease = ask(b"Connection.Reader", b'{"resources": ["a"], "packed": %s}' % packed)
+            assert (code, lease["endpoint"]) == (202, endpoint)
+            ask(b"Lease.Close", b'{"lease": "%s"}' % lease["lease"].encode())
+
+
 def test_one_broker_per_directory(tmp_path: Path) -> None:
     with running(Server(config(tmp_path))), pytest.raises(DirectoryInUse, match=str(os.getpid())):
         Server(config(tmp_path))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.broker_sockets import BrokerSockets, is_command
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.net.wakeup import Wakeup
@@ -15,9 +15,9 @@ PATIENCE_MS = 10_000
 
 
 class Setting:
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, shared: bool = False) -> None:
         self.wakeup = Wakeup()
-        self.sockets = BrokerSockets(endpoint, 0, 0, self.wakeup.fileno())
+        self.sockets = BrokerSockets(endpoint, 0, 0, self.wakeup.fileno(), shared=shared)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.peers: list[zmq.Socket[bytes]] = []
 
@@ -78,3 +78,36 @@ def test_without_tcp_the_data_sockets_lie_beside_the_control_socket(tmp_path: Pa
     assert setting.sockets.plain.endpoint == f"ipc://{tmp_path}/broker.plain"
     assert (setting.sockets.plain.port, setting.sockets.control.port) == (0, 0)
     setting.close()
+
+
+@pytest.mark.requirement("MTL-56")
+def test_one_socket_for_everything(tmp_path: Path) -> None:
+    setting = Setting(f"ipc://{tmp_path}/broker", shared=True)
+    assert setting.sockets.packed is setting.sockets.plain is setting.sockets.control
+    peer = setting.peer(zmq.DEALER, setting.sockets.control.endpoint)
+    peer.send_multipart([b"header", b"body"])
+    peer.send_multipart([b"", b"Connection.Open", b"{}"])
+    found: list[list[bytes]] = []
+    while len(found) < 2:
+        assert setting.sockets.poll(PATIENCE_MS) == {Port.CONTROL}
+        found += setting.sockets.requests()
+    assert [x[1:] for x in found] == [[b"header", b"body"], [b"", b"Connection.Open", b"{}"]]
+    assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is Sent.OK
+    assert peer.recv_multipart() == [b"back", b""]
+    setting.close()
+
+
+@pytest.mark.parametrize(
+    ("frames", "command"),
+    [
+        ([b"id", b"header", b"body"], True),
+        ([b"id", b"header", b""], True),
+        ([b"id", b"", b"Connection.Open", b"{}"], False),
+        ([b"id", b"correlation", b"", b"Connection.Open", b"{}"], False),
+        ([b"id", b"", b"body"], False),
+        ([b"id", b"header"], False),
+        ([b"id"], False),
+    ],
+)
+def test_what_is_a_data_command_on_a_shared_socket(frames: list[bytes], command: bool) -> None:
+    assert is_command(frames) is command

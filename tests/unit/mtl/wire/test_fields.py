@@ -140,7 +140,7 @@ def test_python_values_have_these_tags(value: Value, tag: str, octets: str) -> N
     assert decode_table(entry(tag, octets)) == {"k": value}
 
 
-@pytest.mark.requirement("MTL-109")
+@pytest.mark.requirement("MTL-107", "MTL-109")
 @pytest.mark.parametrize(
     ("tag", "octets", "value"),
     [
