@@ -66,9 +66,9 @@ OpenedLog = tuple[LogReader, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket that
-    packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns of
-    resources that a lease request makes.
+    """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket
+    that packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns
+    of resources that a lease request makes.
     """
 
     boot: str

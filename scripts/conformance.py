@@ -1,0 +1,191 @@
+"""CONFORMANCE.md: what the documents require (tests/requirements) beside the tests that carry its ids as markers.
+
+Tests are parsed, not imported, so this is quick and does not depend on what is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+CONFORMANCE = ROOT / "CONFORMANCE.md"
+
+PROTOCOLS = ("mtl", "mc0", "mbws", "mm2", "rs")
+"""In the order of the page. A protocol without a file in tests/requirements is not implemented yet."""
+
+LEVELS = {
+    "must": "MUST or SHALL, or a wire format without alternative",
+    "should": "SHOULD",
+    "may": "MAY",
+    "informative": "prose that can be tested",
+    "upstream": "not in the document, but in the implementations that it describes",
+}
+BINDING = frozenset({"must", "should"})
+"""The levels that need a test."""
+
+HEAD = """# Conformance
+
+What each document requires, how it is met, and the tests that show it. `DEVIATES` marks what is done otherwise, with
+the reason. Made by `./scripts/conformance` out of tests/requirements and the tests' markers; not edited by hand.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One sentence of a document, in our words."""
+
+    id: str
+    level: str
+    text: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document's requirements by the titles of its sections."""
+
+    title: str
+    source: str
+    sections: Mapping[str, tuple[Requirement, ...]]
+
+    def __iter__(self) -> Iterator[Requirement]:
+        for requirements in self.sections.values():
+            yield from requirements
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shown:
+    """A marked test: its file, relative to the project, and its name (with its class's)."""
+
+    path: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"[{Path(self.path).stem}]({self.path})::{self.name}"
+
+
+class Unusable(Exception):
+    """A file of requirements or a marker that cannot be what was meant; the message says where and why."""
+
+
+# --- what is required ---------------------------------------------------------------------------------------
+
+
+def documents(directory: Path = TESTS / "requirements") -> list[Document]:
+    """Every document that there is a file for. Raises `Unusable`."""
+    paths = (directory / f"{protocol}.toml" for protocol in PROTOCOLS)
+    return [document(path) for path in paths if path.exists()]
+
+
+def document(path: Path) -> Document:
+    """One file. Raises `Unusable` for a level that there is not, an empty text, an id given twice."""
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    sections: dict[str, tuple[Requirement, ...]] = {}
+    seen: set[str] = set()
+    for section in content["section"]:
+        requirements = tuple(Requirement(id=i, **members) for i, members in section["requirements"].items())
+        for requirement in requirements:
+            if requirement.level not in LEVELS or not requirement.text or not requirement.how:
+                raise Unusable(f"{path.name}: {requirement.id} needs text, how, and a level of {set(LEVELS)}")
+            if requirement.id in seen:
+                raise Unusable(f"{path.name}: {requirement.id} is there twice")
+            seen.add(requirement.id)
+        sections[section["title"]] = requirements
+    return Document(content["title"], content["source"], sections)
+
+
+# --- what is tested -----------------------------------------------------------------------------------------
+
+
+def evidence(directory: Path = TESTS, root: Path = ROOT) -> dict[str, list[Shown]]:
+    """The marked tests by requirement, in order. Raises `Unusable`."""
+    found: dict[str, list[Shown]] = {}
+    for path in sorted(directory.rglob("test_*.py")):
+        source = path.read_text(encoding="utf-8")
+        if "mark.requirement" not in source:
+            continue
+        relative = path.relative_to(root).as_posix()
+        for name, ids in _marked(ast.parse(source, str(path)).body, relative):
+            for requirement in ids:
+                found.setdefault(requirement, []).append(Shown(relative, name))
+    return {requirement: sorted(set(shown)) for requirement, shown in found.items()}
+
+
+def _marked(body: Iterable[ast.stmt], path: str, inside: str = "") -> Iterator[tuple[str, list[str]]]:
+    """The tests of a module or class, with the ids of their own markers and of their class's."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{inside}{node.name}"
+            ids = [one for mark in node.decorator_list for one in _ids(mark, path)]
+            if not isinstance(node, ast.ClassDef):
+                yield name, ids
+                continue
+            for test, own in _marked(node.body, path, f"{name}."):
+                yield test, ids + own
+
+
+def _ids(mark: ast.expr, path: str) -> list[str]:
+    """The arguments of `pytest.mark.requirement(...)`; none for another decorator."""
+    if not isinstance(mark, ast.Call) or ast.unparse(mark.func) != "pytest.mark.requirement":
+        return []
+    ids = [one.value if isinstance(one, ast.Constant) else None for one in mark.args]
+    if not ids or not all(isinstance(one, str) for one in ids):
+        raise Unusable(f"{path}:{mark.lineno}: a requirement marker takes ids, spelt out")
+    return [str(one) for one in ids]
+
+
+# --- the page -----------------------------------------------------------------------------------------------
+
+
+def page(required: Iterable[Document], tested: Mapping[str, list[Shown]]) -> str:
+    """CONFORMANCE.md."""
+    parts = [HEAD, *(f"- **{level}**: {meaning}" for level, meaning in LEVELS.items())]
+    for one in required:
+        count = sum(bool(tested.get(r.id)) for r in one)
+        parts += [
+            "",
+            f"## {one.title}",
+            "",
+            f"<{one.source}>: {len(list(one))} requirements, {count} tested.",
+        ]
+        for title, requirements in one.sections.items():
+            parts += [
+                "",
+                f"### {title}",
+                "",
+                "| id | level | required | how | shown by |",
+                "|---|---|---|---|---|",
+            ]
+            parts += [_row(r, tested.get(r.id, [])) for r in requirements]
+    return "\n".join(parts) + "\n"
+
+
+def _row(requirement: Requirement, shown: list[Shown]) -> str:
+    cells = (
+        requirement.id,
+        requirement.level,
+        _cell(requirement.text),
+        _cell(requirement.how),
+        "<br>".join(map(str, shown)),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> int:
+    """Write the file."""
+    CONFORMANCE.write_text(page(documents(), evidence()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""A client of RFC 11/MTL as somebody would write it who has read the RFC and PROTOCOL.md, and none of our code.
+
+pyzmq, json and struct are all it knows; it shares nothing with the project, and test_minimal_client.py sees to that.
+No session token, no member beyond the RFC's unless a test names one, one REQ, and a DEALER for each lease or for two.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import zmq
+
+PATIENCE_MS = 20_000
+EMPTY = b"\0\0\0\0"
+LEASE, RESPONSE, SUMMON, DISMISS, CONTENT, CONFIRM, REJECT, PING, PONG = (bytes([n]) for n in range(1, 10))
+
+
+def u64(number: int) -> bytes:
+    return struct.pack(">Q", number)
+
+
+def short(text: str) -> bytes:
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
+
+
+class Flow:
+    """One data connection. Every command of it that gets a Response has the next command sequence."""
+
+    def __init__(self, dealer: zmq.Socket[bytes]) -> None:
+        self.dealer = dealer
+        self.sequence = 0
+
+    def send(self, kind: bytes, fields: bytes = b"", body: bytes = b"") -> None:
+        self.dealer.send_multipart([kind + fields, body])
+
+    def ask(self, kind: bytes, name: str) -> int:
+        """Send a Lease, Summon or Dismiss, and do not wait for the Response."""
+        self.sequence += 1
+        self.send(kind, u64(self.sequence) + short(name))
+        return self.sequence
+
+    def responded(self, sequence: int, code: bytes) -> None:
+        """The next command is this Response."""
+        assert self.receive() == (RESPONSE + u64(sequence), code)
+
+    def lease(self, token: str, code: bytes = b"200") -> None:
+        self.responded(self.ask(LEASE, token), code)
+
+    def summon(self, resource: str, code: bytes = b"200") -> None:
+        self.responded(self.ask(SUMMON, resource), code)
+
+    def dismiss(self, resource: str, code: bytes = b"200") -> None:
+        self.responded(self.ask(DISMISS, resource), code)
+
+    def content(self, sequence: int, body: bytes, resource: str = "", table: bytes = EMPTY) -> None:
+        self.send(CONTENT, u64(sequence) + short(resource) + table, body)
+
+    def confirm(self, sequence: int, *, multiple: bool = False) -> None:
+        self.send(CONFIRM, u64(sequence) + bytes([multiple]))
+
+    def reject(self, sequence: int, *, multiple: bool = False, recycle: bool = False) -> None:
+        self.send(REJECT, u64(sequence) + bytes([multiple, recycle]))
+
+    def receive(self) -> tuple[bytes, bytes]:
+        """The next command that is no Ping; a Ping is answered."""
+        while True:
+            header, body = self.dealer.recv_multipart()
+            if header != PING:
+                return header, body
+            self.send(PONG)
+
+    def read(self) -> tuple[int, str, bytes, bytes]:
+        """The next command, a Content: sequence, resource, properties, body."""
+        header, body = self.receive()
+        assert header[:1] == CONTENT, header
+        (sequence,) = struct.unpack_from(">Q", header, 1)
+        end = 10 + header[9]
+        return sequence, header[10:end].decode(), header[end:], body
+
+    def confirmed(self) -> int:
+        """The next command, a Confirm(multiple): its sequence."""
+        header, _ = self.receive()
+        assert (header[:1], header[9:]) == (CONFIRM, b"\x01"), header
+        return int.from_bytes(header[1:9], "big")
+
+    def await_confirm(self, sequence: int) -> None:
+        while self.confirmed() < sequence:
+            pass
+
+    def quiet(self) -> None:
+        """Nothing is under way to us: the answer to a Ping is the next command."""
+        self.send(PING)
+        assert self.receive() == (PONG, b"")
+
+
+class MinimalClient:
+    """A REQ to the broker, and as many DEALERs as asked for."""
+
+    def __init__(self, endpoint: str, options: dict[int, int] | None = None) -> None:
+        self.endpoint = endpoint
+        self.context = zmq.Context()
+        self.sockets: list[zmq.Socket[bytes]] = []
+        self.req = self.socket(zmq.REQ)
+        for option, value in (options or {}).items():
+            self.req.setsockopt(option, value)
+        self.req.connect(endpoint)
+
+    def socket(self, kind: int, hwm: int = 1_000) -> zmq.Socket[bytes]:
+        made = self.context.socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        made.setsockopt(zmq.RCVTIMEO, PATIENCE_MS)
+        made.setsockopt(zmq.SNDTIMEO, PATIENCE_MS)
+        made.setsockopt(zmq.RCVHWM, hwm)
+        self.sockets.append(made)
+        return made
+
+    def ask(self, command: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        self.req.send_multipart([command.encode(), json.dumps(body).encode()])
+        code, text = self.req.recv_multipart()
+        return int(code), json.loads(text)
+
+    def open(self, profile: str, virtual_host: str = "/") -> None:
+        protocol = {"name": "MTL", "version": 1}
+        code, ready = self.ask("Connection.Open", protocol=protocol, **{"virtual-host": virtual_host})
+        assert code == 201, ready
+        assert profile in ready["profiles"]
+        assert self.ask("Connection.Profile", profile=profile) == (200, {"status": "OK"})
+
+    def granted(self, kind: str, **body: Any) -> dict[str, Any]:
+        """The 202 to a Connection.Reader or Connection.Writer."""
+        code, lease = self.ask(f"Connection.{kind}", **body)
+        assert (code, lease["status"]) == (202, "Data Lease"), lease
+        return lease
+
+    def connect(self, port: int, hwm: int = 1_000) -> Flow:
+        """A data connection without a lease."""
+        dealer = self.socket(zmq.DEALER, hwm)
+        dealer.connect(f"{self.endpoint.rpartition(':')[0]}:{port}")
+        return Flow(dealer)
+
+    def lease(self, kind: str, **body: Any) -> Flow:
+        """Ask for a lease and present it on a connection of its own."""
+        hwm = body.pop("hwm", 1_000)
+        lease = self.granted(kind, **body)
+        flow = self.connect(lease["port"], hwm)
+        flow.lease(lease["lease"])
+        return flow
+
+    def close(self) -> None:
+        for one in self.sockets:
+            one.close()
+        self.context.term()
+
+
+@contextmanager
+def minimal_client(endpoint: str, profile: str = "log", virtual_host: str = "/") -> Iterator[MinimalClient]:
+    """A client whose session is open, under `profile`."""
+    client = MinimalClient(endpoint)
+    try:
+        client.open(profile, virtual_host)
+        yield client
+    finally:
+        client.close()

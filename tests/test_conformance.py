@@ -1,0 +1,92 @@
+"""Every requirement that binds us has a test, every marker a requirement, and CONFORMANCE.md says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import conformance
+import pytest
+from conformance import BINDING, Document, Requirement, Shown, Unusable
+
+REQUIRED = conformance.documents()
+TESTED = conformance.evidence()
+
+
+def test_every_must_and_should_has_a_test() -> None:
+    untested = [r.id for one in REQUIRED for r in one if r.level in BINDING and not TESTED.get(r.id)]
+    assert not untested, "mark a test that shows these"
+
+
+def test_markers_name_requirements() -> None:
+    known = {r.id for one in REQUIRED for r in one}
+    unknown = {name: list(map(str, shown)) for name, shown in TESTED.items() if name not in known}
+    assert not unknown, "write these in tests/requirements, or correct the markers"
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = conformance.CONFORMANCE.read_text(encoding="utf-8")
+    assert page == conformance.page(REQUIRED, TESTED), "run ./scripts/conformance"
+
+
+@pytest.mark.parametrize(("document", "count"), [("mtl", 117)])
+def test_no_requirement_is_missing(document: str, count: int) -> None:
+    one = conformance.document(conformance.TESTS / "requirements" / f"{document}.toml")
+    assert [r.id for r in one] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]
+
+
+# The rules above are only as good as the reading of files and tests.
+
+
+def test_reads_the_markers_of_functions_and_classes(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(
+        '@pytest.mark.requirement("X-1", "X-2")\n'
+        "@pytest.mark.parametrize('n', [1])\n"
+        "def test_one(n): ...\n"
+        "def test_without(): ...\n"
+        '@pytest.mark.requirement("X-2")\n'
+        "class TestThem:\n"
+        '    @pytest.mark.requirement("X-3")\n'
+        "    async def test_two(self): ...\n",
+        encoding="utf-8",
+    )
+    one, two = Shown("test_a.py", "test_one"), Shown("test_a.py", "TestThem.test_two")
+    assert conformance.evidence(tmp_path, tmp_path) == {"X-1": [one], "X-2": [two, one], "X-3": [two]}
+
+
+@pytest.mark.parametrize("marker", ["requirement()", "requirement(ID)", "requirement(1)"])
+def test_a_marker_that_cannot_be_read_is_an_error(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "test_a.py").write_text(f"@pytest.mark.{marker}\ndef test_one(): ...\n", encoding="utf-8")
+    with pytest.raises(Unusable, match=r"test_a.py:1"):
+        conformance.evidence(tmp_path, tmp_path)
+
+
+ENTRY = '[section.requirements.X-1]\nlevel = "must"\ntext = "a"\nhow = "b"'
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ENTRY.replace("must", "shall"),
+        ENTRY.replace("b", ""),
+        f'{ENTRY}\n[[section]]\ntitle = "B"\n{ENTRY}',
+    ],
+)
+def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path, entry: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f'title = "T"\nsource = "S"\n[[section]]\ntitle = "A"\n{entry}\n', encoding="utf-8")
+    with pytest.raises(Unusable, match="X-1"):
+        conformance.document(path)
+
+
+def test_a_row_of_the_page() -> None:
+    one = Document(
+        "T", "S", {"A": (Requirement("X-1", "must", "a|b", "c"), Requirement("X-2", "may", "d", "e"))}
+    )
+    page = conformance.page(
+        [one], {"X-1": [Shown("tests/test_a.py", "test_one"), Shown("tests/test_b.py", "test_two")]}
+    )
+    assert "S>: 2 requirements, 1 tested." in page
+    assert (
+        "| X-1 | must | a\\|b | c | [test_a](tests/test_a.py)::test_one<br>[test_b](tests/test_b.py)::test_two |\n"
+        "| X-2 | may | d | e |  |\n"
+    ) in page
