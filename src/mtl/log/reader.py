@@ -21,7 +21,7 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.chunk import HEADER_SIZE, checksum, decode_header, padded
+from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, padded
 from mtl.log.files import File, Mapped, failure
 from mtl.log.recovery import Recovered, rebuild, shortened
 from mtl.log.retention import SegmentInfo
@@ -262,7 +262,12 @@ class LogReader:
             data = self._whole(segment, ref, file, ref.stored, ref.offset)
         finally:
             file.close()
-        header = decode_header(data, ref.offset, self._index(segment).salt)
+        try:
+            header = decode_header(data, ref.offset, self._index(segment).salt)
+        except NewerChunk as error:
+            raise segment.broken(
+                f"a newer software wrote it ({error})", ref.offset, ref.base, ref.end
+            ) from error
         expected = (ref.base - segment.base, ref.count, ref.size, ref.stored)
         if header is None or (header.sequence, header.contents, header.body, header.stored) != expected:
             raise segment.broken("its header does not verify", ref.offset, ref.base, ref.end)

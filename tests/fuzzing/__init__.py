@@ -1,0 +1,1 @@
+"""Every decoder against arbitrary octets: a table (`targets`) that scripts/fuzz runs and, briefly, the suite."""

@@ -1,0 +1,151 @@
+"""Well-formed inputs that mutation begins with: the golden vectors and files, and one of every request and reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+from mtl.wire import control as w
+from mtl.wire.fields import encode_table
+from mtl.wire.packs import encode_pack
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def framed(header: bytes, body: bytes) -> bytes:
+    return len(header).to_bytes(2, "big") + header + body
+
+
+TABLES = (
+    encode_table({}),
+    encode_table({"foo": "bar"}),
+    encode_table(
+        {"t": True, "l": -1, "d": 1.5, "x": b"\0", "T": datetime(2026, 1, 1, tzinfo=UTC), "V": None}
+    ),
+    encode_table({"D": Decimal("1.25"), "A": [1, "two", [3.0]], "F": {"F": {"F": {}}}}),
+    bytes.fromhex("0000001a 0162 6201 0142 42ff 0173 73ffff 0175 75ffff 0149 49ffffffff".replace(" ", "")),
+)
+
+# RFC 11's commands as in the golden vectors.
+COMMANDS = tuple(
+    framed(bytes.fromhex(header), bytes.fromhex(body))
+    for header, body in (
+        ("0100000000000000010461626364", ""),
+        ("020000000000000001", "323030"),
+        ("030000000000000002087265736f75726365", ""),
+        ("040000000000000003087265736f75726365", ""),
+        ("050000000000000007087265736f7572636500000000", "6869"),
+        ("050000000000000007000000000c03666f6f5300000003626172", "6869"),
+        ("06000000000000000701", ""),
+        ("0700000000000000070001", ""),
+        ("08", ""),
+        ("09", ""),
+        ("05000000000000000701610000001309 6d746c2d636f756e74 6c 0000000000000003".replace(" ", ""), "00"),
+    )
+)
+
+_WINDOW = w.Window(contents=1, bytes=2)
+_RETENTION = w.Retention(bytes=1, age=2.5, contents=3, groups=("g",), hard_bytes=4)
+_STAGE = w.StageSpec(application="a", version=1, id="i")
+
+REQUESTS = tuple(
+    b"\n".join(w.encode_request(request))
+    for request in (
+        w.Open(protocol=w.Protocol(), virtual_host="/"),
+        w.Authorize(mechanism="PLAIN", response="AGEAYg=="),
+        w.Profile(profile="log", session="0123"),
+        w.Reader(resources=["a"], confirm="full", from_="earliest", until=9, window=_WINDOW, packed=True),
+        w.Reader(resources=["a"], from_=7, group="g", holder="h", epoch=1, incarnation="i"),
+        w.Writer(resources=[], confirm="none", packed=True, writer="w", holder="h", epoch=1),
+        w.Writer(resources=["a"], stage=_STAGE, incarnations={"a": "i"}),
+        w.LeaseClose(lease="l"),
+        w.ResourceCreate(resource="a", durability="os", retention=_RETENTION, exist_ok=True),
+        w.ResourceList(pattern="a.*"),
+        w.ResourceDescribe(resources=["a", "b"], after={"a": 1}, wait=1000),
+        w.ResourceDelete(resource="a", incarnation="i"),
+        w.ResourceLocate(resource="a", timestamp=1),
+        w.ResourceLocate(resource="a", start=1, contents=2, bytes=3),
+        w.CursorOpen(group="g", resource="a", from_="latest"),
+        w.CursorDescribe(group="g"),
+        w.CursorDelete(group="g", resource="a"),
+        w.StageCommit(application="a", version=1, stages=["s"], query="q"),
+        w.StageAbort(stages=["s"]),
+        w.StageDescribe(application="a"),
+        w.StageForget(application="a"),
+    )
+)
+
+_DESCRIPTION = w.Description(resource="a", incarnation="i", earliest=1, next=2, retention=_RETENTION)
+_SEALED = w.Sealed(stage="s", contents={"a": 1}, bytes=2)
+
+REPLIES = (
+    *(
+        command.encode() + b" " + b"\n".join(w.encode_reply(reply.code, reply))
+        for command, reply in (
+            (
+                "Connection.Open",
+                w.Ready(profiles=["log"], session="s", boot="b", max_content=1, heartbeat=5.0),
+            ),
+            ("Connection.Open", w.Unauthorized(mechanisms=["PLAIN"])),
+            ("Connection.Authorize", w.Challenged(mechanism="SCRAM-SHA-256", challenge="YQ==")),
+            (
+                "Connection.Reader",
+                w.DataLease(port=1, lease="l", from_=1, window=_WINDOW, epoch=1, position=2),
+            ),
+            (
+                "Connection.Writer",
+                w.DataLease(port=1, lease="l", last={"a": 1}, stage="s", incarnations={"a": "i"}),
+            ),
+            ("Lease.Close", w.LeaseClosed(stage=_SEALED)),
+            ("Resource.Create", w.ResourceCreated(resource=_DESCRIPTION)),
+            ("Resource.Describe", w.Resources(resources=[_DESCRIPTION])),
+            ("Resource.Locate", w.Located(sequence=1, timestamp=2)),
+            ("Cursor.Open", w.CursorOpened(position=1, created=True, incarnation="i")),
+            ("Stage.Commit", w.Committed(resources={"a": w.Published(first=1, contents=2)}, digest="d")),
+        )
+    ),
+    b'Connection.Reader 404\n{"status":"Not Found","reason":"unknown-resource","message":"m","missing":["a"]}',
+    b'Connection.Reader 409\n{"status":"Conflict","reason":"fenced","message":"m"}',
+    b'Connection.Reader 409\n{"reason":"data-loss","resource":"a","first":1,"end":2,"message":"m"}',
+)
+
+MEMBERS = tuple(
+    sorted({name.encode() for kind in w.REQUESTS.values() for name in kind.__struct_encode_fields__})
+) + tuple(sorted(kind.command.encode() for kind in w.REQUESTS.values()))
+"""The names of members and commands."""
+
+
+def pack(*contents: tuple[bytes | None, bytes]) -> bytes:
+    octets = encode_pack([body for _, body in contents], [table for table, _ in contents])
+    return len(contents).to_bytes(2, "big") + bytes(octets)
+
+
+PACKS = (
+    pack((None, b"")),
+    pack((None, b"one"), (None, b"two"), (None, b"three")),
+    pack((encode_table({"k": "v"}), b"one"), (None, b""), (encode_table({"n": 1}), b"x" * 100)),
+)
+
+NAMES = ("", "orders", "orders-2026", "a" * 255, "é", "x\ny")
+PATTERNS = (b"", b"orders.*", b"(a|b)*c", b"[^x]{1,30}", rb"\p{L}+\d?(?i:A)", b"(a+)+$", b"((a{9}){9}){9}")
+
+
+def match(matching: Callable[[str, Sequence[str]], list[bool]], data: bytes) -> list[bool]:
+    """As a pattern arrives: characters of a JSON string, of any kind."""
+    return matching(data.decode("utf-8", "replace"), NAMES)
+
+
+def lines(path: str) -> list[bytes]:
+    return (GOLDEN / path).read_bytes().splitlines()
+
+
+def _record(line: bytes) -> bytes:
+    """Kind and value of a line that has the key between them."""
+    kind, value = line.split(b" ", 1)[0], line[line.index(b" {") + 1 :]
+    return kind + b"\n" + value
+
+
+RECORDS = tuple(map(_record, lines("broker/records-v1.jsonl")))
+OFFSETS = tuple(lines("pyspark_mtl/offsets-v1.jsonl"))

@@ -1,0 +1,147 @@
+"""Every decoder that reads octets of a peer, of the disk or of a checkpoint: one line each in TARGETS."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from mtl.broker.patterns import matching
+from mtl.broker.records import KINDS
+from mtl.errors import Malformed, OffsetError, Refused
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
+from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
+from pyspark_mtl import offsets
+from tests.fuzzing import examples, logs
+from tests.fuzzing.target import Target, check_refusal, codec, split
+
+# --- data commands: two octets with the size of the header, the header, the body ------------------------------
+
+
+def decode_command(data: bytes) -> c.Command:
+    _, header, body = split(data, (2, int.from_bytes(data[:2], "big")))
+    command = c.decode(header, body)
+    if isinstance(command, c.Content):  # what the broker asks of every content
+        c.packed_count(command.properties)
+        c.delivery_timestamp(command.properties)
+        c.reserved(command.properties)
+    return command
+
+
+def encode_command(command: c.Command) -> bytes:
+    header, body = c.encode(command)
+    return examples.framed(header, bytes(body))
+
+
+# --- control: the command (and for a reply its status) on a line, then JSON ----------------------------------
+
+
+def decode_request(data: bytes) -> w.Request:
+    name, _, body = data.partition(b"\n")
+    return w.decode_request([name, body])
+
+
+def encode_request(request: w.Request) -> bytes:
+    return b"\n".join(w.encode_request(request))
+
+
+def decode_reply(data: bytes) -> tuple[type[w.Request], w.Reply | Refused]:
+    """A refusal is a value here."""
+    line, _, body = data.partition(b"\n")
+    name, _, status = line.partition(b" ")
+    request = w.REQUESTS.get(name.decode("latin-1").lower(), w.Open)
+    try:
+        return request, w.decode_reply([status, body], request)
+    except Refused as refused:
+        return request, refused
+
+
+def encode_reply(value: tuple[type[w.Request], w.Reply | Refused]) -> bytes:
+    request, reply = value
+    frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
+    return request.command.encode() + b" " + b"\n".join(frames)
+
+
+# --- packs: two octets with the number of contents, the body --------------------------------------------------
+
+
+def run_pack(data: bytes) -> None:
+    """Arrow's own memory is watched as well: an input must not make it allocate more than a pack may have."""
+    count, body = int.from_bytes(data[:2], "big"), data[2:]
+    pool = pa.default_memory_pool()
+    before, peak = pool.bytes_allocated(), pool.max_memory()
+    try:
+        batch = decode_pack(body, count)
+    except Malformed as refused:
+        check_refusal(refused)
+        return
+    finally:
+        most = max(peak, before + MAX_PACK + PACK_OVERHEAD)
+        assert pool.max_memory() <= most, (
+            f"{len(data)} octets made Arrow allocate {pool.max_memory() - before}"
+        )
+    contents = [(bytes(table), bytes(content)) for table, content in unpack(batch)]
+    assert len(contents) == count
+    for table, _ in contents:
+        decode_table(table)
+    again = decode_pack(encode_batch(batch), count)
+    # A table without entries and none at all are the same content.
+    assert [(bytes(table), bytes(content)) for table, content in unpack(again)] == contents
+    assert batch.schema == SCHEMA
+
+
+# --- JSON that we keep ----------------------------------------------------------------------------------------
+
+
+def decode_record(data: bytes) -> Any:
+    kind, _, value = data.partition(b"\n")
+    return msgspec.json.decode(value, type=KINDS[kind.decode("ascii")])
+
+
+def encode_record(record: Any) -> bytes:
+    return b"%s\n%s" % (record.kind.encode(), msgspec.json.encode(record))
+
+
+def decode_offset(data: bytes) -> offsets.Offset:
+    """As Spark hands it over: the text of its log, read by Python's json."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise OffsetError("no JSON") from error
+    return offsets.parse(value)
+
+
+def encode_offset(offset: offsets.Offset) -> bytes:
+    return json.dumps(offset.json()).encode()
+
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+RECORD_ERRORS = (msgspec.DecodeError, KeyError, UnicodeDecodeError)
+
+TARGETS = (
+    Target("fields", codec(decode_table, encode_table), examples.TABLES),
+    Target("short", codec(lambda data: read_short(data, 0)[0], encode_short), (b"\0", b"\x05orders"[:6])),
+    Target("commands", codec(decode_command, encode_command), examples.COMMANDS),
+    Target(
+        "requests",
+        codec(decode_request, encode_request, (Malformed, Refused)),
+        examples.REQUESTS,
+        examples.MEMBERS,
+    ),
+    Target("replies", codec(decode_reply, encode_reply), examples.REPLIES, examples.MEMBERS),
+    Target("packs", run_pack, examples.PACKS),
+    Target("patterns", codec(lambda data: examples.match(matching, data), error=Refused), examples.PATTERNS),
+    Target("chunks", logs.run_segment, logs.SEGMENTS, logs.TOKENS),
+    Target("indexes", logs.run_index, logs.INDEXES, logs.TOKENS),
+    Target("recovery", logs.run_recovery, logs.DIRECTORIES, logs.TOKENS),
+    Target("records", codec(decode_record, encode_record, RECORD_ERRORS), examples.RECORDS, examples.MEMBERS),
+    Target("offsets", codec(decode_offset, encode_offset, OffsetError), examples.OFFSETS),
+)
+
+BY_NAME = {target.name: target for target in TARGETS}

@@ -1,0 +1,116 @@
+"""The short form of scripts/fuzz: what is known to be hard, and a few mutations of it, within bounds on memory."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from mtl.errors import Malformed
+from tests.fuzzing.target import FINDINGS, Target, codec
+from tests.fuzzing.targets import BY_NAME, TARGETS
+
+ROOT = Path(__file__).parents[2]
+MUTATIONS = 300
+
+PER_OCTET = 200
+"""Octets of memory for each of an input: an empty entry of a field table has three and becomes a string in a dict."""
+
+AT_LEAST = 256 << 10
+"""And for inputs of any size: error messages, tracebacks, what is made at first use."""
+
+SLOWEST_S = 2.0
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """One to four small changes."""
+    image = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(image) + 1)
+        match rng.randrange(4):
+            case 0:
+                image[at:at] = rng.randbytes(rng.randint(1, 8))
+            case 1:
+                del image[at : at + rng.randint(1, 8)]
+            case 2:
+                image[at : at + 4] = rng.choice(
+                    (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\1")
+                )
+            case _:
+                image[at : at + 1] = rng.randbytes(1)
+    return bytes(image)
+
+
+@pytest.mark.requirement("MTL-50", "MTL-51", "MTL-110", "MTL-111")
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_any_octets_are_a_value_or_the_one_error(target: Target) -> None:
+    rng = random.Random(target.name)
+    known = target.known()
+    for data in [*known, *(mutated(rng, rng.choice(known)) for _ in range(MUTATIONS))]:
+        try:
+            target.run(data)
+        except Exception as error:
+            raise AssertionError(f"{target.name} failed for {data.hex()}") from error
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_an_input_costs_memory_and_time_by_its_size(target: Target) -> None:
+    rng = random.Random(target.name)
+    known = target.known()
+    inputs = [*known, *(mutated(rng, rng.choice(known)) for _ in range(30))]
+    for data in inputs:
+        target.run(data)  # what is made once, is made now
+    for data in inputs:
+        tracemalloc.start()
+        began = time.perf_counter()
+        target.run(data)
+        took, (_, peak) = time.perf_counter() - began, tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < AT_LEAST + PER_OCTET * len(data), data.hex()
+        assert took < SLOWEST_S, data.hex()
+
+
+def test_every_finding_belongs_to_a_target() -> None:
+    assert {path.name for path in FINDINGS.iterdir() if path.is_dir()} <= set(BY_NAME)
+
+
+# The judge is only as good as what it condemns.
+
+
+def test_another_error_is_a_failure() -> None:
+    with pytest.raises(ZeroDivisionError):
+        codec(lambda data: 1 // len(data))(b"")
+
+
+def test_a_value_that_does_not_come_back_is_a_failure() -> None:
+    codec(bytes.decode, str.encode)(b"x")
+    with pytest.raises(AssertionError, match="came back"):
+        codec(bytes.decode, lambda text: text.encode() + b"!")(b"x")
+
+
+def test_a_refusal_for_want_of_memory_is_a_failure() -> None:
+    def greedy(_data: bytes) -> bytes:
+        raise Malformed("too much") from MemoryError()
+
+    with pytest.raises(AssertionError, match="memory"):
+        codec(greedy)(b"")
+
+
+def test_the_script_counts_what_it_gave(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="has wheels for some platforms only")
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "fuzzing" / "main.py"),
+        "--target",
+        "short",
+        "--inputs",
+        "20000",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    row = next(line.split() for line in ended.stdout.splitlines() if line.startswith("short"))
+    assert int(row[1].replace(",", "")) >= 20_000
