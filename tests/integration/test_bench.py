@@ -29,11 +29,13 @@ def test_two_workloads_run_and_say_why_kafka_is_missing(tmp_path: Path) -> None:
     rows = bench(tmp_path, "plain", "start")
     assert [row["title"] for row in rows] == [
         "plain publish and read, 100 B",
+        "plain publish and read, 100 B, our client",
         "plain publish and read, 1024 B",
+        "plain publish and read, 1024 B, our client",
         "first batch after start()",
     ]
-    assert all(row["ratio"] > 0 for row in rows[:2])
-    assert rows[2]["ours"][0] > 0
-    assert rows[2]["not measured"] == "left out (--no-kafka)"
-    assert (tmp_path / "bench.md").read_text().count("raw pyzmq forwarder") == 2
+    assert all(row["ratio"] > 0 for row in rows[:4])
+    assert rows[4]["ours"][0] > 0
+    assert rows[4]["not measured"] == "left out (--no-kafka)"
+    assert (tmp_path / "bench.md").read_text().count("raw pyzmq forwarder") == 4
     assert (tmp_path / "ratios.png").stat().st_size > 0

@@ -22,18 +22,22 @@ def confirm(bench: Bench) -> list[Row]:
     """The median in ms; under load another client publishes packs as fast as they are taken."""
     count = bench.plan.amount(short=300, full=2_000, unit=10)
     rows = []
-    for title, loaded, target in (("idle", False, OF_SYNC), ("under load", True, None)):
+    for title, client, loaded, target in (
+        ("idle", "rfc_confirm", False, OF_SYNC),
+        ("idle, our client", "confirm", False, OF_SYNC),
+        ("under load", "confirm", True, None),
+    ):
         subject = Subject("confirm", f"Confirm latency, {title}, median", "ms", "less")
-        ours = partial(_ours, bench, count, loaded=loaded)
+        ours = partial(_ours, bench, client, count, loaded=loaded)
         alone = partial(_alone, bench, count, loaded=loaded)
         rows += compare(subject, ours, [Peer(ALONE, alone, target)], bench.plan.rounds)
     return rows
 
 
-def _ours(bench: Bench, count: int, *, loaded: bool) -> Sample:
+def _ours(bench: Bench, client: str, count: int, *, loaded: bool) -> Sample:
     with bench.resources() as names, _load(bench) if loaded else nullcontext():
         to = {"endpoint": bench.endpoint, "resource": names[0]}
-        with Role("confirm", **to, octets=OCTETS, count=count) as role:
+        with Role(client, **to, octets=OCTETS, count=count) as role:
             return _sample(role.run()["latencies"])
 
 

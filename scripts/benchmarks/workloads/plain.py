@@ -1,7 +1,12 @@
-"""One client that publishes content by content and one that reads, durable in between, beside a raw forwarder."""
+"""One client that publishes content by content and one that reads, durable in between, beside a raw forwarder.
+
+The clients of the row with the target are plain clients of RFC 11, sockets and nothing else, as the forwarder's are;
+what our own client costs beyond them is a row of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from benchmarks.bench import Bench
@@ -22,19 +27,33 @@ def plain(bench: Bench) -> list[Row]:
 
 def _plain(bench: Bench, octets: int) -> list[Row]:
     count = bench.plan.amount(short=200_000, full=1_000_000)
-    subject = Subject("plain", f"plain publish and read, {octets} B", "contents/s")
-    peer = Peer(RAW, partial(_raw, octets, count), OF_RAW)
-    return compare(subject, partial(_ours, bench, octets, count), [peer], bench.plan.rounds)
+    rows = []
+    for title, clients, target in (("", _rfc, OF_RAW), (", our client", _library, None)):
+        subject = Subject("plain", f"plain publish and read, {octets} B{title}", "contents/s")
+        peer = Peer(RAW, partial(_raw, octets, count), target)
+        rows += compare(subject, partial(_ours, clients, bench, octets, count), [peer], bench.plan.rounds)
+    return rows
 
 
-def _ours(bench: Bench, octets: int, count: int) -> Sample:
+Roles = tuple[tuple[str, dict[str, object]], tuple[str, dict[str, object]]]
+
+
+def _ours(clients: Callable[[str, str, int, int], Roles], bench: Bench, octets: int, count: int) -> Sample:
     with bench.resources() as names:
-        to = {"endpoint": bench.endpoint}
-        reading = ("read", {**to, "resource": names[0], "count": count, "packed": False})
-        publishing = ("publish", {**to, "resources": names, "octets": octets, "count": count})
-        read, published = together(reading, publishing)
+        read, published = together(*clients(bench.endpoint, names[0], octets, count))
     assert read["count"] == count
     return Sample(count / (read["ended"] - published["began"]))
+
+
+def _rfc(endpoint: str, resource: str, octets: int, count: int) -> Roles:
+    to = {"endpoint": endpoint, "resource": resource, "count": count}
+    return ("rfc_read", to), ("rfc_publish", {**to, "octets": octets})
+
+
+def _library(endpoint: str, resource: str, octets: int, count: int) -> Roles:
+    reading = {"endpoint": endpoint, "resource": resource, "count": count, "packed": False}
+    publishing = {"endpoint": endpoint, "resources": [resource], "octets": octets, "count": count}
+    return ("read", reading), ("publish", publishing)
 
 
 def _raw(octets: int, count: int) -> Sample:

@@ -1,0 +1,141 @@
+"""Roles that are clients of RFC 11 and nothing more: pyzmq, JSON and struct, nothing of this project's own client."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import zmq
+
+Result = dict[str, object]
+Work = Callable[[], Result]
+Prepared = tuple[Result, Work]
+Socket = zmq.Socket[bytes]
+
+LEASE, RESPONSE, SUMMON, CONTENT, CONFIRM, PING = 1, 2, 3, 5, 6, 8
+NO_PROPERTIES = bytes(4)
+TURN = 256
+"""Contents that are sent before the publisher looks for Confirms, and read before the reader confirms them."""
+
+
+def rfc_publish(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
+    """Publish `count` contents and count their Confirms until all of them are durable."""
+    flow = _flow(endpoint, "Writer", resource)
+    kind, tail, body = bytes([CONTENT]), _short(resource) + NO_PROPERTIES, bytes(octets)
+    send, number_of = flow.send, struct.Struct(">Q").pack
+
+    def work() -> Result:
+        began = time.monotonic()
+        confirmed = 0
+        for first in range(1, count + 1, TURN):
+            for number in range(first, min(first + TURN, count + 1)):
+                send(kind + number_of(number) + tail, zmq.SNDMORE)
+                send(body)
+            while flow.poll(0):
+                confirmed = _confirmed(flow, confirmed)
+        while confirmed < count:
+            confirmed = _confirmed(flow, confirmed)
+        return {"began": began, "ended": time.monotonic(), "count": confirmed}
+
+    return {}, work
+
+
+def rfc_read(endpoint: str, resource: str, count: int) -> Prepared:
+    """Read `count` contents from the beginning of an empty resource, confirming them now and then."""
+    flow = _flow(endpoint, "Reader", resource)
+    flow.send_multipart([_command(SUMMON, 2, _short(resource)), b""])
+    _expect(flow.recv_multipart(), 2)
+    receive = flow.recv
+
+    def work() -> Result:
+        began = time.monotonic()
+        read = octets = 0
+        while read < count:
+            header, body = receive(), receive()
+            if header[0] != CONTENT:
+                continue  # a Ping: what is read next is sign of life enough
+            read += 1
+            octets += len(body)
+            if read % TURN == 0 or read == count:
+                (sequence,) = struct.unpack_from(">Q", header, 1)
+                assert sequence == read, f"content {sequence} came as number {read}"
+                flow.send(_command(CONFIRM, sequence, b"\1"), zmq.SNDMORE)
+                flow.send(b"")
+        return {"began": began, "ended": time.monotonic(), "count": read, "octets": octets}
+
+    return {}, work
+
+
+def rfc_confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
+    """How long each of `count` contents takes to its Confirm, when each waits for the one before it."""
+    flow = _flow(endpoint, "Writer", resource)
+    tail, body = _short(resource) + NO_PROPERTIES, bytes(octets)
+
+    def work() -> Result:
+        latencies = []
+        for number in range(1, count + 1):
+            began = time.perf_counter()
+            flow.send(_command(CONTENT, number, tail), zmq.SNDMORE)
+            flow.send(body)
+            while _confirmed(flow, 0) < number:
+                pass
+            latencies.append(time.perf_counter() - began)
+        return {"latencies": latencies}
+
+    return {}, work
+
+
+def _flow(endpoint: str, kind: str, resource: str) -> Socket:
+    """A data flow with a lease of its own, by RFC 11's requests alone."""
+    context = zmq.Context.instance()
+    request: Socket = context.socket(zmq.REQ)
+    request.connect(endpoint)
+    _ask(request, "Connection.Open", "201", protocol={"name": "MTL", "version": 1})
+    _ask(request, "Connection.Profile", "200", profile="log")
+    lease = _ask(request, f"Connection.{kind}", "202", resources=[resource], confirm="full")
+    flow: Socket = context.socket(zmq.DEALER)
+    flow.connect(f"tcp://{urlsplit(endpoint).hostname}:{lease['port']}")
+    flow.send_multipart([_command(LEASE, 1, _short(str(lease["lease"]))), b""])
+    _expect(flow.recv_multipart(), 1)
+    return flow
+
+
+def _ask(request: Socket, name: str, expected: str, **body: object) -> Result:
+    request.send_multipart([name.encode(), json.dumps(body).encode()])
+    code, reply = request.recv_multipart()
+    assert code.decode() == expected, f"{name} got {code!r} {reply!r}"
+    answer: Result = json.loads(reply)
+    return answer
+
+
+def _expect(frames: list[bytes], number: int) -> None:
+    assert frames == [_command(RESPONSE, number), b"200"], f"the broker answered {frames}"
+
+
+def _confirmed(flow: Socket, confirmed: int) -> int:
+    """The number that the next command confirms; a Ping confirms nothing, and a Reject is a failure."""
+    header, _ = flow.recv_multipart()
+    if header[0] == PING:
+        return confirmed
+    assert header[0] == CONFIRM, f"the broker sent {header!r}"
+    number: int = struct.unpack_from(">Q", header, 1)[0]
+    return number
+
+
+def _command(kind: int, number: int, rest: bytes = b"") -> bytes:
+    return struct.pack(">BQ", kind, number) + rest
+
+
+def _short(text: str) -> bytes:
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
+
+
+ROLES: dict[str, Callable[..., Prepared]] = {
+    "rfc_publish": rfc_publish,
+    "rfc_read": rfc_read,
+    "rfc_confirm": rfc_confirm,
+}
