@@ -90,7 +90,7 @@ def rfc_confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepar
 
 def _flow(endpoint: str, kind: str, resource: str) -> Socket:
     """A data flow with a lease of its own, by RFC 11's requests alone."""
-    context = zmq.Context.instance()
+    context: zmq.Context[Socket] = zmq.Context.instance()
     request: Socket = context.socket(zmq.REQ)
     request.connect(endpoint)
     _ask(request, "Connection.Open", "201", protocol={"name": "MTL", "version": 1})
