@@ -47,13 +47,24 @@ def connect(
     retry_deadline: float = RETRY_DEADLINE_S,
     user: str | None = None,
     password: str | None = None,
+    heartbeat: float | None = None,
 ) -> Connection:
     """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
 
-    `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. Raises `Unreachable` when nobody
-    answers until then, `Refused` when the broker does not let us in or knows no such virtual host or profile.
+    `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. `heartbeat` is after how many seconds
+    of silence readers and writers ping the broker (default: what it says; 0: never). Raises `Unreachable` when nobody
+    answers until the deadline, `Refused` when the broker does not let us in or knows no such virtual host or profile.
     """
-    settings = Settings(endpoint, virtual_host, profile, request_timeout, retry_deadline, user, password)
+    settings = Settings(
+        endpoint,
+        virtual_host,
+        profile,
+        request_timeout,
+        retry_deadline,
+        user,
+        password,
+        heartbeat=heartbeat,
+    )
     connection = Connection(settings)
     try:
         connection.ready()

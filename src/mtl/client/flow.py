@@ -19,7 +19,7 @@ from typing import Protocol
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.io import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
-from mtl.limits import PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+from mtl.limits import HEARTBEAT_S, PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
@@ -252,7 +252,7 @@ class Flow:
         self._lost_at = None
         self._attempts = 0
         self._delay = 0.0
-        interval = self.lease.heartbeat or 0.0
+        interval = self._interval(self.lease)
         self._heartbeat = Heartbeat(self._loop.clock(), interval)
         if interval:
             self._pulse = self._loop.after(interval / _BEATS, self._beat)
@@ -374,10 +374,15 @@ class Flow:
         if then is not None:
             then()
 
+    def _interval(self, lease: w.DataLease) -> float:
+        """Seconds of silence before a Ping: ours to say, else the broker's, else what is usual (MTL-103)."""
+        told = (self._channel.settings.heartbeat, lease.heartbeat)
+        return next((seconds for seconds in told if seconds is not None), HEARTBEAT_S)
+
     def _beat(self) -> None:
         """Look at the pulse several times per interval."""
         assert self.lease is not None
-        self._pulse = self._loop.after((self.lease.heartbeat or 0.0) / _BEATS, self._beat)
+        self._pulse = self._loop.after(self._interval(self.lease) / _BEATS, self._beat)
         verdict = self._heartbeat.check(self._loop.clock())
         if verdict is Verdict.PING:
             self._ping(None)

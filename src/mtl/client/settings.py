@@ -16,7 +16,9 @@ class Settings:
     """What `mtl.connect` was told. Times are in seconds.
 
     `request_timeout` is for one attempt (a request, a connect, a bind), `retry_deadline` for all attempts together:
-    when nobody answered for so long, `Unreachable` is raised.
+    when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a data
+    flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is what
+    the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never.
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -26,6 +28,7 @@ class Settings:
     retry_deadline: float = RETRY_DEADLINE_S
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    heartbeat: float | None = None
 
     def __post_init__(self) -> None:
         """Raises `OptionError` for what cannot work."""
@@ -35,5 +38,7 @@ class Settings:
             )
         if self.request_timeout <= 0 or self.retry_deadline <= 0:
             raise OptionError("request_timeout and retry_deadline have to be above 0 seconds")
+        if self.heartbeat is not None and self.heartbeat < 0:
+            raise OptionError("heartbeat has to be a number of seconds, 0 for none at all")
         if (self.user is None) != (self.password is None):
             raise OptionError("user and password go together")

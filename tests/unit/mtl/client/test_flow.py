@@ -4,11 +4,13 @@ import pytest
 
 from mtl.client.control import Outcome
 from mtl.client.flow import Flow, State, data_endpoint
+from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, Malformed, MtlError, Refused, Unreachable
+from mtl.limits import HEARTBEAT_S
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
-from tests.support.memory_network import Bench, MemoryLink
+from tests.support.memory_network import ENDPOINT, Bench, MemoryLink
 
 LEASE = w.DataLease(port=7_000, lease="lease", heartbeat=5.0)
 
@@ -61,16 +63,16 @@ class User:
 
 
 class Setting:
-    def __init__(self) -> None:
-        self.bench = Bench()
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.bench = Bench(settings)
         self.user = User()
         self.flow = Flow(self.bench.loop, self.bench.channel, self.user)
         self.flow.start()
         self.control = self.bench.ready()
         assert isinstance(self.control.asked(), w.Reader)
 
-    def bound(self) -> MemoryLink:
-        data = self.bench.lease(self.control, LEASE)
+    def bound(self, lease: w.DataLease = LEASE) -> MemoryLink:
+        data = self.bench.lease(self.control, lease)
         assert self.flow.state is State.BOUND
         self.user.said.clear()
         return data
@@ -246,6 +248,32 @@ def test_a_data_socket_that_never_answers_is_unreachable_though_the_control_sock
             control.asked()
             control.answer(LEASE)
     assert isinstance(at.user.error, Unreachable)
+
+
+@pytest.mark.requirement("MTL-103")
+@pytest.mark.parametrize(
+    ("ours", "the_brokers", "interval"),
+    [
+        (None, None, HEARTBEAT_S),  # a server of the RFC alone says nothing
+        (None, 2.0, 2.0),
+        (7.0, 2.0, 7.0),
+        (0.0, 2.0, 0.0),
+        (None, 0.0, 0.0),
+    ],
+)
+def test_the_interval_is_ours_to_say_then_the_brokers_then_the_usual_one(
+    ours: float | None, the_brokers: float | None, interval: float
+) -> None:
+    at = Setting(Settings(ENDPOINT, heartbeat=ours))
+    data = at.bound(w.DataLease(port=7_000, lease="lease", heartbeat=the_brokers))
+    if not interval:
+        at.bench.run(60.0)
+        assert (data.commands(), data.closed) == ([], False)
+        return
+    at.bench.run(interval * 0.9)
+    assert data.commands() == []
+    at.bench.run(interval * 0.4)
+    assert data.commands() == [c.Ping()]
 
 
 @pytest.mark.requirement("MTL-07", "MTL-99", "MTL-102", "MTL-104")

@@ -23,7 +23,7 @@ OPTIONS = WriterOptions(
     incarnations=None,
     extended=True,
 )
-GRANTED = w.DataLease(port=1, lease="l", last={"a": 0}, max_content=100, max_pack=200)
+GRANTED = w.DataLease(port=1, lease="l", last={"a": 0}, max_content=100, max_pack=200, heartbeat=0)
 STAGE = w.StageSpec(application="app", version=3)
 
 

@@ -12,6 +12,7 @@ from mtl.errors import OptionError
         {"endpoint": "localhost:5975"},
         {"request_timeout": 0.0},
         {"retry_deadline": -1.0},
+        {"heartbeat": -1.0},
         {"user": "me"},
         {"password": "secret"},
     ],
