@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -342,6 +343,31 @@ def test_a_resource_that_was_made_again_is_data_loss(
         connection.reader("orders", incarnation=incarnation)
     with pytest.raises(Refused, match="unknown-resource"):
         connection.reader("nowhere")
+
+
+@pytest.mark.parametrize("how", ["made again", "wiped"])
+def test_a_writer_whose_confirmed_contents_are_gone_is_told_so(
+    mtl_broker: RunningBroker, connection: Connection, how: str
+) -> None:
+    writer = connection.writer("orders")
+    send(writer, 10)
+    writer.flush()
+    if how == "wiped":
+        mtl_broker.kill()
+        shutil.rmtree(mtl_broker.data)
+        mtl_broker.restart()
+    else:
+        connection.delete_resource("orders")
+    connection.create_resource("orders")
+    mtl_broker.restart()  # the writer's flow breaks, and it comes back
+
+    def go_on() -> None:
+        send(writer, 1, 10)
+        writer.flush()
+
+    with pytest.raises(DataLoss, match="numbers 1 to 10,"):
+        go_on()
+    writer.abandon()
 
 
 # --- requests -----------------------------------------------------------------------------------------------

@@ -58,14 +58,22 @@ class Names:
         """A name for its holder, durably: a new epoch when that is another one.
 
         Raises `Fenced` when this session lost it, or when somebody comes back with the `epoch` of an older holder: what
-        it has not seen confirmed may carry the numbers of a newer one's contents by now. `Refused` 503 for too many.
+        it has not seen confirmed may carry the numbers of a newer one's contents by now. `Refused` 404 when the name
+        itself is not known any more, 503 for too many.
         """
         key = (vhost, name)
         known = self._records.get(key)
         same = known is not None and known.holder == holder
         if key in self._fenced.get(session, ()):
             raise fenced(name)
-        if epoch is not None and not same and (known is None or known.epoch != epoch):
+        if epoch is not None and known is None:
+            raise Refused(
+                404,
+                w.UNKNOWN_WRITER,
+                f"there is no writer name {name!r} (any more), so no epoch of it: nobody used it for long, or the "
+                "broker's data was replaced. Ask without epoch to begin anew",
+            )
+        if epoch is not None and not same and known is not None and known.epoch != epoch:
             raise fenced(name)
         if known is None and len(self._records) >= limits.MAX_WRITER_NAMES:
             raise Refused(

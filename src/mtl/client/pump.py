@@ -14,7 +14,7 @@ import msgspec
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
-from mtl.errors import Closed, MtlError, NotGranted, Refused
+from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
 from mtl.protocol.writing import WriterFlow
 from mtl.wire import commands as c
@@ -130,12 +130,17 @@ class Pump:
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo; the first lease says where the numbers begin."""
+        """Check the echo; the first lease says where the numbers begin. Raises `DataLoss` when a later one says that
+        what was confirmed is gone.
+        """
         if self.options.extended:
             self._check(lease)
+        last = max((lease.last or {}).values(), default=0)
         with self.lock:
             if self.lease is None:
-                self.writer.start(max((lease.last or {}).values(), default=0) + 1)
+                self.writer.start(last + 1)
+            elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
+                raise self._lost(*lost)
             self.lease = lease
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK
@@ -155,7 +160,20 @@ class Pump:
 
     def refused(self, error: Refused) -> Refused | None:
         """Nothing of a writer's can be repaired by asking again."""
-        return error
+        confirmed = self.writer.confirmed
+        return self._lost(1, confirmed + 1) if error.reason == w.UNKNOWN_WRITER and confirmed else error
+
+    def _lost(self, first: int, end: int) -> DataLoss:
+        """The broker has less of this writer's than it had confirmed."""
+        names = ", ".join(self.options.resources) or "any resource"
+        return DataLoss(
+            names,
+            first,
+            end,
+            f"the broker no longer has what this writer published to {names} as its numbers {first} to {end - 1}, and "
+            "had confirmed it: its data was removed or replaced by an older copy, or the resource was deleted and made "
+            "again. Open another writer to go on",
+        )
 
     def bound(self) -> None:
         """Send what there is."""

@@ -16,9 +16,9 @@ class Settings:
     """What `mtl.connect` was told. Times are in seconds.
 
     `request_timeout` is for one attempt (a request, a connect, a bind), `retry_deadline` for all attempts together:
-    when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a data
-    flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is what
-    the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never.
+    when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a
+    data flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is
+    what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never.
     """
 
     endpoint: str = DEFAULT_ENDPOINT

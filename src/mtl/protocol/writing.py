@@ -73,6 +73,13 @@ class WriterFlow:
         self.next = number
         self._sent = number - 1
 
+    def missing(self, last: int) -> tuple[int, int] | None:
+        """The numbers [first, end) that were settled and that a broker whose highest is `last` has lost; None when it
+        can go on. It would wait for them for ever, and there is nobody left who has them.
+        """
+        oldest = self._unsent[0].first if self._unsent else self.next
+        return (last + 1, oldest) if oldest > last + 1 else None
+
     # --- the application's side -----------------------------------------------------------------------------
 
     @property

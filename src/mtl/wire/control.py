@@ -93,6 +93,7 @@ __all__ = [
     "UNKNOWN_RESOURCE",
     "UNKNOWN_STAGE",
     "UNKNOWN_VIRTUAL_HOST",
+    "UNKNOWN_WRITER",
     "UNSEALED",
     "UNSUPPORTED",
     "ApplicationInfo",
@@ -162,6 +163,7 @@ UNKNOWN_LEASE = "unknown-lease"  # 404: closed, expired or never given
 UNKNOWN_CURSOR = "unknown-cursor"  # 404
 UNKNOWN_STAGE = "unknown-stage"  # 404: aborted, expired or never made
 UNKNOWN_APPLICATION = "unknown-application"  # 404: never committed anything
+UNKNOWN_WRITER = "unknown-writer"  # 404: the epoch of a name that is not known (any more)
 EXISTS = "exists"  # 409: the resource is there
 FENCED = "fenced"  # 409: a newer holder or writer took over; terminal
 INCARNATION = "incarnation"  # 409: the resource was deleted and made again

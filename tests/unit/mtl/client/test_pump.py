@@ -6,7 +6,7 @@ import pytest
 
 from mtl.client.control import Outcome
 from mtl.client.pump import Pump, WriterOptions
-from mtl.errors import Closed, Fenced, NotGranted, Refused
+from mtl.errors import Closed, DataLoss, Fenced, NotGranted, Refused
 from mtl.limits import PUMP, QUIET_S, RESEND_DELAY_S
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -153,6 +153,49 @@ def forget_the_lease(at: Setting, data: MemoryLink) -> None:
     assert isinstance(lease, c.Lease)
     again.command(c.Response(lease.sequence, 403))
     at.bench.run()
+
+
+def confirmed(at: Setting) -> MemoryLink:
+    """Three contents are published, and two of them confirmed."""
+    data = at.bound()
+    at.publish(3)
+    numbers(data)
+    data.command(c.Confirm(2, multiple=True))
+    at.bench.run()
+    return data
+
+
+def test_a_broker_that_has_lost_what_it_confirmed_ends_the_writer() -> None:
+    """It would wait for the numbers for ever, and the application with it."""
+    at = Setting()
+    forget_the_lease(at, confirmed(at))
+    at.asked_for_a_lease()
+    at.control.answer(GRANTED)
+    at.bench.run()
+    assert isinstance(at.pump.error, DataLoss)
+    assert (at.pump.error.resource, at.pump.error.first, at.pump.error.end) == ("a", 1, 3)
+
+
+def test_a_broker_that_does_not_know_the_name_any_more_has_lost_it_too() -> None:
+    at = Setting()
+    forget_the_lease(at, confirmed(at))
+    at.asked_for_a_lease()
+    at.control.refuse(404, w.UNKNOWN_WRITER)
+    at.bench.run()
+    assert isinstance(at.pump.error, DataLoss)
+    assert (at.pump.error.first, at.pump.error.end) == (1, 3)
+
+
+def test_where_nothing_was_confirmed_nothing_is_lost() -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3)
+    forget_the_lease(at, data)
+    at.asked_for_a_lease()
+    at.control.refuse(404, w.UNKNOWN_WRITER)
+    at.bench.run()
+    assert isinstance(at.pump.error, Refused)
+    assert not isinstance(at.pump.error, DataLoss)
 
 
 def test_a_new_lease_goes_on_under_the_same_name_whatever_the_broker_has() -> None:

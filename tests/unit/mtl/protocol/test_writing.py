@@ -45,6 +45,29 @@ def test_a_writer_of_a_known_name_continues_its_numbers() -> None:
         writer.start(1)
 
 
+def test_what_a_broker_has_lost_is_known_by_its_last_number() -> None:
+    writer = flow()
+    publish(writer, 1, 1, 3, 1)
+    taken(writer)
+    assert writer.missing(0) == (1, 7)  # as if it were asked in between; after a loss all of it is sent again
+    writer.lost()
+    assert writer.missing(0) is None
+    taken(writer)
+    writer.received(c.Confirm(5, multiple=True), 0.0)
+    writer.lost()
+    assert [writer.missing(last) for last in (0, 2, 4, 5, 6)] == [(1, 6), (3, 6), (5, 6), None, None]
+
+
+def test_a_number_that_was_spent_on_a_refused_content_is_not_missing() -> None:
+    writer = flow()
+    publish(writer, 1, 1)
+    taken(writer)
+    writer.received(c.Confirm(1, multiple=True), 0.0)
+    writer.received(c.Reject(2, multiple=False, recycle=False), 0.0)
+    writer.lost()
+    assert writer.missing(1) is None
+
+
 @pytest.mark.requirement("MTL-90", "MTL-91")
 def test_a_confirm_settles_one_or_everything_up_to_it() -> None:
     writer = flow()
