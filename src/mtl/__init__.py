@@ -5,6 +5,8 @@ with mtl.connect("tcp://127.0.0.1:5975") as c:
         w.send(b"...", {"kind": "new"})
     for content in c.reader("orders", start="earliest"):
         ...
+
+`mtl.aio` is the same for asyncio.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         Retention,
         StageSpec,
         Writer,
+        aio,
         connect,
     )
 
@@ -37,6 +40,7 @@ __all__ = [
     "StageSpec",
     "Writer",
     "__version__",
+    "aio",
     "connect",
 ]
 
@@ -44,5 +48,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the client when it is first asked for: importing `mtl` alone loads neither ZeroMQ nor Arrow."""
     if name in __all__:
+        if name == "aio":
+            return import_module("mtl.client.aio")
         return getattr(import_module("mtl.client"), name)
     raise AttributeError(f"module 'mtl' has no attribute {name!r}")

@@ -179,6 +179,9 @@ MAX_SOCKETS = 16_384
 """ZeroMQ sockets of one process. libzmq's default of 1,023 is some 250 readers; a Spark driver has one per
 resource."""
 
+AIO_REQUESTS = 8
+"""Threads of one asyncio connection that wait for replies: requests are few, and answered within milliseconds."""
+
 # --- the broker: control ------------------------------------------------------------------------------------
 
 DEFAULT_VIRTUAL_HOST = "/"

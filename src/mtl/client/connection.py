@@ -91,6 +91,7 @@ class Connection(Administration):
         self._loop: Loop = loop()
         self._main: Channel | None = None
         self._idle: list[Channel] = []
+        self._lent: set[Channel] = set()
         self._users: set[Reader | Writer] = set()
 
     @property
@@ -277,6 +278,7 @@ class Connection(Administration):
         if not user.granted_event.wait(self.settings.retry_deadline + _MARGIN_S):
             self._loop.post(user.flow.drop)
             self._loop.post(channel.close)
+            self._lent.discard(channel)
             raise Unreachable(self.endpoint, self.settings.retry_deadline, "asking for a lease")
         if user.lease is None and user.error is not None:
             self._give_back(channel, None)
@@ -286,12 +288,15 @@ class Connection(Administration):
         """A control session for one reader or writer: RFC 11 has one of each per connection."""
         self._here()
         with self._lock:
-            return self._idle.pop() if self._idle else Channel(self._loop, self.settings)
+            channel = self._idle.pop() if self._idle else Channel(self._loop, self.settings)
+            self._lent.add(channel)
+            return channel
 
     def _give_back(self, channel: Channel, user: Reader | Writer | None) -> None:
         if self._pid != os.getpid():
             return
         with self._lock:
+            self._lent.discard(channel)
             if user is not None:
                 self._users.discard(user)
             if self._open and len(self._idle) < _IDLE_CHANNELS:
@@ -323,6 +328,17 @@ class Connection(Administration):
             self._post(channel.close)
         if failed is not None:
             raise failed
+
+    def drop(self) -> None:
+        """Give everything up at once, also what other threads wait for: leases expire by themselves. Then close."""
+        with self._lock:
+            channels = list(self._lent)
+        for channel in channels:
+            self._post(channel.close)
+        for user in list(self._users):
+            if isinstance(user, Writer):
+                user.abandon()
+        self.close()
 
     def _post(self, call: Callable[[], None]) -> None:
         if self._loop.running:

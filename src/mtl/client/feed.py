@@ -1,7 +1,8 @@
 """A reader's side in the IO thread: it keeps the queue of deliveries filled, and the lease alive.
 
 The application's side (`mtl.client.reader`) takes from `queue` and says in `finished` how far it is; both are plain
-attributes that one side writes and the other reads. `condition` is only for waiting.
+attributes that one side writes and the other reads. `condition` is only for waiting; an application that cannot wait
+has a `listener` instead.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Feed:
         self.options = options
         self.condition = threading.Condition()
         self.queue: deque[Delivery] = deque()
+        self.listener: Callable[[], None] | None = None
+        """Called, in the IO thread, whenever there may be something new."""
         self._waiters = 0
         self.granted_event = threading.Event()
         self.lease: w.DataLease | None = None
@@ -276,6 +279,8 @@ class Feed:
         if self._waiters:
             with self.condition:
                 self.condition.notify_all()
+        if self.listener is not None:
+            self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A writer's side in the IO thread: it sends what was published, and again what was lost, until it is settled.
 
-`lock` guards `writer` (the sans-IO flow) between the two sides; `condition` is only for waiting on it.
+`lock` guards `writer` (the sans-IO flow) between the two sides; `condition` is only for waiting on it. An application
+that cannot wait has a `listener` instead.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Pump:
         self.lock = threading.Lock()
         self.condition = threading.Condition(self.lock)
         self.waiters = 0
+        self.listener: Callable[[], None] | None = None
+        """Called under `lock`, in the IO thread, whenever something was sent or settled, and at the end."""
         self.granted_event = threading.Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
@@ -90,10 +93,17 @@ class Pump:
                 self.writer.untake(batch[sent:])
             elif self.sending:
                 self._schedule()
-            if self.waiters and not self.writer.waiting:
-                self.condition.notify_all()
+            if not self.writer.waiting:
+                self._notify()
         if sent:
             self.flow.sent()
+
+    def _notify(self) -> None:
+        """Under the lock: wake whoever waits, and tell the listener."""
+        if self.waiters:
+            self.condition.notify_all()
+        if self.listener is not None:
+            self.listener()
 
     def _schedule(self) -> None:
         """Under the lock: `run` again when something is due."""
@@ -144,7 +154,7 @@ class Pump:
             self.lease = lease
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK
-            self.condition.notify_all()
+            self._notify()
         if self._stage is not None and lease.stage is not None:
             self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
         self.granted_event.set()
@@ -197,8 +207,8 @@ class Pump:
             return
         with self.lock:
             settled = self.writer.received(command, self._loop.clock())
-            if settled and self.waiters:
-                self.condition.notify_all()
+            if settled:
+                self._notify()
             self._schedule()
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
@@ -215,14 +225,14 @@ class Pump:
         """Everything unconfirmed will be sent again."""
         with self.lock:
             self.writer.lost()
-            self.condition.notify_all()
+            self._notify()
 
     def failed(self, error: MtlError) -> None:
         """Tell the application."""
         with self.lock:
             if self.error is None:
                 self.error = error
-            self.condition.notify_all()
+            self._notify()
         self.granted_event.set()
 
     # --- closing --------------------------------------------------------------------------------------------

@@ -85,6 +85,22 @@ class Reader:
         """Ranges [first, end) that were gone and skipped, where that was asked for."""
         return list(self._feed.lost)
 
+    # --- for an event loop, which must not wait (mtl.client.aio) ----------------------------------------------
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in the IO thread, whenever `next(0)` may have something new: contents, the end, an error."""
+        self._feed.listener = listener
+
+    def rest(self) -> None:
+        """The application waits: the broker is told what it has consumed."""
+        if self._unposted_contents:
+            self._post_credit()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every content up to `until` was given out."""
+        return self._feed.ended and not self._feed.queue and self._current is None
+
     # --- contents -------------------------------------------------------------------------------------------
 
     def next(self, timeout: float | None = None) -> Content | None:

@@ -26,6 +26,7 @@ from mtl.errors import (
     Unreachable,
 )
 from mtl.limits import LINGER_S, MAX_PACK_CONTENTS, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
+from mtl.protocol.writing import RefusedContent
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties
@@ -34,6 +35,26 @@ from mtl.wire.packs import decode_pack, encode_batch, encode_pack, pack_size
 
 class _Ending(Protocol):
     def __call__(self, then: Callable[[Outcome], None], *, within: float | None) -> None: ...
+
+
+class Patience:
+    """How long to wait for a broker that settles nothing: `deadline` (monotonic) is a limit with progress, too."""
+
+    __slots__ = ("_deadline", "_limit", "_progress", "_since", "began")
+
+    def __init__(self, limit: float, deadline: float | None = None) -> None:
+        self.began = self._since = time.monotonic()
+        self._limit = limit
+        self._deadline = deadline
+        self._progress: int | None = None
+
+    def left(self, progress: int) -> float:
+        """Seconds until the broker counts as gone, or the deadline passes; `progress` grows with what is settled."""
+        now = time.monotonic()
+        if progress != self._progress:
+            self._progress, self._since = progress, now
+        until = self._since + self._limit
+        return (until if self._deadline is None else min(until, self._deadline)) - now
 
 
 class Writer:
@@ -122,16 +143,10 @@ class Writer:
         On a packed lease it leaves with others in one pack, after some milliseconds at most. Raises `ContentTooLarge`,
         `FieldError` for properties that cannot be encoded, and whatever ended the writer.
         """
-        table = encode_properties(properties) if properties else EMPTY
-        octets = body if type(body) is bytes else bytes(body)
-        if len(octets) > self._pump.max_content:
-            raise ContentTooLarge(len(octets), self._pump.max_content)
-        name = resource or self._only or self._unnamed()
+        name, table, octets = self._checked(body, properties, resource)
         with self._sending, self._pump.lock:
             self._check()
-            if self._packed:
-                return self._buffer(name, table, octets)
-            return self._publish(name, table, octets, 1, len(octets) + len(table))
+            return self._accept(name, table, octets)
 
     def send_pack(
         self, pack: pa.RecordBatch | Buffer, count: int | None = None, *, resource: str | None = None
@@ -175,7 +190,77 @@ class Writer:
             self._wait(lambda: not self._pump.writer.unconfirmed, "waiting for Confirms", deadline)
             self._check()
 
+    # --- for an event loop, which must not wait (mtl.client.aio) ----------------------------------------------
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in the IO thread, whenever there may be room, something is settled, or the writer ended.
+
+        It is called under the writer's lock, so it must not use the writer.
+        """
+        self._pump.listener = listener
+
+    def offer(
+        self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
+    ) -> int | None:
+        """As `send`, but None where that would wait."""
+        name, table, octets = self._checked(body, properties, resource)
+        with self._sending, self._pump.lock:
+            self._end_check()
+            if self._would_wait(len(octets) + len(table)):
+                return None
+            return self._accept(name, table, octets)
+
+    def push(self) -> int:
+        """What waits for company leaves now; returns the last number that was given out."""
+        with self._sending, self._pump.lock:
+            self._end_check()
+            self._pack_buffer()
+            return self._pump.writer.next - 1
+
+    @property
+    def progress(self) -> int:
+        """Grows whenever something is settled."""
+        with self._pump.lock:
+            return self._pump.writer.progressed
+
+    @property
+    def error(self) -> MtlError | None:
+        """What ended the writer."""
+        return self._pump.error
+
+    def take_refused(self) -> list[RefusedContent]:
+        """What the broker rejected for good and nobody was told of yet."""
+        with self._pump.lock:
+            refused, self._pump.writer.refused = self._pump.writer.refused, []
+        return refused
+
+    def stalled(self, patience: Patience, doing: str) -> Unreachable:
+        """The error for a wait without progress."""
+        held = f"{doing}, {self._pump.writer.unconfirmed} contents unconfirmed"
+        return Unreachable(self._settings.endpoint, time.monotonic() - patience.began, held)
+
+    def _would_wait(self, size: int) -> bool:
+        """Under the lock: whether there is no room for a content of `size` octets and all that waits for company."""
+        writer, count = self._pump.writer, len(self._bodies) + 1
+        held = pack_size(count, self._octets + size) if self._packed else size
+        return not writer.room(count, held) or (writer.waiting > MAX_UNSENT and self._pump.sending)
+
     # --- under the lock -------------------------------------------------------------------------------------
+
+    def _checked(
+        self, body: Buffer, properties: Mapping[str, Value] | None, resource: str | None
+    ) -> tuple[str, bytes, bytes]:
+        """The resource, the table and the octets to send; needs no lock."""
+        table = encode_properties(properties) if properties else EMPTY
+        octets = body if type(body) is bytes else bytes(body)
+        if len(octets) > self._pump.max_content:
+            raise ContentTooLarge(len(octets), self._pump.max_content)
+        return resource or self._only or self._unnamed(), table, octets
+
+    def _accept(self, name: str, table: bytes, octets: bytes) -> int:
+        if self._packed:
+            return self._buffer(name, table, octets)
+        return self._publish(name, table, octets, 1, len(octets) + len(table))
 
     def _publish(self, name: str, table: bytes, body: Buffer, count: int, size: int) -> int:
         pump, writer = self._pump, self._pump.writer
@@ -193,30 +278,28 @@ class Writer:
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
         """Until `done`; without progress for the retry deadline, or after `deadline`, the broker counts as gone."""
         pump = self._pump
-        began = since = time.monotonic()
-        progress = pump.writer.progressed
+        patience = Patience(self._settings.retry_deadline, deadline)
         pump.waiters += 1
         try:
             while not done() and pump.error is None:
-                now = time.monotonic()
-                if pump.writer.progressed != progress:
-                    progress, since = pump.writer.progressed, now
-                until = since + self._settings.retry_deadline
-                left = (until if deadline is None else min(until, deadline)) - now
+                left = patience.left(pump.writer.progressed)
                 if left <= 0:
-                    held = f"{doing}, {pump.writer.unconfirmed} contents unconfirmed"
-                    raise Unreachable(self._settings.endpoint, now - began, held)
+                    raise self.stalled(patience, doing)
                 pump.condition.wait(left)
         finally:
             pump.waiters -= 1
 
     def _check(self) -> None:
+        refused = self._pump.writer.refused
+        if refused and self._pid == os.getpid():
+            first = refused.pop(0)
+            raise ContentRefused(first.resource, first.last)
+        self._end_check()
+
+    def _end_check(self) -> None:
         if self._pid != os.getpid():
             raise Closed("the writer belongs to another process; open one after the fork")
         pump = self._pump
-        if pump.writer.refused:
-            refused = pump.writer.refused.pop(0)
-            raise ContentRefused(refused.resource, refused.last)
         if pump.error is not None:
             raise pump.error
         if not self._open:

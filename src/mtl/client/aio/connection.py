@@ -1,0 +1,126 @@
+"""A connection for an event loop. See `mtl.client.connection`, whose work it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from mtl.client import Reader as BlockingReader
+from mtl.client import Writer as BlockingWriter
+from mtl.client import connection as blocking
+from mtl.client.aio.opening import Opening
+from mtl.client.aio.reader import Reader
+from mtl.client.aio.worker import Worker
+from mtl.client.aio.writer import Writer
+from mtl.errors import MtlError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _awaited(
+    method: Callable[Concatenate[blocking.Connection, P], R],
+) -> Callable[Concatenate[Connection, P], Awaitable[R]]:
+    """The same method, awaited: one request, whose reply a thread waits for."""
+
+    @wraps(method)
+    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        return self.worker.run(partial(method, self.blocking, *args, **kwargs))
+
+    return call
+
+
+def _reader(
+    method: Callable[Concatenate[blocking.Connection, P], BlockingReader],
+) -> Callable[Concatenate[Connection, P], Opening[Reader]]:
+    @wraps(method)
+    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Reader]:
+        async def opened() -> Reader:
+            opening = partial(method, self.blocking, *args, **kwargs)
+            return Reader(await self.worker.run(opening, BlockingReader.close), self.worker)
+
+        return Opening(opened)
+
+    return call
+
+
+def _writer(
+    method: Callable[Concatenate[blocking.Connection, P], BlockingWriter],
+) -> Callable[Concatenate[Connection, P], Opening[Writer]]:
+    @wraps(method)
+    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Writer]:
+        async def opened() -> Writer:
+            opening = partial(method, self.blocking, *args, **kwargs)
+            writer = await self.worker.run(opening, BlockingWriter.abandon)
+            return Writer(writer, self.worker, self.blocking.settings.retry_deadline)
+
+        return Opening(opened)
+
+    return call
+
+
+class Connection:
+    """One client of one broker, for the tasks of one event loop. `blocking` is the connection that does the work.
+
+    Every method takes what its namesake of `mtl.client.Connection` takes, and raises what that raises.
+    """
+
+    def __init__(self, connection: blocking.Connection, worker: Worker) -> None:
+        self.blocking = connection
+        self.worker = worker
+
+    @property
+    def endpoint(self) -> str:
+        """Where the broker is."""
+        return self.blocking.endpoint
+
+    reader = _reader(blocking.Connection.reader)
+    writer = _writer(blocking.Connection.writer)
+
+    request = _awaited(blocking.Connection.request)
+    create_resource = _awaited(blocking.Connection.create_resource)
+    delete_resource = _awaited(blocking.Connection.delete_resource)
+    describe = _awaited(blocking.Connection.describe)
+    list_resources = _awaited(blocking.Connection.list_resources)
+    locate_time = _awaited(blocking.Connection.locate_time)
+    locate_end = _awaited(blocking.Connection.locate_end)
+    cursor_open = _awaited(blocking.Connection.cursor_open)
+    cursors = _awaited(blocking.Connection.cursors)
+    cursor_delete = _awaited(blocking.Connection.cursor_delete)
+
+    async def close(self) -> None:
+        """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated."""
+        await asyncio.to_thread(self.blocking.close)
+        await self.worker.close()
+
+    async def drop(self) -> None:
+        """Close at once, also when nobody answers: what is not confirmed may be lost, leases expire by themselves."""
+        await asyncio.to_thread(self.blocking.drop)
+        await self.worker.close()
+
+    async def leave(self, *, failed: bool) -> None:
+        """Close, or after an error of the block drop."""
+        await (self.drop() if failed else self.close())
+
+
+def _connected(how: Callable[P, blocking.Connection]) -> Callable[P, Opening[Connection]]:
+    @wraps(how)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[Connection]:
+        async def opened() -> Connection:
+            worker = Worker()
+            try:
+                connection = await worker.run(partial(how, *args, **kwargs), blocking.Connection.close)
+            except (MtlError, asyncio.CancelledError):
+                await worker.close()
+                raise
+            return Connection(connection, worker)
+
+        return Opening(opened)
+
+    return call
+
+
+connect = _connected(blocking.connect)
+"""Takes what `mtl.connect` takes; `async with`, or await it and close what it gives."""

@@ -1,0 +1,96 @@
+"""Reading in an event loop. See `mtl.client.reader`, whose work it does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from mtl.client import reader as blocking
+from mtl.client.aio.bell import Bell
+from mtl.client.aio.worker import Worker
+from mtl.client.contents import Content
+from mtl.errors import Closed
+from mtl.limits import CREDIT_DELAY_S
+
+
+class Reader:
+    """A lease to read one resource from a place on, in order, without gaps and without anything twice.
+
+    An item counts as consumed when the next one is asked for: a slow task costs one window of memory. For one task at
+    a time, save `confirm` and `close`. It raises what the blocking reader does.
+    """
+
+    def __init__(self, reader: blocking.Reader, worker: Worker) -> None:
+        self._reader = reader
+        self._worker = worker
+        self._news: asyncio.Future[None] | None = None
+        reader.listen(Bell(self._heard).ring)
+
+    @property
+    def resource(self) -> str:
+        """What is read."""
+        return self._reader.resource
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of the next content."""
+        return self._reader.position
+
+    async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
+        """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            content = self._reader.next(0.0)
+            if content is not None or self._reader.ended:
+                return content
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or not await self._waited(left):
+                return None
+
+    async def __aiter__(self) -> AsyncIterator[Content]:
+        """Every content up to `until`; without one it waits for more for ever."""
+        while (content := await self.next()) is not None:
+            yield content
+
+    async def confirm(self, sequence: int) -> None:
+        """Confirm every content up to `sequence`, and wait until the broker has it; moves the cursor of a holder.
+
+        Raises `Fenced` for a holder that no longer is one, `Unreachable`.
+        """
+
+        def confirm() -> None:
+            self._reader.confirm(sequence)
+            self._reader.ping_holder()
+
+        await self._worker.run(confirm)
+
+    async def close(self) -> None:
+        """End the lease. Harmless when repeated."""
+        try:
+            await self._worker.run(self._reader.close)
+        except Closed:
+            pass  # with its connection
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a reader has nothing under way
+        """Close, at the end of a block."""
+        await self.close()
+
+    async def _waited(self, patience: float | None) -> bool:
+        """Until there are news, which is True. What was consumed is confirmed when none come for a while."""
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        rest = loop.call_later(CREDIT_DELAY_S, self._reader.rest)
+        try:
+            async with asyncio.timeout(patience):
+                await self._news
+        except TimeoutError:
+            return False
+        finally:
+            rest.cancel()
+            self._news = None
+        return True
+
+    def _heard(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)

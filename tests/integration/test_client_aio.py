@@ -1,0 +1,76 @@
+"""The asyncio client against a real broker, restarts included."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import mtl
+from mtl.errors import Refused
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop
+
+BODIES = [b"", b"\x00\xff" * 8, bytes(1 << 20), "größer ✓".encode()]
+
+
+@in_loop
+async def test_what_is_written_is_read(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders") as w:
+            for n, body in enumerate(BODIES):
+                await w.send(body, {"n": n, "ü": "✓"})
+        async with c.reader("orders", until=len(BODIES) + 1) as r:
+            contents = [content async for content in r]
+        assert [content.body for content in contents] == BODIES
+        assert [content.properties["n"] for content in contents] == [0, 1, 2, 3]
+        with pytest.raises(Refused, match="unknown-resource"):
+            await c.reader("nowhere")
+
+
+@in_loop
+async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders", window_contents=100) as w:
+
+            async def produce(name: int) -> None:
+                for n in range(100):
+                    await w.settled(await w.send(b"%d %d" % (name, n)))
+
+            async with asyncio.TaskGroup() as producers:
+                for name in range(10):
+                    producers.create_task(produce(name))
+        seen: dict[bytes, list[int]] = {}
+        async with c.reader("orders", until=1_001, packed=False, window_contents=50) as r:
+            async for content in r:
+                who, _, n = content.body.partition(b" ")
+                seen.setdefault(who, []).append(int(n))
+                assert len(r._reader._feed.queue) <= 50
+        assert list(seen.values()) == [list(range(100))] * 10
+
+
+@in_loop
+async def test_a_killed_broker_loses_and_doubles_nothing(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint, request_timeout=1.0) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders") as w, c.reader("orders", start="earliest") as r:
+            received: list[bytes] = []
+
+            async def consume() -> None:
+                while len(received) < 3_000:
+                    content = await r.next()
+                    assert content is not None
+                    received.append(content.body)
+
+            consuming = asyncio.create_task(consume())
+            numbers = [await w.send(b"%d" % n) for n in range(1_000)]
+            await w.settled(numbers[500])
+            await asyncio.to_thread(mtl_broker.kill)
+            numbers += [await w.send(b"%d" % n) for n in range(1_000, 2_000)]
+            await asyncio.to_thread(mtl_broker.restart)
+            numbers += [await w.send(b"%d" % n) for n in range(2_000, 3_000)]
+            await w.flush()
+            await consuming
+        assert received == [b"%d" % n for n in range(3_000)]

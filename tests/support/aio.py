@@ -1,0 +1,32 @@
+"""Tests that are coroutines: each runs in an event loop of its own, and never longer than a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+_LONGEST_S = 60.0
+
+
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """The test as an ordinary function; its fixtures are found as before."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def timed() -> None:
+            async with asyncio.timeout(_LONGEST_S):
+                await test(*args, **kwargs)
+
+        asyncio.run(timed())
+
+    return run
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait until `done` says so; the test's own time is the limit."""
+    while not done():  # noqa: ASYNC110 what is waited for happens in another thread or process
+        await asyncio.sleep(0.002)

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mtl.client import Connection
+from mtl.client.settings import Settings
+from tests.support.memory_broker import MemoryBroker
+
+
+@pytest.fixture
+def memory_broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def blocking(memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """A connection whose network is the broker in memory, for a twin to stand on."""
+    loop = memory_broker.loop()
+    monkeypatch.setattr("mtl.client.connection.loop", lambda: loop)
+    with Connection(Settings("tcp://memory:1", request_timeout=0.5, retry_deadline=1.0)) as connected:
+        yield connected
+    loop.stop()

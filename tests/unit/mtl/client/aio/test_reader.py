@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mtl.client import Connection
+from mtl.client.aio.reader import Reader
+from mtl.client.aio.worker import Worker
+from mtl.errors import Closed, Fenced
+from mtl.wire import control as w
+from tests.support.aio import in_loop, until
+from tests.support.memory_broker import RESOURCE, MemoryBroker
+
+
+@pytest.fixture
+def stored(memory_broker: MemoryBroker) -> list[bytes]:
+    memory_broker.stored += [b"%d" % n for n in range(10)]
+    return memory_broker.stored
+
+
+@in_loop
+async def test_every_content_up_to_the_end(blocking: Connection, stored: list[bytes]) -> None:
+    reader = Reader(blocking.reader(RESOURCE, start=3, until=7, packed=False), Worker())
+    assert (reader.resource, reader.position) == (RESOURCE, 3)
+    contents = [content async for content in reader]
+    assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
+    assert await reader.next() is None
+    await reader.close()
+    await reader.close()
+    with pytest.raises(Closed):
+        await reader.next()
+
+
+@in_loop
+async def test_waiting_ends_with_a_content_or_the_patience(
+    blocking: Connection, memory_broker: MemoryBroker
+) -> None:
+    reader = Reader(blocking.reader(RESOURCE, start=1, packed=False), Worker())
+    assert await reader.next(timeout=0.0) is None
+    assert await reader.next(timeout=0.02) is None
+    waiting = asyncio.create_task(reader.next())
+    await asyncio.sleep(0)
+    memory_broker.stored.append(b"new")
+    blocking._loop.post(memory_broker.deliver)
+    content = await waiting
+    assert content is not None
+    assert content.body == b"new"
+    await reader.close()
+
+
+@in_loop
+async def test_what_is_consumed_is_confirmed_by_a_reader_that_waits(
+    blocking: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    reader = Reader(blocking.reader(RESOURCE, packed=False), Worker())
+    for _ in range(10):
+        assert await reader.next() is not None
+    assert memory_broker.confirmed == []
+    waiting = asyncio.create_task(reader.next())
+    await until(lambda: memory_broker.confirmed[-1:] == [10])
+    waiting.cancel()
+    await reader.close()
+
+
+@in_loop
+async def test_a_holder_confirms_and_learns_that_it_is_fenced(
+    blocking: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+) -> None:
+    reader = Reader(blocking.reader(RESOURCE, group="g", packed=False), Worker())
+    assert await reader.next() is not None
+    await reader.confirm(1)
+    assert memory_broker.confirmed == [1]
+    memory_broker.fenced = True
+    fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
+    memory_broker.answers[w.Reader] = lambda: fenced
+    with pytest.raises(Fenced):
+        await reader.confirm(2)
+    with pytest.raises(Fenced):
+        [content async for content in reader]  # what was delivered before, and then the end
+
+
+@in_loop
+async def test_closing_ends_a_wait(blocking: Connection) -> None:
+    reader = Reader(blocking.reader(RESOURCE, packed=False), Worker())
+    waiting = asyncio.create_task(reader.next())
+    await asyncio.sleep(0.01)
+    await reader.leave(failed=False)
+    with pytest.raises(Closed):
+        await waiting
