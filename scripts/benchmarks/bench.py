@@ -86,6 +86,11 @@ class Kafka:
             self.topics.delete(name)
 
 
+def resource_name() -> str:
+    """A new name, as long as the one in the rows that peers.py makes up: a row carries its resource's name."""
+    return f"bench-{uuid.uuid4().hex[:8]}"
+
+
 class Bench:
     """Starts things on demand and ends them all. `place` is on the disk that is measured."""
 
@@ -119,7 +124,7 @@ class Bench:
     @contextmanager
     def resources(self, count: int = 1, endpoint: str = "") -> Iterator[list[str]]:
         """New resources, removed at the end of the block."""
-        names = [f"bench-{uuid.uuid4().hex}" for _ in range(count)]
+        names = [resource_name() for _ in range(count)]
         with mtl.connect(endpoint or self.endpoint) as connection:
             for name in names:
                 connection.create_resource(name)

@@ -30,12 +30,16 @@ ROWS = pa.schema([
 ])  # fmt: skip
 
 
+RESOURCE = "bench-abcdefab"
+"""As long as the names of what is measured (bench.py)."""
+
+
 def made_up(count: int, batch_rows: int, size: int) -> Iterator[pa.RecordBatch]:
     """`count` rows with bodies of `size` octets: one batch over and over, so that making them costs nothing."""
     rows = min(batch_rows, count)
     batch = pa.RecordBatch.from_arrays(
         [
-            pa.repeat("made-up", rows),
+            pa.repeat(RESOURCE, rows),
             pa.array(range(rows), pa.int64()),
             pa.repeat(pa.scalar(0, ROWS.field("timestamp").type), rows),
             pa.array([bytes(size)] * rows, pa.binary()),

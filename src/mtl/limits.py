@@ -100,6 +100,13 @@ GHOST_BYTES = 4 << 30
 """Octets of segments that were removed but are still mapped, because a frame in flight shows them: their space is
 not free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""
 
+LOCAL_FROM = 16 << 10
+"""Octets from which on a reader on the broker's machine is told where a pack lies instead of being sent it: below,
+opening and reading costs more than the socket."""
+
+LOCAL_FILES = 2
+"""Files that a reader of such packs keeps open: the segment that it reads, and the one after it."""
+
 # --- the Spark connector ------------------------------------------------------------------------------------
 
 LATEST_OFFSET_WAIT_MS = 250

@@ -68,5 +68,5 @@ def _raw(octets: int, count: int) -> Sample:
 
 def header_of(octets: int) -> str:
     """The header frame of such a content, in hexadecimal."""
-    header, _ = encode(Content(1, f"bench-{0:032x}", EMPTY, bytes(octets)))
+    header, _ = encode(Content(1, f"bench-{0:08x}", EMPTY, bytes(octets)))
     return header.hex()

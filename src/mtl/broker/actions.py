@@ -49,7 +49,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one.
+    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; to a `local`
+    one only the place where the pack lies, if it is large.
 
     When the peer's queue is full in between, the loop says so with `Broker.blocked(lease, sequence)`.
     """
@@ -62,6 +63,7 @@ class Deliver:
     first: int
     last: int
     packed: bool
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True)

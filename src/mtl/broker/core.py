@@ -30,7 +30,7 @@ from mtl.broker.cursors import Cursors
 from mtl.broker.fanout import Fanout, FanoutLease
 from mtl.broker.flows import Flows
 from mtl.broker.granting import Granting, Ports
-from mtl.broker.granting_readers import ReaderGrants
+from mtl.broker.granting_readers import LocalReads, ReaderGrants
 from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.housekeeping import Housekeeping
 from mtl.broker.intake import Arrival, Inbound, Intake
@@ -68,7 +68,7 @@ OpenedLog = tuple[LogReader, dict[int, int]]
 class Settings:
     """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket
     that packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns
-    of resources that a lease request makes.
+    of resources that a lease request makes; with `local`, readers on this machine may be told where packs lie.
     """
 
     boot: str
@@ -80,6 +80,7 @@ class Settings:
     heartbeat_s: float = limits.HEARTBEAT_S
     lease_unbound_s: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
+    local: LocalReads | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,9 @@ class Broker:
             self.stages,
             self.committing,
             granting,
-            ReaderGrants(granting, leases, resources, self.readers, self.fanout, self.cursors),
+            ReaderGrants(
+                granting, leases, resources, self.readers, self.fanout, self.cursors, settings.local
+            ),
             WriterGrants(granting, leases, resources, self.stages, self.names),
         )
         self.flows = Flows(

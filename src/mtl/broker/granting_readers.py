@@ -6,6 +6,7 @@ PROTOCOL.md 5.2, 5.3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from mtl import limits
 from mtl.broker.cursors import CursorKey, Cursors, Holding
@@ -21,6 +22,14 @@ from mtl.profiles import Profile
 from mtl.wire import control as w
 
 
+@dataclass(frozen=True, slots=True)
+class LocalReads:
+    """This machine's mark, and where our files are for readers on it (PROTOCOL.md 5.6)."""
+
+    machine: str
+    files: w.LocalFiles
+
+
 class ReaderGrants:
     """Grants reading leases."""
 
@@ -32,6 +41,7 @@ class ReaderGrants:
         readers: Readers,
         fanout: Fanout,
         cursors: Cursors,
+        local: LocalReads | None,
     ) -> None:
         self._granting = granting
         self._leases = leases
@@ -39,6 +49,7 @@ class ReaderGrants:
         self._readers = readers
         self._fanout = fanout
         self._cursors = cursors
+        self._local = local
 
     def reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
         """Connection.Reader (MTL-42 to 49)."""
@@ -145,7 +156,10 @@ class ReaderGrants:
             min(window.contents or limits.WINDOW_CONTENTS, limits.MAX_WINDOW_CONTENTS),
             min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
         )
-        lease = ReaderLease(terms, resource, start, request.until, granted, request.packed, held)
+        local = self._local_files(request)
+        lease = ReaderLease(
+            terms, resource, start, request.until, granted, request.packed, held, local=local is not None
+        )
         resource.readers[terms.token] = lease
         if held is not None:
             held.join(lease)
@@ -168,7 +182,14 @@ class ReaderGrants:
             next=resource.end,
             epoch=held.epoch if held is not None and held.key is not None else request.epoch,
             position=held.position if held is not None else None,
+            local=local,
         )
+
+    def _local_files(self, request: w.Reader) -> w.LocalFiles | None:
+        """For a packed reader on this machine: where our files are, for it to find out whether it may read them."""
+        if self._local is None or not request.packed or request.local != self._local.machine:
+            return None
+        return self._local.files
 
 
 def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -> int:

@@ -41,6 +41,8 @@ class ReaderLease:
         window: tuple[int, int],
         packed: bool,
         holding: Holding | None,
+        *,
+        local: bool = False,
     ) -> None:
         self.terms = terms
         self.resource = resource
@@ -48,6 +50,7 @@ class ReaderLease:
         self.until = until
         self.window_contents, self.window_octets = window
         self.packed = packed
+        self.local = local
         self.holding = holding
         self.confirmed = start
         self.flow: DataFlow | None = None
@@ -202,6 +205,7 @@ class Readers:
                 first,
                 last,
                 lease.packed,
+                lease.local,
             )
         )
         return size

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -20,6 +21,7 @@ from mtl.net.router import Sent
 from mtl.wire import commands as c
 from mtl.wire.fields import encode_table, join_tables
 from mtl.wire.packs import trust_pack, unpack
+from mtl.wire.places import Place
 
 log = logging.getLogger("mtl.broker")
 
@@ -99,10 +101,7 @@ class Sender:
         if action.peer in self._waiting:
             self._hold_back(action, action.first)
             return
-        body = self._read(action)
-        if body is None:
-            return
-        for sequence, header, content in (_pack if action.packed else _contents)(action, body):
+        for sequence, header, content in self._frames(action):
             sent = self._put(action.peer, header, content)
             if sent is not Sent.OK:
                 self._hold_back(action, sequence)
@@ -114,19 +113,22 @@ class Sender:
         self._held_back.add(action.lease)
         self._broker.blocked(action.lease, sequence, self._clock())
 
-    def _read(self, action: a.Deliver) -> memoryview | None:
+    def _frames(self, action: a.Deliver) -> Frames:
+        """What is to be sent; nothing when it cannot be read now."""
         try:
-            return action.log.read(action.ref)
+            if action.local and action.ref.size >= limits.LOCAL_FROM:
+                return _place(action)
+            return (_pack if action.packed else _contents)(action, action.log.read(action.ref))
         except LookupError:
             pass  # retention took it between the decision and now: the core finds what is left
         except Damaged as e:
             self._held_back.add(action.lease)
             self._broker.damaged(action.lease, e, self._clock())
-            return None
+            return iter(())
         except StorageError as e:
             log.error("resource %r, contents from %d: %s", action.resource, action.first, e)
         self._hold_back(action, action.first)
-        return None
+        return iter(())
 
     def _relay(self, action: a.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
@@ -149,6 +151,15 @@ def _pack(action: a.Deliver, body: memoryview) -> Frames:
     properties = c.packed_properties(ref.count, ref.time_us)
     header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
     yield ref.base, header, body
+
+
+def _place(action: a.Deliver) -> Frames:
+    """Where the chunk lies, for a reader on this machine (PROTOCOL.md 5.6)."""
+    ref = action.ref
+    path, offset = action.log.place(ref)
+    place = Place(str(Path(path).absolute()), offset, ref.size)
+    header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
+    return iter(((ref.base, header, b""),))
 
 
 def _contents(action: a.Deliver, body: memoryview) -> Frames:

@@ -25,15 +25,18 @@ from mtl.broker import actions as a
 from mtl.broker.config import BrokerConfig
 from mtl.broker.core import Broker, Settings
 from mtl.broker.granting import Ports
+from mtl.broker.granting_readers import LocalReads
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import OptionError, StorageError
 from mtl.log import Lock, RealDisk
 from mtl.net.broker_sockets import BrokerSockets, is_command
+from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
 from mtl.net.wakeup import Wakeup
+from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
 
 log = logging.getLogger("mtl.broker")
@@ -111,6 +114,7 @@ class Server:
             heartbeat_s=config.heartbeat,
             lease_unbound_s=config.lease_unbound,
             segment_bytes=config.segment_bytes,
+            local=_local_reads(config) if config.local_reads else None,
         )
 
     @property
@@ -222,6 +226,21 @@ def _lock(data: str) -> Lock:
         return RealDisk().lock(data)
     except OSError as e:
         raise OptionError(f"cannot use {data} as data directory: {e.strerror}") from e
+
+
+def _local_reads(config: BrokerConfig) -> LocalReads | None:
+    """What readers on this machine are told; None where machines cannot be told apart. Makes the key they look for."""
+    machine = machine_mark()
+    if machine is None:
+        return None
+    directory, key = Path(config.data).absolute(), os.urandom(16).hex()
+    path = directory / LOCAL_KEY
+    try:
+        path.touch(0o600)
+        path.write_text(key)
+    except OSError as e:
+        raise OptionError(f"cannot write {path}: {e.strerror}") from e
+    return LocalReads(machine, LocalFiles(directory=str(directory), key=key))
 
 
 def _endpoint_without_port(endpoint: str) -> str | None:

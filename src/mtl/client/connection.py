@@ -48,12 +48,14 @@ def connect(
     user: str | None = None,
     password: str | None = None,
     heartbeat: float | None = None,
+    local_reads: bool = True,
 ) -> Connection:
     """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
 
     `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. `heartbeat` is after how many seconds
     of silence readers and writers ping the broker (default: what it says; 0: never). Raises `Unreachable` when nobody
     answers until the deadline, `Refused` when the broker does not let us in or knows no such virtual host or profile.
+    With `local_reads` packs of a broker on this machine are read from its files where this process may do so.
     """
     settings = Settings(
         endpoint,
@@ -64,6 +66,7 @@ def connect(
         user,
         password,
         heartbeat=heartbeat,
+        local_reads=local_reads,
     )
     connection = Connection(settings)
     try:
@@ -83,6 +86,8 @@ class Connection(Administration):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._open = True
+        self._sees_files = settings.local_reads
+        """Whether packs may come by their place, as far as is known: one look at the broker's files is enough."""
         self._begin()
 
     def _begin(self) -> None:
@@ -205,6 +210,7 @@ class Connection(Administration):
             window_bytes=window_bytes or READER_WINDOW,
             incarnation=incarnation,
             skip_lost=skip_lost,
+            local=packed and self._sees_files,
             extended=extended,
             confirm=confirm or ("full" if extended else "none"),
         )
@@ -214,6 +220,7 @@ class Connection(Administration):
         self._granted(feed, channel)
         self._users.add(reader)
         reader.begin()
+        self._sees_files = self._sees_files and reader.sees_files
         return reader
 
     def writer(

@@ -19,6 +19,7 @@ from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
 from mtl.errors import Closed, DataLoss, Malformed, MtlError, NotGranted, Refused
+from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, ReaderFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -46,6 +47,8 @@ class ReaderOptions:
     extended: bool
     """Whether the profile is one of ours, with members beyond the RFC's."""
     confirm: str = "full"
+    local: bool = False
+    """Whether large packs may be told by their place in the broker's files."""
 
 
 class Feed:
@@ -65,6 +68,8 @@ class Feed:
         self.finished = 0
         self.lost: list[Gap] = []
         """Ranges that were gone, with `skip_lost`."""
+        self.local = options.local
+        """Packs may come by their place; never again after `send_instead`."""
         self.flow = Flow(loop, channel, self)
         self._loop = loop
         self._channel = channel
@@ -105,6 +110,14 @@ class Feed:
             self._confirmed = sequence
             self.flow.send(self._reader.confirm(sequence, self._loop.clock()))
 
+    def send_instead(self, first: int) -> None:
+        """The application cannot read packs where they lie: ask for the octets of everything from `first` on."""
+        self.local = self.ended = False
+        self.queue.clear()
+        self._arrived.clear()
+        self._reader.restart(first)
+        self.flow.restart()
+
     def _later(self) -> None:
         if self._credit_timer is None:
             delay = max(0.0, self._reader.credit_at - self._loop.clock())
@@ -128,6 +141,7 @@ class Feed:
             holder=o.holder,
             epoch=self._epoch,
             incarnation=self._incarnation,
+            local=machine_mark() if self.local else None,
         )
 
     def granted(self, lease: w.DataLease) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -13,12 +14,19 @@ from mtl.client.contents import Content, Pack
 from mtl.client.control import Waiter
 from mtl.client.feed import Feed
 from mtl.client.io import Loop
+from mtl.client.local import NotLocal, Places, sees
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError, Unreachable
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap
+from mtl.wire import commands as c
 from mtl.wire.commands import delivery_timestamp, packed_count
-from mtl.wire.packs import decode_pack, encode_pack, unpack
+from mtl.wire.control import LocalFiles
+from mtl.wire.fields import Buffer
+from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, unpack
+from mtl.wire.places import Place, stored_octets
+
+log = logging.getLogger("mtl.client")
 
 
 class Reader:
@@ -45,6 +53,8 @@ class Reader:
         self._taken: Delivery | None = None
         self._position: int | None = None
         self._manual = feed.options.group is not None and feed.options.epoch is None
+        self._places = Places()
+        self._seen: LocalFiles | None = None
         self._unposted_contents = 0
         self._unposted_octets = 0
         self._posted = 0
@@ -52,6 +62,11 @@ class Reader:
     def begin(self) -> None:
         """The lease is there: reading begins where it does."""
         self._position = self._feed.start
+        try:
+            self._look()
+        except NotLocal as reason:
+            assert self._position is not None
+            self._send_instead(self._position, reason)
 
     # --- what was granted -----------------------------------------------------------------------------------
 
@@ -79,6 +94,11 @@ class Reader:
     def group_position(self) -> int | None:
         """Where the group stood when this reader became its holder."""
         return self._feed.lease.position if self._feed.lease is not None else None
+
+    @property
+    def sees_files(self) -> bool:
+        """False when the broker told where its files are, and they cannot be read from here."""
+        return self._feed.local or not self._feed.options.local
 
     @property
     def lost(self) -> list[Gap]:
@@ -112,14 +132,18 @@ class Reader:
                     self._position = content.sequence + 1
                     return content
                 self._current = None
+            if self._feed.options.packed:
+                pack = self._next_pack(timeout)
+                if pack is None:
+                    return None
+                self._current = _unpacked(pack)
+                continue
             delivery = self._take(timeout)
             if delivery is None:
                 return None
-            if not self._feed.options.packed:
-                self._position = delivery.end
-                one = delivery.content
-                return Content(self.resource, one.sequence, one.properties, bytes(one.body))
-            self._current = self._unpacked(delivery)
+            self._position = delivery.end
+            one = delivery.content
+            return Content(self.resource, one.sequence, one.properties, bytes(one.body))
 
     def __iter__(self) -> Iterator[Content]:
         """Every content up to `until`; without one it waits for more for ever."""
@@ -137,28 +161,65 @@ class Reader:
 
     def batches(self, timeout: float | None = None) -> Iterator[Pack]:
         """Every pack up to `until`, cut to the range; ends early when none comes for `timeout` seconds."""
-        while True:
-            delivery = self._take(timeout)
-            if delivery is None:
-                return
-            self._position = delivery.end
-            yield self._pack(delivery)
+        while (pack := self._next_pack(timeout)) is not None:
+            self._position = pack.first + pack.count
+            yield pack
+
+    def _next_pack(self, timeout: float | None) -> Pack | None:
+        while (delivery := self._take(timeout)) is not None:
+            try:
+                pack = self._pack(delivery)
+            except NotLocal as reason:
+                self._taken = None  # it was not had: it is not done with
+                if self._feed.local:
+                    self._send_instead(delivery.first, reason)
+            else:
+                return pack
+        return None
 
     def _pack(self, delivery: Delivery) -> Pack:
+        """What was delivered, as a batch of what is new of it. NotLocal when it lies where we cannot read."""
         content, count = delivery.content, delivery.end - delivery.first
         if self._feed.options.packed:
             whole = packed_count(content.properties) or 1
-            batch = decode_pack(content.body, whole, check_properties=False)
+            batch = decode_pack(self._body(content), whole, check_properties=False)
             batch = batch.slice(delivery.skip, count)
         else:
             batch = decode_pack(encode_pack([content.body], [content.properties]), 1, check_properties=False)
         return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(content.properties))
 
-    def _unpacked(self, delivery: Delivery) -> Iterator[Content]:
-        pack = self._pack(delivery)
-        resource, stamp = pack.resource, pack.timestamp_us
-        for sequence, (properties, body) in enumerate(unpack(pack.batch), pack.first):
-            yield Content(resource, sequence, properties, bytes(body), stamp)
+    # --- packs that are told by their place -----------------------------------------------------------------
+
+    def _body(self, content: c.Content) -> Buffer | ArrowBuffer:
+        place = Place.of(content.properties)
+        if place is None:
+            return content.body
+        if not self._feed.local:
+            raise NotLocal("it was on its way before the broker was told not to")
+        self._look()
+        return self._places.read(place)
+
+    def _look(self) -> None:
+        """Whether the files that the lease speaks of are to be seen from here. NotLocal if not."""
+        files = self._feed.lease.local if self._feed.lease is not None else None
+        if files is None or files == self._seen:
+            return
+        if not sees(files):
+            raise NotLocal(f"{files.directory} is not the broker's from here")
+        self._seen = files
+
+    def _send_instead(self, first: int, reason: NotLocal) -> None:
+        """From `first` on, the octets themselves."""
+        log.info("%r is read through the socket from %d on: %s", self.resource, first, reason)
+        done = threading.Event()
+
+        def ask() -> None:
+            self._feed.send_instead(first)
+            done.set()
+
+        self._loop.post(ask)
+        while not done.wait(self._settings.request_timeout):
+            self._check()
 
     # --- waiting for more -----------------------------------------------------------------------------------
 
@@ -186,7 +247,7 @@ class Reader:
             return
         self._feed.finished = done.end
         self._unposted_contents += done.end - done.first
-        self._unposted_octets += memoryview(done.content.body).nbytes
+        self._unposted_octets += stored_octets(done.content)
         options = self._feed.options
         if (
             self._unposted_octets * 4 >= options.window_bytes
@@ -254,6 +315,7 @@ class Reader:
         if not self._open:
             return
         self._open = False
+        self._places.close()
         if self._pid != os.getpid():
             return
         waiter = Waiter()
@@ -278,3 +340,9 @@ class Reader:
             raise Closed("the reader is closed")
         if self._pid != os.getpid():
             raise Closed("the reader belongs to another process; open one after the fork")
+
+
+def _unpacked(pack: Pack) -> Iterator[Content]:
+    resource, stamp = pack.resource, pack.timestamp_us
+    for sequence, (properties, body) in enumerate(unpack(pack.batch), pack.first):
+        yield Content(resource, sequence, properties, bytes(body), stamp)

@@ -18,7 +18,8 @@ class Settings:
     `request_timeout` is for one attempt (a request, a connect, a bind), `retry_deadline` for all attempts together:
     when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a
     data flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is
-    what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never.
+    what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never. With
+    `local_reads` packs of a broker on this machine are read from its files where that is possible (PROTOCOL.md 5.6).
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -29,6 +30,7 @@ class Settings:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     heartbeat: float | None = None
+    local_reads: bool = True
 
     def __post_init__(self) -> None:
         """Raises `OptionError` for what cannot work."""

@@ -221,23 +221,35 @@ class LogReader:
         body = self._cache.body(self, ref.base)
         if body is not None:
             return memoryview(body).cast("B").toreadonly()
-        if ref.end <= self.earliest:
-            raise LookupError(f"chunk {ref.base} lies below {self.earliest}, where the log begins")
-        segment = self._segment(ref.base)
+        segment = self._still_there(ref)
         try:
             return self._read(segment, ref)
         except OSError as error:
             raise failure(error, f"reading {self._store.segment_path(segment.base)}") from error
 
+    def place(self, ref: ChunkRef) -> tuple[str, int]:
+        """Where the body of a chunk lies, for who reads it there: the file, and the first octet in it.
+
+        Verified and refused as by `read`. The octets stay what they are for as long as the file is open.
+        """
+        segment = self._still_there(ref)
+        path = self._store.segment_path(segment.base)
+        try:
+            self._checked(segment, ref)
+        except OSError as error:
+            raise failure(error, f"reading {path}") from error
+        return path, _body_at(ref)
+
+    def _still_there(self, ref: ChunkRef) -> _Segment:
+        if ref.end <= self.earliest:
+            raise LookupError(f"chunk {ref.base} lies below {self.earliest}, where the log begins")
+        return self._segment(ref.base)
+
     def _read(self, segment: _Segment, ref: ChunkRef) -> memoryview:
-        body_at = ref.offset + ref.stored - padded(ref.size)
+        body_at = _body_at(ref)
         if not segment.sealed:
             return memoryview(self._whole(segment, ref, self._newest_file(), ref.size, body_at))
-        self._index(segment)
-        copy = None
-        if not segment.warm and not segment.verified[ref.place]:
-            copy = self._verify(segment, ref)
-            segment.verified[ref.place] = 1
+        copy = self._checked(segment, ref)
         mapped = self._mapping(segment)
         if mapped is not None:
             return memoryview(mapped).toreadonly()[body_at : body_at + ref.size]
@@ -248,6 +260,17 @@ class LogReader:
             finally:
                 file.close()
         return memoryview(copy)[body_at - ref.offset :][: ref.size]
+
+    def _checked(self, segment: _Segment, ref: ChunkRef) -> bytes | None:
+        """Verify a chunk that this process has not seen yet; its octets if they were read for that."""
+        if not segment.sealed:
+            return None
+        self._index(segment)
+        if segment.warm or segment.verified[ref.place]:
+            return None
+        copy = self._verify(segment, ref)
+        segment.verified[ref.place] = 1
+        return copy
 
     def _whole(self, segment: _Segment, ref: ChunkRef, file: File, size: int, offset: int) -> bytes:
         data = file.pread(size, offset)
@@ -407,6 +430,11 @@ class LogReader:
     def _resize(self, segment: _Segment, size: int) -> None:
         self.bytes += size - segment.bytes
         segment.bytes = size
+
+
+def _body_at(ref: ChunkRef) -> int:
+    """Where in its segment the body of a chunk begins: at its end, but for the padding."""
+    return ref.offset + ref.stored - padded(ref.size)
 
 
 def _ref(segment: _Segment, index: Index, place: int) -> ChunkRef:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.wire import commands as c
+from mtl.wire.places import stored_octets
 
 
 class Delivery(NamedTuple):
@@ -119,7 +120,7 @@ class ReaderFlow:
             raise Malformed(f"a content with the sequence {first}")
         if self.gap is not None:
             return None
-        size = memoryview(content.body).nbytes
+        size = stored_octets(content)
         if last < expected:
             self._again(last, size, count)
             return None

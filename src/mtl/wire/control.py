@@ -15,6 +15,7 @@ from mtl.errors import ContentTooLarge, DataLoss, Fenced, Malformed, Refused
 from mtl.limits import MAX_CONTROL_FRAME
 from mtl.wire.fields import Buffer
 from mtl.wire.replies import (
+    LOCAL_KEY,
     ApplicationInfo,
     Body,
     Challenged,
@@ -26,6 +27,7 @@ from mtl.wire.replies import (
     Description,
     Durability,
     LeaseClosed,
+    LocalFiles,
     Located,
     Ok,
     Published,
@@ -74,6 +76,7 @@ __all__ = [
     "FENCED",
     "INCARNATION",
     "INTERNAL",
+    "LOCAL_KEY",
     "NOT_AUTHORIZED",
     "NOT_OPEN",
     "NO_PROFILE",
@@ -112,6 +115,7 @@ __all__ = [
     "Durability",
     "LeaseClose",
     "LeaseClosed",
+    "LocalFiles",
     "Located",
     "Ok",
     "Open",

@@ -53,6 +53,20 @@ class Retention(Body, frozen=True, kw_only=True):
     hard_bytes: Positive | None = None
 
 
+LOCAL_KEY = "local-key"
+"""The file of a broker's directory whose contents prove that two processes see the same one (PROTOCOL.md 5.6)."""
+
+
+class LocalFiles(Body, frozen=True, kw_only=True):
+    """Where a broker's files are on the machine that it shares with the client (PROTOCOL.md 5.6).
+
+    `key` is what the file LOCAL_KEY of the `directory` holds: a client that reads it there sees the same files.
+    """
+
+    directory: str
+    key: str
+
+
 class Window(Body, frozen=True, kw_only=True):
     """How much may be on its way to a reader and not confirmed: contents, and octets as they are stored."""
 
@@ -190,8 +204,9 @@ class DataLease(Reply, frozen=True, kw_only=True):
 
     The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
-    `position`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
-    `stage`. An RFC server sends status, port and lease only; what it does not echo it did not grant.
+    `position`; `local` when packs may be told by their place. For writers: the `last` publishing number per resource,
+    the `epoch` of the name, the public id of the `stage`. An RFC server sends status, port and lease only; what it does
+    not echo it did not grant.
     """
 
     code: ClassVar[int] = 202
@@ -208,6 +223,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     earliest: int | None = None
     next: int | None = None
     position: int | None = None
+    local: LocalFiles | None = None
     last: dict[str, int] | None = None
     epoch: int | None = None
     stage: str | None = None

@@ -71,7 +71,8 @@ class Reader(Request, frozen=True, kw_only=True):
     `confirm` is "none" or "full"; anything else is kept, for the 501 that it deserves (MTL-49). The rest is the `log`
     profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for many contents in one; `group` is
     whose durable cursor Confirm moves: for the `holder` (the id of a driver), or not at all for a member, who names the
-    holder's `epoch`. `incarnation` is the one the positions belong to.
+    holder's `epoch`. `incarnation` is the one the positions belong to. With `local`, the mark of the machine that asks,
+    contents may be told by their place in the broker's files (PROTOCOL.md 5.6).
     """
 
     command: ClassVar[str] = "Connection.Reader"
@@ -86,6 +87,7 @@ class Reader(Request, frozen=True, kw_only=True):
     holder: Name | None = None
     epoch: Count | None = None
     incarnation: str | None = None
+    local: str | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""

@@ -8,6 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.granting_readers import LocalReads
 from mtl.errors import DataLoss, Refused
 from mtl.wire import control as w
 from tests.support.core import PORTS, Client, Rig
@@ -52,6 +53,27 @@ def test_a_window_is_granted_up_to_the_limits(client: Client) -> None:
 )
 def test_from_in_every_form(client: Client, start: Any, resolved: int) -> None:
     assert client.reader("a", start=start).from_ == resolved
+
+
+FILES = w.LocalFiles(directory="/data", key="secret")
+
+
+@pytest.mark.parametrize(
+    ("packed", "machine", "granted"),
+    [(True, "here", FILES), (True, "elsewhere", None), (True, None, None), (False, "here", None)],
+)
+def test_who_asks_on_this_machine_for_packs_is_told_where_they_lie(
+    packed: bool, machine: str | None, granted: w.LocalFiles | None
+) -> None:
+    client = Rig(local=LocalReads("here", FILES)).client()
+    client.create("a")
+    request_ = w.Reader(resources=["a"], from_="earliest", packed=packed, local=machine)
+    assert client.ask(request_, w.DataLease).local == granted
+
+
+def test_a_broker_that_keeps_its_files_to_itself(client: Client) -> None:
+    request_ = w.Reader(resources=["a"], from_="earliest", packed=True, local="here")
+    assert client.ask(request_, w.DataLease).local is None
 
 
 def test_latest_is_resolved_when_the_202_is_sent_and_not_at_summon(client: Client) -> None:

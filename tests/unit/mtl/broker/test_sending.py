@@ -18,6 +18,7 @@ from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_pack
+from mtl.wire.places import Place
 from tests.support.core import Sockets
 
 PEER: a.Peer = (Port.PLAIN, b"peer")
@@ -67,15 +68,27 @@ class Log:
             raise self._error
         return memoryview(bytes(encode_pack(BODIES)))
 
+    def place(self, ref: ChunkRef) -> tuple[str, int]:
+        if self._error is not None:
+            raise self._error
+        return "/data/1.segment", 4096
 
-REF = cast(ChunkRef, SimpleNamespace(base=11, count=5, time_us=77, size=100, end=16))
+
+def reference(size: int) -> ChunkRef:
+    return cast(ChunkRef, SimpleNamespace(base=11, count=5, time_us=77, size=size, end=16))
 
 
 def deliver(
-    first: int = 11, last: int = 15, *, packed: bool = False, error: Exception | None = None
+    first: int = 11,
+    last: int = 15,
+    *,
+    packed: bool = False,
+    local: bool = False,
+    size: int = 100,
+    error: Exception | None = None,
 ) -> a.Deliver:
     log = cast(LogReader, Log(error))
-    return a.Deliver(PEER, "lease", log, "a", REF, first, last, packed)
+    return a.Deliver(PEER, "lease", log, "a", reference(size), first, last, packed, local)
 
 
 # --- commands -----------------------------------------------------------------------------------------------
@@ -165,6 +178,24 @@ def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
     assert content.body == bytes(encode_pack(BODIES))
 
 
+def test_a_reader_on_this_machine_is_told_where_a_large_pack_lies() -> None:
+    desk = Desk()
+    desk.sender.send(deliver(packed=True, local=True, size=limits.LOCAL_FROM))
+    (content,) = desk.sent()
+    assert isinstance(content, c.Content)
+    assert (content.sequence, content.body) == (11, b"")
+    assert (c.packed_count(content.properties), c.delivery_timestamp(content.properties)) == (5, 77)
+    assert Place.of(content.properties) == Place("/data/1.segment", 4096, limits.LOCAL_FROM)
+
+
+def test_a_small_pack_is_sent_to_everybody() -> None:
+    desk = Desk()
+    desk.sender.send(deliver(packed=True, local=True, size=limits.LOCAL_FROM - 1))
+    (content,) = desk.sent()
+    assert isinstance(content, c.Content)
+    assert content.body == bytes(encode_pack(BODIES))
+
+
 @pytest.mark.parametrize(("first", "last"), [(11, 15), (12, 14), (15, 15)])
 def test_a_run_of_plain_contents(first: int, last: int) -> None:
     desk = Desk()
@@ -204,6 +235,7 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
     assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
 
 
+@pytest.mark.parametrize("local", [False, True])
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -212,9 +244,9 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
         (Damaged("bad"), ("damaged", "lease")),
     ],
 )
-def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...]) -> None:
+def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...], local: bool) -> None:
     desk = Desk()
-    desk.sender.send(deliver(error=error))
+    desk.sender.send(deliver(packed=local, local=local, size=limits.LOCAL_FROM, error=error))
     desk.sender.send(deliver())
     assert desk.sent() == []
     ((*heard,),) = desk.core.heard

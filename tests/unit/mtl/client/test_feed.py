@@ -8,11 +8,13 @@ import pytest
 from mtl.client.feed import Feed, ReaderOptions
 from mtl.errors import Closed, DataLoss, NotGranted, Refused
 from mtl.limits import CREDIT_DELAY_S
+from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Gap
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY
+from mtl.wire.places import Place
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = ReaderOptions(
@@ -375,3 +377,31 @@ def test_an_rfc_server_is_asked_for_what_the_rfc_knows() -> None:
     assert at.delivered[-1] == (1, 2), "delivery numbers begin again with each flow"
     at.feed.credit()
     assert again.commands() == []
+
+
+# --- packs that are told by their place ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
+def test_the_machine_is_named_only_by_who_would_look_for_its_files(local: bool, mark: str | None) -> None:
+    assert Setting(local=local).request.local == mark
+
+
+def test_what_cannot_be_read_at_its_place_is_asked_for_again_as_octets() -> None:
+    at = Setting(local=True, until=9, packed=True)
+    data = at.summoned(
+        msgspec.structs.replace(GRANTED, until=9, packed=True, local=w.LocalFiles(directory="/d", key="k"))
+    )
+    data.command(c.Content(1, "a", Place("/d/f", 0, 100).properties(8, 7), b""))
+    at.bench.run()
+    assert at.feed.ended
+
+    at.feed.send_instead(1)
+    assert isinstance(at.control.asked(), w.LeaseClose)
+    at.control.said.clear()
+    at.control.answer(w.LeaseClosed())
+    at.bench.run()
+
+    again = at.asked_for_a_lease()
+    assert (again.from_, again.until, again.local) == (1, 9, None)
+    assert (at.feed.ended, list(at.feed.queue)) == (False, [])

@@ -212,6 +212,49 @@ def test_a_cold_chunk_is_verified_once(twin: FaultyDisk) -> None:
     assert bytes(reader.read(ref)) == b"\x01" + BODY  # from the mapping, not verified again
 
 
+def test_where_a_body_lies_are_its_octets(twin: FaultyDisk) -> None:
+    log = filled(twin)  # sealed segments, and a newest one
+    for sequence in range(1, log.reader.next):
+        ref = log.reader.find(sequence)
+        assert ref is not None
+        path, offset = log.reader.place(ref)
+        assert twin.open(path, "read").pread(ref.size, offset) == bytes(log.reader.read(ref))
+
+
+def test_a_cold_chunk_is_verified_before_its_place_is_told(twin: FaultyDisk) -> None:
+    filled(twin).close()
+    reader = reopened(twin)
+    ref = reader.find(3)
+    assert ref is not None
+    path = f"{LOG}/00000000000000000001.segment"
+    twin.flip(path, ref.offset + 64 + 10)
+    with pytest.raises(Damaged, match="contents 3 to 4 are affected"):
+        reader.place(ref)
+    twin.flip(path, ref.offset + 64 + 10)
+    assert reader.place(ref)[0] == path
+    twin.fail("read", count=100)
+    assert reader.place(ref)[0] == path  # not verified again
+
+
+def test_what_retention_took_has_no_place(twin: FaultyDisk) -> None:
+    log = filled(twin)
+    first = log.reader.find(1)
+    assert first is not None
+    log.trim(13)
+    with pytest.raises(LookupError, match="below 13"):
+        log.reader.place(first)
+
+
+def test_a_disk_that_does_not_read_tells_no_place(twin: FaultyDisk) -> None:
+    filled(twin).close()
+    reader = reopened(twin)
+    ref = reader.find(3)
+    assert ref is not None
+    twin.fail("read")
+    with pytest.raises(StorageFailed):
+        reader.place(ref)
+
+
 def test_a_cold_header_is_verified(twin: FaultyDisk) -> None:
     filled(twin).close()
     reader = reopened(twin)

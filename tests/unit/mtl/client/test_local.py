@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtl.client.local import NotLocal, Places, sees
+from mtl.errors import Malformed
+from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
+from mtl.wire.control import LOCAL_KEY, LocalFiles
+from mtl.wire.places import Place
+
+
+@pytest.fixture
+def places() -> Iterator[Places]:
+    made = Places()
+    yield made
+    made.close()
+
+
+def test_the_files_are_seen_where_the_key_is(tmp_path: Path) -> None:
+    (tmp_path / LOCAL_KEY).write_text("secret")
+
+    assert sees(LocalFiles(directory=str(tmp_path), key="secret"))
+
+
+def test_another_brokers_directory_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    (tmp_path / LOCAL_KEY).write_text("another")
+
+    assert not sees(LocalFiles(directory=str(tmp_path), key="secret"))
+    assert not sees(LocalFiles(directory=str(tmp_path / "missing"), key="secret"))
+
+
+def test_what_lies_at_a_place_is_read(places: Places, tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(range(100)))
+
+    found = places.read(Place(str(tmp_path / "segment"), 10, 20))
+
+    assert found.to_pybytes() == bytes(range(10, 30))
+
+
+def test_a_file_that_was_removed_can_be_read_on(places: Places, tmp_path: Path) -> None:
+    """Retention removes names; who has the file open keeps its octets."""
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(range(100)))
+    places.read(Place(str(path), 0, 10))
+    path.unlink()
+
+    assert places.read(Place(str(path), 90, 10)).to_pybytes() == bytes(range(90, 100))
+
+
+def test_a_file_that_is_gone_or_too_short_is_not_local(places: Places, tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(100))
+
+    with pytest.raises(NotLocal):
+        places.read(Place(str(tmp_path / "missing"), 0, 1))
+    with pytest.raises(NotLocal):
+        places.read(Place(str(tmp_path / "segment"), 95, 10))
+
+
+def test_a_place_larger_than_any_pack_is_refused_before_memory_is_taken(places: Places) -> None:
+    with pytest.raises(Malformed):
+        places.read(Place("/dev/zero", 0, MAX_PACK + PACK_OVERHEAD + 1))
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_few_files_stay_open(places: Places, tmp_path: Path) -> None:
+    before = open_files()
+    for number in range(10):
+        path = tmp_path / f"{number}"
+        path.write_bytes(b"x")
+        places.read(Place(str(path), 0, 1))
+
+    assert open_files() - before == LOCAL_FILES
+    places.close()
+    assert open_files() == before

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import Malformed
+from mtl.wire.commands import Content, delivery_timestamp, packed_count, packed_properties
+from mtl.wire.fields import EMPTY, Value, encode_table
+from mtl.wire.places import FILE, OFFSET, SIZE, Place, stored_octets
+
+PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
+
+
+@given(
+    file=st.text("abc/é.", max_size=40).map("/".__add__),
+    offset=st.integers(0, 2**63 - 1),
+    size=st.integers(1, 2**63 - 1),
+    count=st.integers(1, 10_000),
+    stamp=st.integers(0, 2**62),
+)
+def test_a_place_comes_back_from_its_properties(
+    file: str, offset: int, size: int, count: int, stamp: int
+) -> None:
+    place = Place(file, offset, size)
+
+    properties = place.properties(count, stamp)
+
+    assert Place.of(properties) == place
+    assert (packed_count(properties), delivery_timestamp(properties)) == (count, stamp)
+
+
+@pytest.mark.parametrize("properties", [EMPTY, packed_properties(7), packed_properties(7, 8)])
+def test_a_pack_that_came_itself_has_no_place(properties: bytes) -> None:
+    assert Place.of(properties) is None
+
+
+def test_a_value_that_only_looks_like_a_place_is_none() -> None:
+    assert Place.of(encode_table({"name": FILE})) is None
+
+
+WHOLE: dict[str, Value] = {FILE: "/f", OFFSET: 0, SIZE: 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{FILE: 1}, {FILE: "relative"}, {OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}],
+)
+def test_half_a_place_is_malformed(wrong: dict[str, Value]) -> None:
+    with pytest.raises(Malformed):
+        Place.of(encode_table({**WHOLE, **wrong}))
+
+
+@pytest.mark.parametrize("missing", [OFFSET, SIZE])
+def test_a_place_without_a_part_is_malformed(missing: str) -> None:
+    with pytest.raises(Malformed):
+        Place.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
+
+
+def test_a_window_counts_what_lies_elsewhere_like_what_came() -> None:
+    came = Content(1, "r", packed_properties(3, 4), bytes(500))
+    lies = Content(1, "r", Place("/f", 0, 500).properties(3, 4), b"")
+
+    assert stored_octets(came) == stored_octets(lies) == 500
