@@ -200,6 +200,36 @@ MAX_SESSIONS = 20_000
 SESSION_IDLE_S = 3600.0
 """A silent control session is forgotten; the client opens a new one when it is told `not-open`."""
 
+SCRAM_ITERATIONS = 50_000
+"""PBKDF2 iterations of a new password: twelve times the least of RFC 7677. A guess costs a thief of the verifiers, and
+a log-in its client, some 15 ms."""
+
+AUTHENTICATION_ATTEMPTS = 3
+"""Failed log-ins of one session, after which it is told 403 and has to be opened anew."""
+
+FAILED_LOGINS = 10
+"""Failed log-ins of one user from one address within FAILED_LOGINS_S; then they are refused unseen until that time is
+over. Per address, so that nobody locks somebody else's user out; a user's guesser has 14,400 tries a day."""
+
+FAILED_LOGINS_ADDRESS = 100
+"""The same for all users together, so that a list of names buys nothing. Above the other, for an address may be that of
+many clients, of which one has a wrong password."""
+
+FAILED_LOGINS_S = 60.0
+"""The time of the two above."""
+
+MAX_FAILED_LOGINS = 20_000
+"""(address, user) pairs counted at once, some 200 octets each; the oldest leave first."""
+
+MAX_PASSWORD_CHECKS = 100
+"""PLAIN passwords that wait for their check at once; each takes as long as SCRAM_ITERATIONS, on a thread of its own."""
+
+MAX_RIGHTS_REMEMBERED = 100_000
+"""Answers of a grant's pattern for a name that are remembered, some 100 octets each, until users or grants change."""
+
+ACCOUNTS_CHECK_S = 1.0
+"""How often the broker looks whether `mtl user` or `mtl grant` changed something."""
+
 MAX_LEASES = 20_000
 """Live leases; some 2 KB each."""
 

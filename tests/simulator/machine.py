@@ -151,6 +151,8 @@ class BrokerProcess:
                 self._records.append(action)
                 if len(self._records) == 1:
                     self._later(self._next_record)
+            elif isinstance(action, a.CheckPassword):
+                raise TypeError("nobody logs in here")
             else:
                 self._waiting.append(action)
                 self._later(lambda action=action: self._perform(action))  # type: ignore[misc]

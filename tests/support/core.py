@@ -28,8 +28,10 @@ from mtl.broker.sending import Sender
 from mtl.broker.storage import Storage
 from mtl.errors import Refused
 from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.origin import NOBODY, Origin
 from mtl.net.ports import Port
 from mtl.net.router import Sent
+from mtl.protocol.sasl.scram import proves
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_table
@@ -172,9 +174,11 @@ class Rig:
         else:
             self._perform(action)
 
-    def _perform(self, action: a.LogAction | a.Save | a.DropLogs) -> None:
+    def _perform(self, action: a.LogAction | a.Save | a.DropLogs | a.CheckPassword) -> None:
         if isinstance(action, a.DropLogs):
             self.storage.drop(action)
+        elif isinstance(action, a.CheckPassword):
+            self.broker.completed(action.id, proves(action.password, action.verifier), self.now())
         else:
             self.broker.completed(action.id, self.storage.perform(action), self.now())
 
@@ -252,10 +256,13 @@ class Waiting:
 
 
 class Client:
-    """A REQ socket and the DEALERs beside it. `session` is the token that requests repeat; None: the identity does."""
+    """A REQ socket and the DEALERs beside it. `session` is the token that requests repeat; None: the identity does.
+    `origin` is what the transport knows of it.
+    """
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, origin: Origin = NOBODY) -> None:
         self.rig = rig
+        self.origin = origin
         self.identity = rig.identity()
         self.session: str | None = None
         self._number = 0
@@ -272,7 +279,7 @@ class Client:
         mark = b"%d" % self._number
         self._asked[id(request)] = self._number
         frames = [self.identity, mark, b"", *w.encode_request(request)]
-        self.rig.broker.control(frames, self.rig.now())
+        self.rig.broker.control(frames, self.rig.now(), self.origin)
         self.rig.run()
         return Waiting(self, request)
 
@@ -367,7 +374,7 @@ class Client:
 
     def flow(self, lease: w.DataLease, *, on: Flow | None = None) -> Flow:
         """A data flow that presents the lease: a new one, or the same as another."""
-        flow = on if on is not None else Flow(self.rig, lease.port)
+        flow = on if on is not None else Flow(self.rig, lease.port, self.origin.key)
         assert flow.lease(lease.lease) == 200
         return flow
 
@@ -375,8 +382,9 @@ class Client:
 class Flow:
     """One DEALER. What the broker sent is taken out with `sent`; Pings are answered by nobody."""
 
-    def __init__(self, rig: Rig, port: int) -> None:
+    def __init__(self, rig: Rig, port: int, key: str = "") -> None:
         self.rig = rig
+        self.key = key
         self.peer: a.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
         self._number = 0
 
@@ -392,7 +400,7 @@ class Flow:
 
     def queue(self, header: bytes, body: c.Buffer = b"") -> None:
         """Send without letting the broker act: what is queued so arrives in one turn."""
-        self.rig.broker.data(self.peer, header, body, self.rig.now())
+        self.rig.broker.data(self.peer, header, body, self.rig.now(), self.key)
         self.rig.sender.heard(self.peer)
 
     def lease(self, token: str) -> int:

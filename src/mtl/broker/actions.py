@@ -7,11 +7,12 @@ Sends are carried out in the order in which they were made. An action with an `i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mtl.broker.records import AnyRecord
 from mtl.log import ChunkRef, LogOptions, LogReader, RunEntry
 from mtl.net.ports import Port
+from mtl.protocol.sasl.scram import Verifier
 from mtl.wire.commands import Buffer, Content
 
 LogKey = str
@@ -161,7 +162,16 @@ class Save:
     forget: Sequence[AnyRecord] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CheckPassword:
+    """Find out whether a verifier is one of this password; answered with a bool, after milliseconds of work."""
+
+    id: int
+    password: str = field(repr=False)
+    verifier: Verifier
+
+
 LogAction = CreateLog | Append | Publish | Trim | Roll | ForgetWriters
 """What is done to one log."""
 
-Action = Reply | Send | Deliver | Relay | LogAction | DropLogs | Save
+Action = Reply | Send | Deliver | Relay | LogAction | DropLogs | Save | CheckPassword

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from mtl import limits
 from mtl.errors import OptionError
+from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
 """5975 is the port that the earliest implementation of RFC 11 bound."""
 
 
 _HIGHEST_PORT = 65_535
+
+
+class AuthenticationConfig(
+    msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True
+):
+    """[authentication]: how clients prove who they are."""
+
+    anonymous: bool | Literal["granted"] = True
+    mechanisms: tuple[str, ...] = (EXTERNAL, SCRAM, PLAIN)
+    plain_without_encryption: bool = False
+    sessions_by_identity: bool = False
+    attempts: int = limits.AUTHENTICATION_ATTEMPTS
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        unknown = [name for name in self.mechanisms if name not in BY_STRENGTH]
+        if unknown:
+            raise OptionError(f"there is no mechanism {unknown[0]!r}; there is {', '.join(BY_STRENGTH)}")
+        if self.attempts < 1:
+            raise OptionError("attempts has to be above 0")
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
@@ -27,8 +49,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     shared_socket: bool = False
     virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
     auto_create: tuple[str, ...] = ()
-    anonymous: bool = True
     insecure: bool = False
+    authentication: AuthenticationConfig = AuthenticationConfig()
     heartbeat: float = limits.HEARTBEAT_S
     lease_unbound: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -51,9 +73,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
                     f"with shared-socket there is no {name.replace('_', '-')}; leave out one of them"
                 )
 
+    @property
+    def protected(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return self.endpoint.startswith("ipc://")
+
     def check_exposure(self) -> None:
         """Raises `OptionError` when anybody on the network could come in without credentials."""
-        if self.anonymous and not self.insecure and not is_local(self.endpoint):
+        if self.authentication.anonymous is True and not self.insecure and not is_local(self.endpoint):
             raise OptionError(
                 f"{self.endpoint} is reachable from other machines and clients need no credentials; listen on "
                 "127.0.0.1, or set insecure = true (--insecure) if the network is trusted"

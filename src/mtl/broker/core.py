@@ -5,11 +5,13 @@ inputs, then carries out `take()`, and so on; the same inputs give the same outp
 
     control(frames)        a message on the control socket        completed(n, result)    an action was carried out
     data(peer, h, b)       a message on a data socket             blocked(...), unsent(...), unreachable(peer)
-    tick()                 time has passed                        close()                 stop cleanly
+    tick()                 time has passed                        users(records)          who may do what has changed
+    close()                stop cleanly
 
 What belongs to whom:
 
     sessions   who is talking, under which profile        resources  named logs and their incarnations
+    authentication, accounts   who that is, and may do    authorization  which right each request needs
     requests   one method per control command             intake     contents on their way into one log
     granting*  what a Reader or Writer request gets       stages, committing   invisible contents, made visible
     leases     tokens, binding, expiry                    cursors, names       who holds a group, a writer's name
@@ -25,6 +27,9 @@ from typing import TypeVar
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.accounts import Accounts
+from mtl.broker.authentication import AuthenticationSettings
+from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
 from mtl.broker.cursors import Cursors
 from mtl.broker.fanout import Fanout, FanoutLease
@@ -45,6 +50,7 @@ from mtl.broker.records import (
     PublishRecord,
     ResourceRecord,
     StageRecord,
+    UserRecord,
     WriterRecord,
 )
 from mtl.broker.requests import Requests
@@ -54,7 +60,9 @@ from mtl.broker.stages import Stage, Stages
 from mtl.broker.writers import Packs, WriterLease, Writers
 from mtl.errors import Damaged, Malformed, Refused, StorageError
 from mtl.log import LogOptions, LogReader
+from mtl.net.origin import NOBODY, Origin
 from mtl.net.ports import Port
+from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -76,7 +84,7 @@ class Settings:
     packs_on: Port = Port.PACKED
     virtual_hosts: Sequence[str] = (limits.DEFAULT_VIRTUAL_HOST,)
     auto_create: Sequence[str] = ()
-    anonymous: bool = True
+    authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     heartbeat_s: float = limits.HEARTBEAT_S
     lease_unbound_s: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -108,6 +116,9 @@ class Broker:
         self._inbound = Inbound()
         options = LogOptions(segment_bytes=settings.segment_bytes)
         records = restored.records
+        unlimited = [ANONYMOUS_USER] if settings.authentication.anonymous is True else []
+        self.accounts = Accounts(settings.authentication.secret, unlimited)
+        self.accounts.replace(_of(records, UserRecord))
         self.leases = leases = Leases(out, random, settings.lease_unbound_s)
         self.writers = Writers(self._inbound, check_pack, self._mark_dirty)
         self.readers = Readers(out, leases.end)
@@ -128,16 +139,21 @@ class Broker:
             out,
             random,
             settings.virtual_hosts,
-            settings.anonymous,
+            self.accounts,
+            settings.authentication,
             settings.boot,
             settings.heartbeat_s,
             leases.in_use,
             self._session_ended,
+            leases.end_session,
         )
-        granting = Granting(out, leases, self.stages, settings.ports, settings.heartbeat_s)
+        self.granting = granting = Granting(
+            out, self.accounts, leases, self.stages, settings.ports, settings.heartbeat_s
+        )
         self.requests = Requests(
             out,
             self.sessions,
+            Authorization(self.accounts, self.stages, self.committing),
             leases,
             resources,
             self.cursors,
@@ -161,8 +177,10 @@ class Broker:
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def control(self, frames: Sequence[bytes], now: a.Now) -> None:
-        """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1)."""
+    def control(self, frames: Sequence[bytes], now: a.Now, origin: Origin = NOBODY) -> None:
+        """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1); and who
+        it came from, as far as the transport knows.
+        """
         self._outbox.now = now
         try:
             end = frames.index(b"", 1) + 1
@@ -178,13 +196,28 @@ class Broker:
         except Refused as e:
             self._outbox.reply(envelope, e)
             return
-        session = self.sessions.find(frames[0], request)
+        session = self.sessions.find(frames[0], origin, request)
         self.requests.handle(session, request, lambda reply: self._outbox.reply(envelope, reply))
 
-    def data(self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now) -> None:
-        """One message of two frames on a data socket. Others are dropped by the loop, and counted there (MTL-110)."""
+    def data(self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now, key: str = "") -> None:
+        """One message of two frames on a data socket; a Lease with the CURVE key of who presents it. Messages of other
+        frames are dropped by the loop, and counted there (MTL-110).
+        """
         self._outbox.now = now
-        self.flows.received(peer, header, body)
+        self.flows.received(peer, header, body, key)
+
+    def users(self, records: Sequence[UserRecord], now: a.Now) -> None:
+        """The users and their grants as they are from now on. Whoever has another password, or is gone, has to
+        authenticate again; leases that would not be granted any more end.
+        """
+        self._outbox.now = now
+        changes = self.accounts.replace(records)
+        self.sessions.suspend(
+            lambda s: (
+                s.principal in changes.proof or self.accounts.owner(s.origin.key) not in {None, s.principal}
+            )
+        )
+        self.granting.revoke(changes)
 
     def completed(self, number: int, result: Result, now: a.Now) -> None:
         """An action was carried out, or failed with a `StorageError`."""

@@ -92,8 +92,10 @@ class Flows:
 
     # --- from the sockets -----------------------------------------------------------------------------------
 
-    def received(self, peer: a.Peer, header: bytes, body: c.Buffer) -> None:
-        """One data command arrived. Ill-formed ones are dropped and counted (MTL-110, MTL-111)."""
+    def received(self, peer: a.Peer, header: bytes, body: c.Buffer, key: str = "") -> None:
+        """One data command arrived; a Lease from the client with this CURVE key. Ill-formed ones are dropped and
+        counted (MTL-110, MTL-111).
+        """
         try:
             command = c.decode(header, body)
         except Malformed:
@@ -106,7 +108,7 @@ class Flows:
             del self._flows[peer]
             flow = None
         if isinstance(command, c.Lease):
-            self._lease(peer, flow, command)
+            self._lease(peer, flow, command, key)
             return
         if flow is None:
             self._stranger(peer, command)
@@ -155,8 +157,10 @@ class Flows:
 
     # --- the commands ---------------------------------------------------------------------------------------
 
-    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease) -> None:
+    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease, key: str) -> None:
         lease = self._leases.find(command.lease)
+        if lease is not None and lease.terms.key != key:
+            lease = None  # behind CURVE a lease belongs to the key of the client that asked for it (PROTOCOL.md 3)
         if flow is None:
             if lease is None:
                 self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl import limits
+from mtl.broker.accounts import Accounts, Changes, Right
 from mtl.broker.leases import Leases, LeaseTerms
 from mtl.broker.outbox import Outbox
 from mtl.broker.resources import unknown
@@ -37,9 +38,16 @@ class Granting:
     """Terms, the echo of a 202, and the end of a lease."""
 
     def __init__(
-        self, outbox: Outbox, leases: Leases, stages: Stages, ports: Ports, heartbeat_s: float
+        self,
+        outbox: Outbox,
+        accounts: Accounts,
+        leases: Leases,
+        stages: Stages,
+        ports: Ports,
+        heartbeat_s: float,
     ) -> None:
         self._outbox = outbox
+        self._accounts = accounts
         self._leases = leases
         self._stages = stages
         self._ports = ports
@@ -55,19 +63,40 @@ class Granting:
         self._leases.admit(session.token)
 
     def terms(
-        self, session: Session, profile: Profile, resources: tuple[str, ...], confirm: str
+        self, session: Session, profile: Profile, right: Right, resources: tuple[str, ...], confirm: str
     ) -> LeaseTerms:
         """The terms of a lease that is granted now."""
+        principal, vhost, key = session.principal, session.vhost, session.origin.key
+        rights = frozenset({right})
         return LeaseTerms(
             self._leases.token(),
             session.token,
-            session.principal,
-            session.vhost,
+            principal,
+            vhost,
             profile,
             resources,
             confirm,
             self._outbox.now.mono,
+            right,
+            lambda name: self._accounts.may(principal, vhost, rights, [name])[0],
+            key,
+            self._accounts.owner(key),
         )
+
+    def revoke(self, changes: Changes) -> None:
+        """Users or grants changed: end the leases that would not be granted any more. One of "any and all" ends with
+        every change of its principal's grants, since nobody knows what it has in hand.
+        """
+        for lease in self._leases:
+            terms = lease.terms
+            stays = (
+                self._accounts.exists(terms.principal)
+                and self._accounts.owner(terms.key) == terms.owner
+                and all(map(terms.allows, terms.resources))
+                and (terms.resources or terms.principal not in changes.grants)
+            )
+            if not stays:
+                self._leases.end(lease)
 
     def data_lease(self, terms: LeaseTerms, packed: bool, **granted: object) -> w.DataLease:
         """The 202. Members of DataLease by name; None is left out."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl import limits
+from mtl.broker.accounts import Right
 from mtl.broker.cursors import CursorKey, Cursors, Holding
 from mtl.broker.fanout import Fanout, FanoutLease
 from mtl.broker.granting import Answer, Granting, answering, check_fixed
@@ -75,7 +76,9 @@ class ReaderGrants:
 
     def _fanout_reader(self, session: Session, profile: Profile, request: w.Reader) -> w.Reply:
         check_fixed(profile, request.resources)
-        lease = FanoutLease(self._granting.terms(session, profile, tuple(request.resources), request.confirm))
+        lease = FanoutLease(
+            self._granting.terms(session, profile, Right.READ, tuple(request.resources), request.confirm)
+        )
         self._fanout.joined(lease)
         self._leases.grant(lease, lambda: self._fanout.left(lease))
         return self._granting.data_lease(lease.terms, packed=False)
@@ -84,7 +87,7 @@ class ReaderGrants:
         resource = self._resources.need(session.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
-        terms = self._granting.terms(session, profile, (resource.name,), request.confirm)
+        terms = self._granting.terms(session, profile, Right.READ, (resource.name,), request.confirm)
 
         def held(holding: Holding | Refused | None) -> None:
             if isinstance(holding, Refused):

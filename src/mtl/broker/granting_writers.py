@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from mtl.broker.accounts import Right
 from mtl.broker.granting import Answer, Granting, answering, check_fixed
 from mtl.broker.intake import Intake, WriterKey
 from mtl.broker.leases import Leases, LeaseTerms
@@ -54,13 +55,13 @@ class WriterGrants:
 
     def _fanout_writer(self, session: Session, profile: Profile, request: w.Writer) -> w.Reply:
         check_fixed(profile, request.resources)
-        terms = self._granting.terms(session, profile, tuple(request.resources), request.confirm)
+        terms = self._granting.terms(session, profile, Right.WRITE, tuple(request.resources), request.confirm)
         only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
         return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False))
 
     def _log_writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
         targets = self._targets(session.vhost, request)
-        terms = self._granting.terms(session, profile, tuple(request.resources), request.confirm)
+        terms = self._granting.terms(session, profile, Right.WRITE, tuple(request.resources), request.confirm)
         if request.stage is not None:
             self._stage_writer(terms, request, request.stage, targets, answer)
         elif request.writer is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mtl import limits
+from mtl.broker.accounts import Right
 from mtl.broker.outbox import Outbox
 from mtl.broker.writers import WriterLease
 from mtl.errors import Refused
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LeaseTerms:
-    """What was granted to whom. `resources` empty means any and all (MTL-46); `heard` is when its flow last spoke."""
+    """What was granted to whom. `resources` empty means any and all (MTL-46) that the principal has the right to
+    (`allows`); `heard` is when its flow last spoke. `key` is the CURVE key of the client that asked, `owner` the user
+    that it belonged to.
+    """
 
     token: str
     session: str
@@ -37,10 +41,14 @@ class LeaseTerms:
     resources: tuple[str, ...]
     confirm: str
     heard: float
+    right: Right
+    allows: Callable[[str], bool]
+    key: str = ""
+    owner: str | None = None
 
     def covers(self, resource: str) -> bool:
         """Whether the lease's request named `resource` (MTL-69, MTL-74)."""
-        return not self.resources or resource in self.resources
+        return resource in self.resources if self.resources else self.allows(resource)
 
 
 class Leases:
@@ -96,6 +104,12 @@ class Leases:
         if flow is not None:
             flow.lost(lease)
             lease.terms.heard = self._outbox.now.mono
+
+    def end_session(self, session: str) -> None:
+        """End the leases of a session that is another principal's now."""
+        for lease in self:
+            if lease.terms.session == session:
+                self.end(lease)
 
     def expire(self) -> None:
         """End what has been unbound for too long."""

@@ -29,6 +29,15 @@ def matching(pattern: str, names: Sequence[str]) -> list[bool]:
     return [bool(x) for x in found.to_pylist()]
 
 
+def is_pattern(pattern: str) -> bool:
+    """Whether `matching` takes it."""
+    try:
+        _check(pattern)
+    except Refused:
+        return False
+    return True
+
+
 @lru_cache(maxsize=256)
 def _check(pattern: str) -> None:
     """Alone, since what is no pattern may become one between brackets."""

@@ -129,6 +129,54 @@ class PublishRecord(msgspec.Struct, frozen=True, rename="kebab"):
         return msgspec.json.encode([self.vhost, self.application]).decode()
 
 
+class PasswordRecord(msgspec.Struct, frozen=True, rename="kebab"):
+    """What is kept of a password: what SCRAM-SHA-256 checks a proof with (RFC 5802, section 3), never the password."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        """Without the keys: whoever guesses passwords could try them on these."""
+        return f"PasswordRecord(iterations={self.iterations})"
+
+
+class GrantRecord(msgspec.Struct, frozen=True, rename="kebab", order=True):
+    """`right` (read, write or manage) on the resources of a virtual host whose whole names `pattern` matches (RE2)."""
+
+    vhost: str
+    right: str
+    pattern: str
+
+
+class UserRecord(msgspec.Struct, frozen=True, rename="kebab"):
+    """A user: what proves who it is (a password, CURVE public keys in Z85), and what it may do."""
+
+    kind: ClassVar[str] = "user"
+    name: str
+    password: PasswordRecord | None = None
+    keys: tuple[str, ...] = ()
+    grants: tuple[GrantRecord, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The record's key within its kind."""
+        return self.name
+
+
+class SecretRecord(msgspec.Struct, frozen=True, rename="kebab"):
+    """Random octets of this data directory, made once: the verifiers of users that there are not come from them."""
+
+    kind: ClassVar[str] = "secret"
+    octets: bytes
+    key: ClassVar[str] = "users"
+
+    def __repr__(self) -> str:
+        """Without the octets."""
+        return "SecretRecord()"
+
+
 class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """How the last run of the broker ended: the boot it ran under, and whether it stopped cleanly."""
 
@@ -139,7 +187,15 @@ class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 AnyRecord = (
-    ResourceRecord | CursorRecord | WriterRecord | StageRecord | ApplicationRecord | PublishRecord | RunRecord
+    ResourceRecord
+    | CursorRecord
+    | WriterRecord
+    | StageRecord
+    | ApplicationRecord
+    | PublishRecord
+    | UserRecord
+    | SecretRecord
+    | RunRecord
 )
 
 KINDS: dict[str, type[msgspec.Struct]] = {
@@ -151,6 +207,8 @@ KINDS: dict[str, type[msgspec.Struct]] = {
         StageRecord,
         ApplicationRecord,
         PublishRecord,
+        UserRecord,
+        SecretRecord,
         RunRecord,
     )
 }

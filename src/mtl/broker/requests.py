@@ -6,9 +6,11 @@ Every method answers exactly once, now or when the disk has done its part (MTL-0
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 from mtl import limits
+from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
 from mtl.broker.cursors import Cursors, key_of
 from mtl.broker.granting import Answer, Granting
@@ -32,8 +34,9 @@ Method = Callable[[Session, Any, Answer], None]
 class _Waiter:
     """A Resource.Describe that waits for something new."""
 
-    def __init__(self, vhost: str, request: w.ResourceDescribe, answer: Answer) -> None:
-        self.vhost = vhost
+    def __init__(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
+        self.session = session
+        self.vhost = session.vhost
         self.request = request
         self.answer = answer
         self.after = request.after or {}
@@ -60,6 +63,7 @@ class Requests:
         self,
         outbox: Outbox,
         sessions: Sessions,
+        authorization: Authorization,
         leases: Leases,
         resources: Resources,
         cursors: Cursors,
@@ -71,6 +75,7 @@ class Requests:
     ) -> None:
         self._outbox = outbox
         self._sessions = sessions
+        self._authorization = authorization
         self._leases = leases
         self._resources = resources
         self._cursors = cursors
@@ -80,7 +85,7 @@ class Requests:
         self._last_waiter = 0
         self._methods: dict[type, Method] = {
             w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
-            w.Authorize: lambda s, r, answer: answer(sessions.authorize(s, r)),
+            w.Authorize: sessions.authorize,
             w.Profile: lambda s, r, answer: answer(sessions.select(s, r)),
             w.Reader: lambda s, r, answer: readers.reader(s, _profile(s), r, answer),
             w.Writer: lambda s, r, answer: writers.writer(s, _profile(s), r, answer),
@@ -106,7 +111,7 @@ class Requests:
         try:
             kind = session.control.check(request)
         except Refused as e:
-            reply(self._sessions.challenge() if e.status == 401 else e)
+            reply(self._sessions.challenge(session) if e.status == 401 else e)
             return
 
         def answer(outcome: w.Reply | Refused) -> None:
@@ -115,7 +120,9 @@ class Requests:
             reply(outcome)
 
         try:
-            self._method(session, request)(session, request, answer)
+            method = self._method(session, request)
+            self._authorization.check(session, request)
+            method(session, request, answer)
         except Refused as e:
             answer(e)
         except StorageError as e:  # looking something up in a log may read its disk
@@ -140,11 +147,11 @@ class Requests:
         self._resources.create(session.vhost, request, created)
 
     def _list(self, session: Session, request: w.ResourceList, answer: Answer) -> None:
-        found = self._resources.matching(session.vhost, request.pattern)
+        found = self._seen(session, self._resources.matching(session.vhost, request.pattern))
         answer(w.Resources(resources=[r.describe() for r in found]))
 
     def _describe(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
-        found = self._described(session.vhost, request)
+        found = self._described(session, request)
         if request.after is None or not request.wait or _news(found, request.after):
             answer(w.Resources(resources=[r.describe() for r in found]))
             return
@@ -152,13 +159,18 @@ class Requests:
             raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
         self._last_waiter += 1
         number = self._last_waiter
-        self._waiters[number] = _Waiter(session.vhost, request, answer)
+        self._waiters[number] = _Waiter(session, request, answer)
         self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer_waiter(number))
 
-    def _described(self, vhost: str, request: w.ResourceDescribe) -> list[Resource]:
+    def _seen(self, session: Session, found: list[Resource]) -> list[Resource]:
+        """Those of them that this client may know of."""
+        return list(compress(found, self._authorization.sees(session, [r.name for r in found])))
+
+    def _described(self, session: Session, request: w.ResourceDescribe) -> list[Resource]:
+        vhost = session.vhost
         names = [request.resource] if request.resource is not None else request.resources
         if names is None:
-            return self._resources.matching(vhost, request.pattern)
+            return self._seen(session, self._resources.matching(vhost, request.pattern))
         missing = [n for n in names if self._resources.find(vhost, n) is None]
         if missing:
             raise unknown(*missing)
@@ -167,7 +179,7 @@ class Requests:
     def grew(self, resource: Resource) -> None:
         """A resource's visible end moved, or there is a new one: answer whoever waited for that."""
         for number, waiter in list(self._waiters.items()):
-            if waiter.vhost == resource.record.vhost and waiter.wants(resource):
+            if waiter.vhost == resource.record.vhost and self._wakes(waiter, resource):
                 self._answer_waiter(number)
 
     def changed(self, vhost: str) -> None:
@@ -177,15 +189,19 @@ class Requests:
                 continue
             names = waiter.request.resources or filter(None, [waiter.request.resource])
             gone = any(self._resources.find(vhost, n) is None for n in names)
-            if gone or any(map(waiter.wants, self._resources.of_vhost(vhost))):
+            if gone or any(self._wakes(waiter, r) for r in self._resources.of_vhost(vhost)):
                 self._answer_waiter(number)
+
+    def _wakes(self, waiter: _Waiter, resource: Resource) -> bool:
+        return waiter.wants(resource) and self._authorization.sees_all(waiter.session, [resource.name])
 
     def _answer_waiter(self, number: int) -> None:
         waiter = self._waiters.pop(number, None)
         if waiter is None:
             return
         try:
-            found = self._described(waiter.vhost, waiter.request)
+            self._authorization.check(waiter.session, waiter.request)
+            found = self._described(waiter.session, waiter.request)
         except Refused as e:
             waiter.answer(e)
             return
@@ -264,6 +280,8 @@ class Requests:
                 and request.group in (None, r.group)
                 and request.resource in (None, r.resource)
             ]
+            seen = self._authorization.sees(session, [r.resource for r in asked])
+            asked = list(compress(asked, seen))
             asked.sort(key=lambda r: (r.group, r.resource))
             answer(w.Cursors(cursors=[self._cursor_info(r) for r in asked]))
 
@@ -305,9 +323,15 @@ class Requests:
         self._stages.discard([s for s in found if s is not None], lambda no: answer(no or w.Ok()))
 
     def _describe_stages(self, session: Session, request: w.StageDescribe, answer: Answer) -> None:
+        may = self._authorization
         stages = self._stages.of(session.vhost, request.application)
         applications = self._committing.of(session.vhost, request.application)
-        answer(w.Stages(stages=stages, applications=applications))
+        answer(
+            w.Stages(
+                stages=[s for s in stages if may.sees_stage(session, s.stage)],
+                applications=[x for x in applications if may.sees_all(session, x.resources)],
+            )
+        )
 
     def _forget_application(self, session: Session, request: w.StageForget, answer: Answer) -> None:
         self._committing.forget(session.vhost, request.application, lambda no: answer(no or w.Ok()))

@@ -19,13 +19,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.authentication import AuthenticationSettings
 from mtl.broker.config import BrokerConfig
 from mtl.broker.core import Broker, Settings
 from mtl.broker.granting import Ports
 from mtl.broker.granting_readers import LocalReads
+from mtl.broker.records import SecretRecord, UserRecord
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
@@ -36,10 +39,13 @@ from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
 from mtl.net.wakeup import Wakeup
+from mtl.protocol.sasl.scram import proves
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
 
 log = logging.getLogger("mtl.broker")
+
+Work = TypeVar("Work", a.CheckPassword, DiskAction)
 
 
 def clock() -> a.Now:
@@ -71,6 +77,7 @@ class Server:
             store = SqliteStore(f"{config.data}/broker.db")
             opened.callback(store.close)
             self._storage = Storage(RealDisk(), config.data, store, config.segment_bytes)
+            self._store = store
             restored = self._storage.restore(self._boot, os.urandom(4).hex(), clock().wall_us)
             for key, log_or_error in restored.logs.items():
                 if isinstance(log_or_error, StorageError):
@@ -85,7 +92,7 @@ class Server:
             )
             opened.pop_all()
         self._broker = Broker(
-            self._settings(),
+            self._settings(secret(store, os.urandom)),
             restored,
             os.urandom,
             lambda body, count: void(decode_pack(body, count)),
@@ -94,10 +101,13 @@ class Server:
         self._sender = Sender(self._sockets, self._broker, clock)
         self._commits = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
         self._records = ThreadPoolExecutor(1, "mtl-records")
+        self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
+        self._users: deque[list[UserRecord]] = deque()
+        self._users_due = 0.0
         while not self._broker.ready:
             self._turn(serving=False)
 
-    def _settings(self) -> Settings:
+    def _settings(self, secret: bytes) -> Settings:
         config, packed, plain = self._config, self._sockets.packed, self._sockets.plain
         return Settings(
             boot=os.urandom(8).hex(),
@@ -110,7 +120,15 @@ class Server:
             packs_on=Port.CONTROL if config.shared_socket else Port.PACKED,
             virtual_hosts=config.virtual_hosts,
             auto_create=config.auto_create,
-            anonymous=config.anonymous,
+            authentication=AuthenticationSettings(
+                anonymous=config.authentication.anonymous,
+                mechanisms=config.authentication.mechanisms,
+                attempts=config.authentication.attempts,
+                plain_without_encryption=config.authentication.plain_without_encryption,
+                sessions_by_identity=config.authentication.sessions_by_identity,
+                protected=config.protected,
+                secret=secret,
+            ),
             heartbeat_s=config.heartbeat,
             lease_unbound_s=config.lease_unbound,
             segment_bytes=config.segment_bytes,
@@ -146,6 +164,9 @@ class Server:
             if isinstance(result, BaseException) and not isinstance(result, StorageError):
                 raise result
             self._broker.completed(number, result, clock())
+        while self._users:
+            self._broker.users(self._users.popleft(), clock())
+        self._look_for_users()
         self._broker.tick(clock())
         self._broker.advance()
         self._carry_out(self._broker.take())
@@ -175,23 +196,41 @@ class Server:
                     broker.data((port, identity), header, content, now)
                     self._sender.heard((port, identity))
 
+    def _look_for_users(self) -> None:
+        """Now and then: whether another process (`mtl user`, `mtl grant`) has changed who may do what."""
+        if time.monotonic() < self._users_due or self._stopping:
+            return
+        self._users_due = time.monotonic() + limits.ACCOUNTS_CHECK_S
+
+        def look() -> None:
+            try:
+                if self._store.changed():
+                    self._users.append(self._store.of(UserRecord))
+                    self._wakeup.wake()
+            except StorageError as e:
+                log.error("the users could not be read again: %s", e)
+
+        self._records.submit(look)
+
     def _carry_out(self, actions: Sequence[a.Action]) -> None:
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
                 self._sender.send(action)
             elif isinstance(action, a.Save):
-                self._start(self._records, action)
+                self._start(self._records, action, self._storage.perform)
             elif isinstance(action, a.DropLogs):
                 self._records.submit(self._storage.drop, action)
+            elif isinstance(action, a.CheckPassword):
+                self._start(self._passwords, action, lambda x: proves(x.password, x.verifier))
             else:
-                self._start(self._commits, action)
+                self._start(self._commits, action, self._storage.perform)
         self._sender.flush()
 
-    def _start(self, pool: ThreadPoolExecutor, action: DiskAction) -> None:
+    def _start(self, pool: ThreadPoolExecutor, action: Work, perform: Callable[[Work], object]) -> None:
         def work() -> None:
             result: object
             try:
-                result = self._storage.perform(action)
+                result = perform(action)
             except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, loudly, and not wait for ever
                 result = e
             self._done.append((action.id, result))
@@ -205,6 +244,7 @@ class Server:
         deadline = time.monotonic() + limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
+        self._passwords.shutdown(cancel_futures=True)
         self._commits.shutdown()
         self._records.shutdown()
         self._sockets.close()
@@ -213,6 +253,18 @@ class Server:
         finally:
             self._wakeup.close()
             self._lock.release()
+
+
+def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
+    """The data directory's own random octets, made once."""
+    kept: list[SecretRecord] = []
+
+    def change(found: SecretRecord | None) -> SecretRecord:
+        kept.append(found or SecretRecord(random(32)))
+        return kept[0]
+
+    store.edit(SecretRecord, SecretRecord.key, change)
+    return kept[0].octets
 
 
 def void(_: object) -> None:

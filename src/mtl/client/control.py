@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from mtl.client.authentication import Authentication
 from mtl.client.io import Loop, Timer
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.control import ControlSession, kind_of
+from mtl.protocol.sasl.client import Authentication
 from mtl.protocol.states import Control
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -94,7 +94,7 @@ class Channel:
         self._loop = loop
         self._session = ControlSession()
         self._token: str | None = None
-        self._authentication = Authentication(settings.user, settings.password)
+        self._authentication: Authentication | None = None
         self._offered: w.Unauthorized | w.Challenged | None = None
         self._calls: deque[Call] = deque()
         self._asked: w.Request | None = None
@@ -185,8 +185,14 @@ class Channel:
         if state is Control.NEW:
             return w.Open(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
         if state is Control.UNAUTHORIZED and isinstance(self._offered, w.Unauthorized):
+            if self._authentication is None:
+                self._authentication = Authentication(self.settings.credentials())
             return self._authentication.begin(self._offered.mechanisms)
-        if state is Control.CHALLENGED and isinstance(self._offered, w.Challenged):
+        if (
+            state is Control.CHALLENGED
+            and isinstance(self._offered, w.Challenged)
+            and self._authentication is not None
+        ):
             return self._authentication.proceed(self._offered)
         if state is Control.READY:
             return w.Profile(profile=self.settings.profile)
@@ -243,16 +249,35 @@ class Channel:
             return
         self._session.replied(kind_of(asked), reply.code)
         if isinstance(reply, w.Ready):
-            self.ready_reply = reply
-            self._token = reply.session
+            try:
+                self._let_in(asked, reply)
+            except MtlError as error:
+                self.forget_session()
+                self._finish(error)
+                return
         elif isinstance(reply, w.Unauthorized | w.Challenged):
             if not isinstance(asked, w.Authorize):
-                self._authentication = Authentication(self.settings.user, self.settings.password)
+                self._authentication = None
             self._offered = reply
         elif asked is self._calls[0].request:
             self._finish(reply)
             return
         self._turn()
+
+    def _let_in(self, asked: w.Request, reply: w.Ready) -> None:
+        """A 201. Credentials that were given are shown also to a broker that asks for none: it may let anybody in, but
+        who we are decides what we may do, and whether it knows the password tells whether it is the right one.
+        """
+        self.ready_reply = reply
+        self._token = reply.session
+        if self._authentication is not None and isinstance(asked, w.Authorize):
+            self._authentication.finish()
+            return
+        credentials = self.settings.credentials()
+        if credentials.insist:
+            self._authentication = Authentication(credentials)
+            self._offered = w.Unauthorized(mechanisms=credentials.usable())
+            self._session.suspended()
 
     def _refused(self, asked: w.Request, error: Refused) -> None:
         if error.reason == w.NOT_OPEN and not isinstance(asked, w.Open):

@@ -1,11 +1,16 @@
-"""How a connection reaches its broker."""
+"""How a connection reaches its broker, and what it shows there."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mtl.errors import OptionError
 from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.net.endpoint import Curve
+from mtl.protocol.sasl.client import Credentials
+from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, WITH_PASSWORD
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
 """5975 is the port that the earliest implementation of RFC 11 bound."""
@@ -20,6 +25,9 @@ class Settings:
     data flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is
     what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never. With
     `local_reads` packs of a broker on this machine are read from its files where that is possible (PROTOCOL.md 5.6).
+
+    The password is given itself, as a file whose first line it is, or as the name of an environment variable; file and
+    variable are read whenever the broker asks, so that a changed password is found. `curve` are the keys of CURVE.
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -29,6 +37,10 @@ class Settings:
     retry_deadline: float = RETRY_DEADLINE_S
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    password_env: str | None = None
+    sasl_mechanism: str | None = None
+    curve: Curve | None = field(default=None, repr=False)
     heartbeat: float | None = None
     local_reads: bool = True
 
@@ -42,5 +54,61 @@ class Settings:
             raise OptionError("request_timeout and retry_deadline have to be above 0 seconds")
         if self.heartbeat is not None and self.heartbeat < 0:
             raise OptionError("heartbeat has to be a number of seconds, 0 for none at all")
-        if (self.user is None) != (self.password is None):
-            raise OptionError("user and password go together")
+        self._check_login()
+
+    def _check_login(self) -> None:
+        passwords = [x for x in (self.password, self.password_file, self.password_env) if x is not None]
+        if len(passwords) > 1:
+            raise OptionError(
+                "password, password_file and password_env contradict each other; give one of them"
+            )
+        mechanism = self.sasl_mechanism.upper() if self.sasl_mechanism is not None else None
+        if mechanism not in {None, *BY_STRENGTH}:
+            raise OptionError(
+                f"there is no mechanism {self.sasl_mechanism!r}; there is {', '.join(BY_STRENGTH)}"
+            )
+        if passwords and self.user is None:
+            raise OptionError("user and password go together; there is no user")
+        own_key = self.curve is not None and self.curve.lasting
+        if self.user is not None and not passwords and not own_key:
+            raise OptionError(
+                "user and password go together; there is no password (and no CURVE key instead)"
+            )
+        if mechanism in WITH_PASSWORD and not passwords:
+            raise OptionError(f"sasl_mechanism {mechanism} needs user and password")
+        if mechanism == EXTERNAL and not own_key:
+            raise OptionError(
+                "sasl_mechanism EXTERNAL needs curve_key_file: the key is what the broker knows"
+            )
+
+    def credentials(self) -> Credentials:
+        """What to show to a broker that asks. Raises `OptionError` when the password cannot be read."""
+        return Credentials(
+            self.user,
+            self._password(),
+            self.sasl_mechanism,
+            key=self.curve is not None and self.curve.lasting,
+            clear=self.curve is None and self.endpoint.startswith("tcp://"),
+        )
+
+    def _password(self) -> str | None:
+        if self.password_env is not None:
+            found = os.environ.get(self.password_env)
+            if not found:
+                raise OptionError(f"the environment variable {self.password_env} has no password")
+            return found
+        if self.password_file is not None:
+            return read_password(Path(self.password_file))
+        return self.password
+
+
+def read_password(path: Path) -> str:
+    """The first line of a file. Raises `OptionError` when there is none."""
+    try:
+        found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise OptionError(f"cannot read the password in {path}: {reason}") from error
+    if not found:
+        raise OptionError(f"the first line of {path} is empty; it has to be the password")
+    return found

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Protocol, TypeAlias
 
@@ -23,6 +24,19 @@ class Ready(Flag):
 
 
 Frames: TypeAlias = tuple[bytes, Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a client needs for CURVE (RFC 26/CurveZMQ): the broker's public key, and a pair of its own, all in Z85.
+
+    `lasting`: the pair is one that the broker may know, and not one made up for this connection.
+    """
+
+    server: bytes
+    public: bytes
+    secret: bytes = field(repr=False)
+    lasting: bool = False
 
 
 class Link(Protocol):

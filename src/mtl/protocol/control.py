@@ -44,3 +44,11 @@ class ControlSession:
             self.state = row[status]
         elif status == 401:
             self.state = Control.UNAUTHORIZED
+
+    def suspended(self) -> None:
+        """The broker wants to be shown credentials again before anything else (MTL-28)."""
+        self.state = states.SUSPENDED[self.state]
+
+    def profile_kept(self) -> None:
+        """The same principal has authenticated again, and its profile is still selected (PROTOCOL.md 2.1)."""
+        self.state = states.PROFILE_KEPT[self.state]

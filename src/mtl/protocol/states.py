@@ -12,7 +12,8 @@ Control flow (RFC 11 "Client Authentication", "Selecting a Profile", "Requesting
     NEW ──Open/201──► READY ──Profile/200──► PROFILED ──Reader, Writer/202, class methods/200──► PROFILED
      │Open/401                                  any ──anything/401──► UNAUTHORIZED
      ▼                                          any ──Authorize/402──► CHALLENGED
-    UNAUTHORIZED ──Authorize/201──► READY
+    UNAUTHORIZED ──Authorize/201──► READY ──the same principal had a profile──► PROFILED (the broker's own view)
+    READY, PROFILED ──credentials changed──► UNAUTHORIZED (the broker's own view; the client hears of it by a 401)
 
     A status that a row does not name (400, 403, 404 …) changes nothing.
 
@@ -102,6 +103,19 @@ CONTROL: Final[dict[Control, dict[Request, dict[int, Control]]]] = {
         Request.CLASS: {200: Control.PROFILED, 401: Control.UNAUTHORIZED},
     },
 }
+
+SUSPENDED: Final[dict[Control, Control]] = {
+    **{state: state for state in Control},
+    Control.READY: Control.UNAUTHORIZED,
+    Control.PROFILED: Control.UNAUTHORIZED,
+}
+"""Where a session stands when the credentials that it was opened with no longer count."""
+
+PROFILE_KEPT: Final[dict[Control, Control]] = {
+    **{state: state for state in Control},
+    Control.READY: Control.PROFILED,
+}
+"""Where the broker's session stands after an Authorize/201 of the principal that had selected a profile before."""
 
 OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
     Control.NEW: (400, "not-open", "send Connection.Open first (MTL-21)"),

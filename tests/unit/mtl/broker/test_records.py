@@ -13,11 +13,15 @@ from mtl.broker.records import (
     AnyRecord,
     ApplicationRecord,
     CursorRecord,
+    GrantRecord,
+    PasswordRecord,
     PublishEntry,
     PublishRecord,
     ResourceRecord,
     RunRecord,
+    SecretRecord,
     StageRecord,
+    UserRecord,
     WriterRecord,
 )
 from mtl.wire.control import Retention
@@ -34,6 +38,14 @@ RECORDS: list[AnyRecord] = [
     PublishRecord(
         "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
     ),
+    UserRecord(
+        "etl",
+        PasswordRecord(b"salt", 4096, b"stored", b"server"),
+        ("k" * 40,),
+        (GrantRecord("/", "read", "orders.*"),),
+    ),
+    UserRecord("anonymous"),
+    SecretRecord(b"random"),
     RunRecord("boot", clean=True),
 ]
 
@@ -51,6 +63,11 @@ def test_the_golden_file() -> None:
 def test_there_and_back(record: AnyRecord) -> None:
     again = cast(AnyRecord, msgspec.json.decode(msgspec.json.encode(record), type=KINDS[record.kind]))
     assert (again, again.key) == (record, record.key)
+
+
+def test_what_could_be_guessed_from_is_not_shown() -> None:
+    shown = repr(RECORDS)
+    assert not [x for x in ("stored", "server", "random") if repr(x.encode()) in shown]
 
 
 def test_keys_tell_records_apart() -> None:

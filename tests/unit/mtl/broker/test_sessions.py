@@ -125,30 +125,6 @@ def test_a_profile_may_be_selected_again_and_leases_keep_theirs(rig: Rig) -> Non
     assert client.read("a") == [b"x"]
 
 
-# --- authentication -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
-def test_anonymous_may_be_said_too(rig: Rig) -> None:
-    client = opened(rig)
-    ready = client.ask(w.Authorize(mechanism="anonymous", response="aGk="), w.Ready)
-    assert ready.status == "Ready"
-    unauthorized = client.ask(w.Authorize(mechanism="PLAIN", response=""), w.Unauthorized)
-    assert unauthorized.mechanisms == ["ANONYMOUS"]
-
-
-def test_a_response_that_is_no_base64(rig: Rig) -> None:
-    assert opened(rig).refused(w.Authorize(mechanism="ANONYMOUS", response="!")).status == 400
-
-
-@pytest.mark.requirement("MTL-27", "MTL-28")
-def test_without_anonymous_nobody_comes_in() -> None:
-    client = Client(Rig(anonymous=False))
-    assert client.ask(w.Open(protocol=w.Protocol()), w.Unauthorized).mechanisms == []
-    assert client.ask(w.Profile(profile="log"), w.Unauthorized).status == "Unauthorized"
-    assert client.ask(w.Authorize(mechanism="ANONYMOUS", response=""), w.Unauthorized).mechanisms == []
-
-
 # --- identities and tokens ----------------------------------------------------------------------------------
 
 

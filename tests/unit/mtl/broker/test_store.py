@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mtl.broker.records import RunRecord, WriterRecord
+from mtl.broker.records import RunRecord, UserRecord, WriterRecord
 from mtl.broker.store import VERSION, SqliteStore
-from mtl.errors import Damaged, NewerVersion, StorageFailed, StorageFull
+from mtl.errors import Damaged, NewerVersion, OptionError, StorageFailed, StorageFull
 from tests.unit.mtl.broker.test_records import RECORDS
 
 
@@ -139,3 +139,52 @@ def test_a_rollback_that_fails_too_is_made_up_for(store: SqliteStore, path: str)
         store.save(RECORDS, ())
     store.save((RunRecord("boot", clean=False),), ())
     assert records_of(path) == [RunRecord("boot", clean=False)]
+
+
+# --- users: what another process changes --------------------------------------------------------------------
+
+
+def test_a_change_by_somebody_else_is_noticed_once(store: SqliteStore, path: str) -> None:
+    store.save((WriterRecord("/", "a", 1, 1),), ())
+    assert not store.changed(), "our own do not count"
+    other = SqliteStore(path)
+    other.edit(UserRecord, "me", lambda _: UserRecord("me"))
+    other.close()
+    assert store.changed()
+    assert store.of(UserRecord) == [UserRecord("me")]
+    assert not store.changed()
+
+
+def test_an_edit_sees_what_is_there_and_replaces_it(store: SqliteStore) -> None:
+    def grown(found: UserRecord | None) -> UserRecord:
+        return UserRecord("me", keys=(*(found.keys if found else ()), "k"))
+
+    for count in (1, 2):
+        store.edit(UserRecord, "me", grown)
+        assert store.of(UserRecord) == [UserRecord("me", keys=("k",) * count)]
+    store.edit(UserRecord, "me", lambda _: None)
+    assert store.of(UserRecord) == []
+
+
+def test_an_edit_that_raises_changes_nothing_and_lets_others_in(store: SqliteStore, path: str) -> None:
+    def no(_: UserRecord | None) -> UserRecord:
+        raise OptionError("no")
+
+    with pytest.raises(OptionError):
+        store.edit(UserRecord, "me", no)
+    other = SqliteStore(path)
+    other.edit(UserRecord, "me", lambda _: UserRecord("me"))
+    other.close()
+    assert store.of(UserRecord) == [UserRecord("me")]
+
+
+def test_nobody_else_can_read_the_file(store: SqliteStore, path: str) -> None:
+    """There are verifiers of passwords in it."""
+    store.save((UserRecord("me"),), ())
+    for file in Path(path).parent.iterdir():
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed):
+        SqliteStore(str(tmp_path / "nowhere" / "broker.db"))

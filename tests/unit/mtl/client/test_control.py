@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -210,9 +211,14 @@ def test_an_idle_connection_that_ends_is_made_again_with_the_next_request(bench:
 # --- authentication -----------------------------------------------------------------------------------------
 
 
+def login(mechanism: str | None = None, **more: Any) -> Bench:
+    settings = {"user": "me", "password": "secret", "sasl_mechanism": mechanism} | more
+    return Bench(Settings(ENDPOINT, request_timeout=1.0, retry_deadline=5.0, **settings))
+
+
 @pytest.mark.requirement("MTL-27", "MTL-29", "MTL-30")
 def test_a_401_is_answered_with_credentials_whenever_it_comes() -> None:
-    bench = Bench(Settings(ENDPOINT, user="me", password="secret", request_timeout=1.0, retry_deadline=5.0))
+    bench = login("PLAIN")
     outcomes = ask(bench)
     link = bench.last("request")
     assert isinstance(link.asked(), w.Open)
@@ -237,6 +243,36 @@ def test_a_401_is_answered_with_credentials_whenever_it_comes() -> None:
     assert error.status == 401
     assert "me" in str(error)
     assert "secret" not in str(error) + repr(bench.settings)
+
+
+def test_credentials_are_shown_to_a_broker_that_asks_for_none() -> None:
+    """It decides by who we are what we may do, and it has to prove that it knows the password."""
+    bench = login()
+    outcomes = ask(bench)
+    link = bench.last("request")
+    link.asked()
+    link.answer(w.Ready(profiles=["log"], session="token"))
+    bench.run()
+    authorize = link.asked()
+    assert isinstance(authorize, w.Authorize)
+    assert (authorize.mechanism, authorize.session) == ("SCRAM-SHA-256", "token")
+    link.answer(w.Ready(profiles=["log"], session="token"))
+    bench.run()
+    [error] = outcomes
+    assert isinstance(error, Refused)
+    assert "proof" in str(error)
+
+
+def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
+    bench = login(password=None, password_env="MTL_NO_SUCH_VARIABLE")
+    outcomes = ask(bench)
+    link = bench.last("request")
+    link.asked()
+    link.answer(w.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
+    bench.run()
+    [error] = outcomes
+    assert isinstance(error, OptionError)
+    assert "MTL_NO_SUCH_VARIABLE" in str(error)
 
 
 def test_a_waiter_gives_the_reply_or_raises_the_error() -> None:

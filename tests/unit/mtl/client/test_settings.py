@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
+from mtl.net.endpoint import Curve
+
+KEYS = Curve(b"s" * 40, b"p" * 40, b"x" * 40, lasting=True)
 
 
 @pytest.mark.parametrize(
@@ -14,7 +20,13 @@ from mtl.errors import OptionError
         {"retry_deadline": -1.0},
         {"heartbeat": -1.0},
         {"user": "me"},
+        {"user": "me", "curve": replace(KEYS, lasting=False)},
         {"password": "secret"},
+        {"password_file": "secret"},
+        {"user": "me", "password": "secret", "password_env": "SECRET"},
+        {"user": "me", "password": "secret", "sasl_mechanism": "KERBEROS"},
+        {"sasl_mechanism": "PLAIN"},
+        {"sasl_mechanism": "EXTERNAL"},
     ],
 )
 def test_what_cannot_work_is_an_option_error(wrong: dict[str, object]) -> None:
@@ -22,5 +34,38 @@ def test_what_cannot_work_is_an_option_error(wrong: dict[str, object]) -> None:
         Settings(**wrong)  # type: ignore[arg-type]
 
 
-def test_a_password_is_never_shown() -> None:
-    assert "secret" not in repr(Settings(user="me", password="secret"))
+def test_secrets_are_never_shown() -> None:
+    shown = repr(Settings(user="me", password="secret", curve=KEYS))
+    assert "secret" not in shown
+    assert "x" * 40 not in shown + repr(KEYS)
+
+
+def test_a_password_comes_from_where_it_is_when_it_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    there = Settings(user="me", password_file=str(file))
+    with pytest.raises(OptionError, match="cannot read the password"):
+        there.credentials()
+    for said, password in (("first\n", "first"), ("second\r\nmore", "second")):
+        file.write_text(said)
+        assert there.credentials().password == password
+    file.write_text("\n")
+    with pytest.raises(OptionError, match="empty"):
+        there.credentials()
+    file.write_bytes(b"\xff")
+    with pytest.raises(OptionError, match="UTF-8"):
+        there.credentials()
+    named = Settings(user="me", password_env="MTL_SECRET")
+    with pytest.raises(OptionError, match="MTL_SECRET"):
+        named.credentials()
+    monkeypatch.setenv("MTL_SECRET", "third")
+    assert named.credentials().password == "third"
+
+
+def test_what_is_shown_follows_from_the_connection() -> None:
+    assert Settings("tcp://broker:1", user="me", password="secret").credentials().clear
+    assert not Settings("ipc:///tmp/x", user="me", password="secret").credentials().clear
+    keyed = Settings("tcp://broker:1", user="me", curve=KEYS).credentials()
+    assert (keyed.clear, keyed.key, keyed.usable()) == (False, True, ["EXTERNAL"])
+    assert not Settings(curve=replace(KEYS, lasting=False)).credentials().key

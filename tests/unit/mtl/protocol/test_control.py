@@ -75,3 +75,30 @@ def test_a_refusal_changes_nothing(status: int) -> None:
 
 def test_a_profile_may_be_selected_again() -> None:
     assert session((OPEN, 201), (PROFILE, 200), (PROFILE, 200)).state is Control.PROFILED
+
+
+@pytest.mark.requirement("MTL-28")
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        ([], Control.NEW),
+        ([(OPEN, 401)], Control.UNAUTHORIZED),
+        ([(OPEN, 201)], Control.UNAUTHORIZED),
+        ([(OPEN, 201), (PROFILE, 200)], Control.UNAUTHORIZED),
+    ],
+)
+def test_a_session_whose_credentials_no_longer_count(
+    steps: list[tuple[w.Request, int]], state: Control
+) -> None:
+    made = session(*steps)
+    made.suspended()
+    assert made.state is state
+
+
+def test_a_profile_that_is_kept() -> None:
+    made = session((OPEN, 401), (AUTHORIZE, 201))
+    made.profile_kept()
+    assert made.state is Control.PROFILED
+    waiting = session((OPEN, 401))
+    waiting.profile_kept()
+    assert waiting.state is Control.UNAUTHORIZED

@@ -1,0 +1,111 @@
+"""Which right each control request needs, on which resources; and what of a list somebody may see (PROTOCOL.md 2.2).
+
+One row per command. Groups, writer names and applications are names that the users of a virtual host share: what is
+done to them needs the right on the resources concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from mtl.broker.accounts import ANY_RIGHT, Accounts, Right
+from mtl.broker.committing import Committing
+from mtl.broker.sessions import Session
+from mtl.broker.stages import Stages
+from mtl.errors import Refused
+from mtl.wire import control as w
+
+READ, WRITE, MANAGE = frozenset({Right.READ}), frozenset({Right.WRITE}), frozenset({Right.MANAGE})
+
+_MOST_NAMED: Final = 10
+"""Names in a refusal."""
+
+Names = Callable[["Authorization", Session, Any], Iterable[str]]
+
+
+class Authorization:
+    """Looks requests up in the table below."""
+
+    def __init__(self, accounts: Accounts, stages: Stages, committing: Committing) -> None:
+        self._accounts = accounts
+        self._stages = stages
+        self._committing = committing
+
+    def check(self, session: Session, request: w.Request) -> None:
+        """Raises `Refused` 403, with the names in `resources`, whether or not there are such."""
+        needed = self.NEEDS[type(request)]
+        if needed is None:
+            return
+        rights, names = needed
+        asked = list(dict.fromkeys(names(self, session, request)))
+        allowed = self._accounts.may(session.principal, session.vhost, rights, asked)
+        denied = [name for name, yes in zip(asked, allowed, strict=True) if not yes]
+        if denied:
+            listed = ", ".join(map(repr, denied[:_MOST_NAMED]))
+            raise Refused(
+                403,
+                w.NOT_AUTHORIZED,
+                f"user {session.principal!r} may not {' or '.join(sorted(rights))} {listed}; `mtl grant` gives a right",
+                resources=denied[:_MOST_NAMED],
+            )
+
+    def sees(self, session: Session, names: Sequence[str]) -> list[bool]:
+        """For each resource whether this client may know of it."""
+        return self._accounts.may(session.principal, session.vhost, ANY_RIGHT, names)
+
+    def sees_all(self, session: Session, names: Iterable[str]) -> bool:
+        """Whether it may know of all of these."""
+        return all(self.sees(session, list(names)))
+
+    def sees_stage(self, session: Session, name: str) -> bool:
+        """Whether it may know of all resources that a stage is for."""
+        stage = self._stages.find(session.vhost, name)
+        return stage is not None and self.sees_all(session, stage.record.incarnations)
+
+    # --- which resources a request is about -----------------------------------------------------------------
+
+    def _resource(self, _: Session, request: Any) -> Iterable[str]:
+        return filter(None, [request.resource])
+
+    def _resources(self, _: Session, request: Any) -> Iterable[str]:
+        return request.resources or ()
+
+    def _described(self, _: Session, request: w.ResourceDescribe) -> Iterable[str]:
+        return [request.resource] if request.resource is not None else request.resources or ()
+
+    def _staged(self, session: Session, request: Any) -> Iterable[str]:
+        for name in request.stages:
+            stage = self._stages.find(session.vhost, name)
+            if stage is not None:
+                yield from stage.record.incarnations
+
+    def _committed(self, session: Session, request: w.StageCommit | w.StageForget) -> Iterable[str]:
+        for last in self._committing.of(session.vhost, request.application):
+            yield from last.resources
+
+    def _staged_and_committed(self, session: Session, request: w.StageCommit) -> Iterable[str]:
+        yield from self._staged(session, request)
+        yield from self._committed(session, request)
+
+    NEEDS: ClassVar[dict[type, tuple[frozenset[Right], Names] | None]] = {
+        w.Open: None,
+        w.Authorize: None,
+        w.Profile: None,
+        w.LeaseClose: None,  # whoever is its principal
+        w.Reader: (READ, _resources),  # of "any and all" a lease has what its principal may read
+        w.Writer: (WRITE, _resources),
+        w.ResourceCreate: (MANAGE, _resource),
+        w.ResourceDelete: (MANAGE, _resource),
+        w.ResourceList: None,  # shows what may be seen
+        w.ResourceDescribe: (ANY_RIGHT, _described),
+        w.ResourceLocate: (READ, _resource),
+        w.CursorOpen: (READ, _resource),
+        w.CursorDelete: (READ, _resource),
+        w.CursorDescribe: (ANY_RIGHT, _resource),
+        w.StageCommit: (WRITE, _staged_and_committed),
+        w.StageAbort: (WRITE, _staged),
+        w.StageForget: (WRITE, _committed),
+        w.StageDescribe: None,  # shows what may be seen
+    }
+    """What a request needs: one of these rights on each of these names. None: nothing, or its method sees to it."""

@@ -1,0 +1,48 @@
+"""Failed log-ins, counted per peer address and user, so that passwords cannot be tried one after the other."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from mtl import limits
+from mtl.broker.outbox import Outbox
+
+_Key = tuple[str, str | None]
+"""(address, user); None: all users of the address."""
+
+
+@dataclass(slots=True)
+class _Count:
+    since: float
+    failed: int = 0
+
+
+class Failures:
+    """How often each address failed within the last `limits.FAILED_LOGINS_S`, which begin with the first failure."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._counts: OrderedDict[_Key, _Count] = OrderedDict()
+
+    def too_many(self, address: str, user: str) -> bool:
+        """Whether this user from this address, or the address with whatever user, has to wait."""
+        return (
+            self._failed((address, user)) >= limits.FAILED_LOGINS
+            or self._failed((address, None)) >= limits.FAILED_LOGINS_ADDRESS
+        )
+
+    def count(self, address: str, user: str) -> None:
+        """One more."""
+        for key in ((address, user), (address, None)):
+            self._failed(key)
+            self._counts.setdefault(key, _Count(self._outbox.now.mono)).failed += 1
+        while len(self._counts) > limits.MAX_FAILED_LOGINS:
+            self._counts.popitem(last=False)
+
+    def _failed(self, key: _Key) -> int:
+        found = self._counts.get(key)
+        if found is not None and found.since + limits.FAILED_LOGINS_S <= self._outbox.now.mono:
+            del self._counts[key]
+            found = None
+        return found.failed if found is not None else 0

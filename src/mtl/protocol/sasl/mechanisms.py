@@ -1,0 +1,53 @@
+"""The SASL mechanisms of this project, and the BASE64 in which RFC 11 carries what they say (MTL-30, MTL-32)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from importlib.util import find_spec
+from typing import Final
+
+from mtl.errors import Malformed
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""RFC 4505: the client says who it wants to be known as, and nothing proves it."""
+
+PLAIN: Final = "PLAIN"
+"""RFC 4616: user and password as they are."""
+
+SCRAM: Final = "SCRAM-SHA-256"
+"""RFC 5802, RFC 7677: both sides prove that they know the password (or what was made of it), and neither says it."""
+
+EXTERNAL: Final = "EXTERNAL"
+"""RFC 4422 A: whoever the connection itself has proved the client to be, which here is the owner of its CURVE key."""
+
+BY_STRENGTH: Final = (EXTERNAL, SCRAM, PLAIN, ANONYMOUS)
+"""Strongest first: the order in which a client chooses."""
+
+WITH_PASSWORD: Final = frozenset({SCRAM, PLAIN})
+
+
+def scram_available() -> bool:
+    """Whether the extra `scram` is installed."""
+    return find_spec("scramp") is not None
+
+
+def encode(octets: bytes) -> str:
+    """Octets as BASE64 text."""
+    return base64.b64encode(octets).decode()
+
+
+def decode(text: str) -> bytes:
+    """The octets of BASE64 text. Raises `Malformed` for anything else."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Malformed(f"this is no BASE64: {error}") from error
+
+
+def text_of(octets: bytes) -> str:
+    """The octets as UTF-8 text. Raises `Malformed` for anything else."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("a SASL message that is not UTF-8") from error

@@ -1,0 +1,30 @@
+"""The one message of PLAIN (RFC 4616): [authzid] NUL authcid NUL password, in UTF-8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mtl.errors import Malformed
+from mtl.protocol.sasl.mechanisms import text_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMessage:
+    """Who logs in with which password; `acting_as` is empty, or whom the user wants to act as."""
+
+    user: str
+    password: str = field(repr=False)
+    acting_as: str = ""
+
+
+def encode(message: PlainMessage) -> bytes:
+    """The message's octets."""
+    return f"{message.acting_as}\0{message.user}\0{message.password}".encode()
+
+
+def decode(octets: bytes) -> PlainMessage:
+    """Raises `Malformed` for what is no message of PLAIN; never says what was in it."""
+    parts = text_of(octets).split("\0")
+    if len(parts) != 3 or not parts[1] or not parts[2]:
+        raise Malformed("a PLAIN response that is not [authzid] NUL user NUL password (RFC 4616)")
+    return PlainMessage(parts[1], parts[2], parts[0])

@@ -1,0 +1,65 @@
+"""Users for tests of the core, and a client that logs in as one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mtl.broker.authentication import AuthenticationSettings
+from mtl.broker.records import GrantRecord, PasswordRecord, UserRecord
+from mtl.net.origin import NOBODY, Origin
+from mtl.protocol.sasl.client import Authentication, Credentials
+from mtl.protocol.sasl.scram import make_verifier
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+
+ITERATIONS = 4096
+"""The least that there may be: tests want to be quick."""
+
+
+def user(
+    name: str, password: str | None = None, *grants: str, keys: Iterable[str] = (), vhost: str = "/"
+) -> UserRecord:
+    """A user; grants are "read a.*" and the like, everything when there are none."""
+    made = make_verifier(password, b"salt of " + name.encode().ljust(8), ITERATIONS) if password else None
+    kept = PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key) if made else None
+    rights = grants or ("read .*", "write .*", "manage .*")
+    return UserRecord(
+        name, kept, tuple(keys), tuple(GrantRecord(vhost, *grant.split(" ", 1)) for grant in rights)
+    )
+
+
+def rig_with(*users: UserRecord, **settings: Any) -> Rig:
+    """A broker that lets in nobody but these, on a connection that others could read."""
+    said: dict[str, Any] = {"anonymous": False, "secret": b"secret of the directory"} | settings
+    rig = Rig(authentication=AuthenticationSettings(**said))
+    rig.broker.users(users, rig.now())
+    return rig
+
+
+def login(client: Client, credentials: Credentials, *, vhost: str | None = None) -> w.Ready:
+    """Open and authenticate as our client does, and repeat the token from then on. Raises what the client would."""
+    reply: object = client.ask(w.Open(protocol=w.Protocol(), virtual_host=vhost), w.Reply)
+    return authenticate(client, credentials, reply)
+
+
+def authenticate(client: Client, credentials: Credentials, reply: object) -> w.Ready:
+    """Answer 401 and 402 until the 201."""
+    conversation = Authentication(credentials)
+    while not isinstance(reply, w.Ready):
+        if isinstance(reply, w.Unauthorized):
+            reply = client.ask(conversation.begin(reply.mechanisms), w.Reply)
+        else:
+            assert isinstance(reply, w.Challenged)
+            reply = client.ask(conversation.proceed(reply), w.Reply)
+    conversation.finish()
+    client.session = reply.session
+    return reply
+
+
+def logged_in(rig: Rig, name: str, password: str = "secret", origin: Origin = NOBODY) -> Client:
+    """A client of the `log` profile."""
+    client = Client(rig, origin)
+    login(client, Credentials(name, password))
+    client.ask(w.Profile(profile="log"), w.Ok)
+    return client

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import LocalError, Refused
+from mtl.protocol.sasl.client import Authentication, Credentials
+from mtl.protocol.sasl.mechanisms import decode, encode
+from mtl.protocol.sasl.scram import ScramServer, Verifier, make_verifier
+from mtl.wire import control as w
+
+ME = Credentials("me", "secret")
+VERIFIER = make_verifier("secret", b"s" * 16, 4096)
+
+
+def text(request: w.Authorize) -> str:
+    return decode(request.response).decode()
+
+
+def challenged(message: str, mechanism: str = "SCRAM-SHA-256") -> w.Challenged:
+    return w.Challenged(mechanism=mechanism, challenge=encode(message.encode()))
+
+
+def server(verifier: Verifier = VERIFIER) -> ScramServer:
+    return ScramServer(lambda _: verifier, "nonce")
+
+
+# --- which mechanism ----------------------------------------------------------------------------------------
+
+
+def test_plain_says_user_and_password() -> None:
+    asked = Authentication(ME).begin(["PLAIN"])
+    assert (asked.mechanism, text(asked)) == ("PLAIN", "\0me\0secret")
+
+
+def test_anonymous_is_for_those_without_a_user() -> None:
+    assert Authentication(Credentials()).begin(["anonymous", "PLAIN"]).mechanism == "ANONYMOUS"
+    with pytest.raises(Refused, match="wants credentials"):
+        Authentication(Credentials()).begin(["PLAIN"])
+
+
+def test_names_of_mechanisms_are_case_insensitive_and_the_strongest_is_taken() -> None:
+    assert Authentication(ME).begin(["plain", "scram-sha-256"]).mechanism == "SCRAM-SHA-256"
+
+
+def test_each_mechanism_is_tried_once() -> None:
+    one = Authentication(ME)
+    assert one.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "SCRAM-SHA-256"
+    assert one.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "PLAIN"
+    with pytest.raises(Refused, match="did not accept the password of user 'me'"):
+        one.begin(["PLAIN", "SCRAM-SHA-256"])
+    with pytest.raises(Refused, match="offers KERBEROS"):
+        Authentication(ME).begin(["KERBEROS"])
+
+
+def test_a_key_alone_is_shown_where_the_broker_knows_it() -> None:
+    key = Credentials(key=True)
+    assert Authentication(key).begin(["EXTERNAL", "ANONYMOUS"]).mechanism == "EXTERNAL"
+    assert Authentication(key).begin(["ANONYMOUS"]).mechanism == "ANONYMOUS"
+    asked = Authentication(Credentials("me", key=True)).begin(["EXTERNAL"])
+    assert text(asked) == "me"
+    with pytest.raises(Refused, match="knows EXTERNAL"):
+        Authentication(Credentials("me", key=True)).begin(["ANONYMOUS"])
+
+
+def test_a_mechanism_that_was_chosen_is_the_only_one() -> None:
+    chosen = Authentication(Credentials("me", "secret", mechanism="plain"))
+    assert chosen.begin(["PLAIN", "SCRAM-SHA-256"]).mechanism == "PLAIN"
+    with pytest.raises(Refused):
+        chosen.begin(["PLAIN", "SCRAM-SHA-256"])
+    with pytest.raises(Refused, match="needs a user and a password"):
+        Authentication(Credentials(mechanism="PLAIN")).begin(["PLAIN"])
+
+
+def test_a_password_is_not_sent_readable_unless_that_was_asked_for() -> None:
+    """Whoever stands in between could offer PLAIN only."""
+    with pytest.raises(Refused, match="not encrypted"):
+        Authentication(Credentials("me", "secret", clear=True)).begin(["PLAIN"])
+    said = Authentication(Credentials("me", "secret", "PLAIN", clear=True)).begin(["PLAIN"])
+    assert said.mechanism == "PLAIN"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "insist"),
+    [
+        (Credentials(), False),
+        (Credentials(key=True), False),
+        (Credentials(mechanism="ANONYMOUS"), False),
+        (Credentials("me", "secret"), True),
+        (Credentials(mechanism="EXTERNAL", key=True), True),
+    ],
+)
+def test_credentials_are_shown_even_where_nobody_asks_for_them(
+    credentials: Credentials, *, insist: bool
+) -> None:
+    assert credentials.insist is insist
+
+
+def test_a_password_is_never_shown() -> None:
+    assert "secret" not in repr(ME)
+
+
+# --- SCRAM --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-32", "MTL-33", "MTL-34")
+def test_scram_proves_the_password_and_lets_the_server_prove_its_own() -> None:
+    there, here = server(), Authentication(ME)
+    first = there.first(text(here.begin(["SCRAM-SHA-256"])))
+    final = there.final(text(here.proceed(challenged(first))))
+    assert text(here.proceed(challenged(final))) == ""
+    here.finish()
+    with pytest.raises(Refused, match="goes on after its proof"):
+        here.proceed(challenged(final))
+
+
+def test_a_server_that_cannot_prove_itself_is_refused() -> None:
+    there, here = server(), Authentication(ME)
+    here.proceed(challenged(there.first(text(here.begin(["SCRAM-SHA-256"])))))
+    with pytest.raises(Refused, match="SCRAM failed"):
+        here.proceed(challenged("v=" + encode(b"x" * 32)))
+
+
+def test_a_201_before_the_servers_proof_is_refused() -> None:
+    """Whoever stands in between does not know the password, and would like to go on without."""
+    there, here = server(), Authentication(ME)
+    here.begin(["SCRAM-SHA-256"])
+    with pytest.raises(Refused, match="without a proof"):
+        here.finish()
+    here = Authentication(ME)
+    here.proceed(challenged(there.first(text(here.begin(["SCRAM-SHA-256"])))))
+    with pytest.raises(Refused, match="without a proof"):
+        here.finish()
+    plain = Authentication(ME)
+    plain.begin(["PLAIN"])
+    plain.finish()
+
+
+def test_a_challenge_of_another_mechanism_is_refused() -> None:
+    here = Authentication(ME)
+    here.begin(["PLAIN"])
+    with pytest.raises(Refused, match="unexpected"):
+        here.proceed(challenged("x", "PLAIN"))
+    here.begin(["SCRAM-SHA-256"])
+    with pytest.raises(Refused, match="BASE64"):
+        here.proceed(w.Challenged(mechanism="SCRAM-SHA-256", challenge="?"))
+
+
+def test_names_that_saslprep_forbids() -> None:
+    with pytest.raises(LocalError, match="cannot be used"):
+        Authentication(Credentials("me\0", "secret")).begin(["SCRAM-SHA-256"])
+
+
+@given(st.text(max_size=200) | st.binary(max_size=200).map(encode))
+def test_any_challenge_is_answered_or_refused(challenge: str) -> None:
+    here = Authentication(ME)
+    here.begin(["SCRAM-SHA-256"])
+    with pytest.raises(Refused):
+        here.proceed(w.Challenged(mechanism="SCRAM-SHA-256", challenge=challenge))

@@ -1,0 +1,39 @@
+"""RFC 4616."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import Malformed
+from mtl.protocol.sasl.plain import PlainMessage, decode, encode
+
+words = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1)
+
+
+@given(words, words, words | st.just(""))
+def test_what_was_said_comes_back(user: str, password: str, acting_as: str) -> None:
+    message = PlainMessage(user, password, acting_as)
+    assert decode(encode(message)) == message
+
+
+@given(st.binary())
+def test_any_octets_are_a_message_or_malformed(octets: bytes) -> None:
+    try:
+        assert encode(decode(octets)) == octets
+    except Malformed:
+        pass
+
+
+@pytest.mark.parametrize(
+    "octets", [b"", b"me\0secret", b"\0me\0", b"\0\0secret", b"\0me\0sec\0ret", b"\xff\0a\0b"]
+)
+def test_what_is_no_message(octets: bytes) -> None:
+    with pytest.raises(Malformed) as caught:
+        decode(octets)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_is_never_shown() -> None:
+    assert "secret" not in repr(PlainMessage("me", "secret"))
