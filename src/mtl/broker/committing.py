@@ -1,7 +1,6 @@
 """Stage.Commit: staged contents become visible in all their resources at once, and only once per version.
 
-PROTOCOL.md 5.5. This is the one operation of the broker that
-takes several steps; they are the methods of `Commit`, in their order.
+PROTOCOL.md 5.5. Here is what every application committed last, and what is refused; how one is done is `publishing`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.records import AnyRecord, ApplicationRecord, PublishEntry, PublishRecord
+from mtl.broker.publishing import Answer, Commit
+from mtl.broker.records import ApplicationRecord, PublishRecord
 from mtl.broker.resources import Resource, Resources, unknown
 from mtl.broker.stages import Stage, Stages, damaged, not_its, unknown_stage
-from mtl.errors import LogStopped, Refused, StorageError
-from mtl.log import Change
+from mtl.errors import Refused
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")
 
-Answer = Callable[[w.Committed | Refused], None]
 ApplicationKey = tuple[str, str]
 """(virtual host, application)."""
 
@@ -55,8 +51,38 @@ class Committing:
         ]
 
     def concerns(self, resource: Resource) -> bool:
-        """Whether a commit is putting contents into this resource: retention and Delete wait."""
+        """Whether a commit is putting contents into this resource: retention waits."""
         return any(resource in c.targets for c in self._commits.values())
+
+    # --- for Resource.Delete --------------------------------------------------------------------------------
+
+    def part(self, resource: Resource) -> None:
+        """Let go of a resource that is to be deleted. Raises `Refused` 503 while a commit is at work on it; one that is
+        stuck for it or for another gives it up, otherwise nobody could get rid of a resource that is beyond repair.
+        """
+        stuck = next((c for c in self._commits.values() if resource in c.targets and c.can_part), None)
+        if stuck is not None:
+            stuck.part(resource)
+        elif self.concerns(resource):
+            raise Refused(
+                503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
+            )
+
+    def without(self, resource: Resource) -> tuple[PublishRecord, PublishRecord] | None:
+        """The record of the commit that a resource is leaving, as it is, and as it has to be when that is gone."""
+        commit = self._left_by(resource)
+        return commit.without_leaving if commit is not None else None
+
+    def parted(self, resource: Resource, *, gone: bool) -> None:
+        """The resource is gone, or could not be deleted after all."""
+        commit = self._left_by(resource)
+        if commit is not None and gone:
+            commit.left(resource)
+        elif commit is not None:
+            commit.stayed(resource)
+
+    def _left_by(self, resource: Resource) -> Commit | None:
+        return next((c for c in self._commits.values() if c.leaving is resource), None)
 
     # --- for a commit under way -----------------------------------------------------------------------------
 
@@ -195,199 +221,6 @@ class Committing:
         commit.answers.append(lambda _: done())
         self._commits[(record.vhost, record.application)] = commit
         commit.redo(record)
-
-
-class Commit:
-    """One Stage.Commit under way, in numbered steps; step 1, the checks, is the caller's.
-
-    `joined` are stages that a repetition of the request named. It is `stuck` when the disk refuses what is committed
-    already: then whoever waits is told, its resources take nothing in, and it is tried again.
-    """
-
-    def __init__(
-        self,
-        outbox: Outbox,
-        owner: Committing,
-        vhost: str,
-        request: w.StageCommit,
-        stages: list[Stage],
-        targets: list[Resource],
-    ) -> None:
-        self._outbox = outbox
-        self._owner = owner
-        self.vhost = vhost
-        self.application = request.application
-        self.version = request.version
-        self.query = request.query or ""
-        self.stages = stages
-        self.targets = targets
-        self.answers: list[Answer] = []
-        self.joined: list[str] = []
-        self.stuck: StorageError | None = None
-        self._unready: StorageError | None = None
-        self._changes: dict[str, list[Change]] = {}
-        self._left = len(targets)
-
-    def hold(self) -> None:
-        """2. Hold appends to the named resources, wait until nothing of theirs is with the disk, and have on the disk
-        whatever lies before the commit: a redo has to find its place.
-        """
-        if not self.targets:
-            self._point()
-        for resource in self.targets:
-            resource.intake.hold(lambda resource=resource: self._held(resource))  # type: ignore[misc]
-
-    def _held(self, resource: Resource) -> None:
-        if resource.record.durability == "sync" or resource.stopped:
-            self._settled()
-            return
-        intake, now = resource.intake, self._outbox.now.wall_us
-
-        def rolled(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._unready = result
-            else:
-                intake.apply(result)
-            self._settled()
-
-        intake.submit(lambda number: a.Roll(number, intake.key, now), rolled)
-
-    def _settled(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._point()
-
-    def _point(self) -> None:
-        """3. The commit point: one transaction remembers the version and what goes where."""
-        stopped = (r.intake.stopped for r in self.targets)
-        unready = self._unready or next((error for error in stopped if error is not None), None)
-        if unready is not None:  # what was with the disk a moment ago has failed
-            self._refuse(str(unready))
-            return
-        entries = [self._entry(r) for r in self.targets]
-        now = self._outbox.now.wall_us
-        digest = {e.resource: (e.base, e.contents) for e in entries}
-        last = self._owner.last(self)
-        application = ApplicationRecord(
-            self.vhost,
-            self.application,
-            self.version,
-            self.query,
-            digest,
-            now,
-            last.replays if last is not None else 0,
-        )
-        stages = [s.record.stage for s in self.stages]
-        publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)
-        before: tuple[AnyRecord, ...] = (last,) if last is not None else ()
-
-        def saved(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._refuse(str(result))
-                return
-            self._owner.remember(application)
-            self._publish(publish)
-
-        self._outbox.save_surely((application, publish), (), before, saved)
-
-    def _entry(self, resource: Resource) -> PublishEntry:
-        logs = [s.log_key(resource.name) for s in self.stages if s.contents.get(resource.name)]
-        contents = sum(s.contents.get(resource.name, 0) for s in self.stages)
-        return PublishEntry(resource.name, resource.record.incarnation, resource.end, contents, logs)
-
-    def redo(self, record: PublishRecord) -> None:
-        """Steps 4 and 5 again, after a crash between 3 and 5; nothing is served yet."""
-        for resource in self.targets:
-            resource.intake.hold(lambda: None)
-        stopped = next((r for r in self.targets if r.log is None), None)
-        if stopped is None:
-            self._publish(record)
-        else:
-            self._stick(stopped.intake.stopped or StorageError(f"resource {stopped.name!r} did not open"))
-
-    def _publish(self, record: PublishRecord) -> None:
-        """4. Put the contents in place, each resource by itself; repeated until it succeeds, for it is committed."""
-        self._left = len(record.entries)
-        if not record.entries:
-            self._applied(record)
-        for resource, entry in zip(self.targets, record.entries, strict=True):
-            self._place(record, resource, entry)
-
-    def _place(self, record: PublishRecord, resource: Resource, entry: PublishEntry) -> None:
-        def placed(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._stick(result)
-                if not isinstance(result, LogStopped):
-                    self._outbox.later(limits.SAVE_RETRY_S, lambda: self._place(record, resource, entry))
-                return
-            self._changes[entry.resource] = result
-            self._left -= 1
-            if not self._left:
-                self._applied(record)
-
-        resource.intake.submit(
-            lambda number: a.Publish(
-                number, resource.intake.key, entry.base, tuple(entry.logs), record.now_us
-            ),
-            placed,
-        )
-
-    def _applied(self, record: PublishRecord) -> None:
-        """5. Mark it applied, then advance the visible end of all resources in one step, answer, let go.
-
-        The mark comes first: a redo removes what lies at or above its base, so nothing may be confirmed there before.
-        """
-
-        def marked(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self._stick(result)
-                self._outbox.later(limits.SAVE_RETRY_S, lambda: self._applied(record))
-                return
-            for resource in self.targets:
-                for change in self._changes.get(resource.name, ()):
-                    resource.intake.apply(change)
-            self._finish(None)
-
-        self._outbox.save((), (record, *(s.record for s in self.stages)), marked)
-
-    def _refuse(self, reason: str) -> None:
-        """Nothing happened."""
-        for stage in self.stages:
-            stage.committing = False
-        self._finish(Refused(503, w.STORAGE, reason))
-
-    def _finish(self, no: Refused | None) -> None:
-        for resource in self.targets:
-            if self.stuck is not None:
-                resource.intake.go_on()
-            resource.intake.release()
-        self._owner.finished(self, no)
-
-    def _stick(self, error: StorageError) -> None:
-        if self.stuck is None:
-            log.error(
-                "version %d of application %r is committed and cannot be put in place: %s; %s wait for it",
-                self.version,
-                self.application,
-                error,
-                ", ".join(r.name for r in self.targets),
-            )
-            waiting = StorageError(f"a commit of {self.application!r} cannot be put in place: {error}")
-            for resource in self.targets:
-                if not resource.stopped:
-                    resource.intake.stop(waiting)
-        self.stuck = error
-        answers, self.answers = self.answers, []
-        for answer in answers:
-            answer(self.refusal(error))
-
-    def refusal(self, error: StorageError) -> Refused:
-        """What whoever asks is told while it is stuck: to ask again."""
-        return Refused(
-            503,
-            w.STORAGE,
-            f"version {self.version} of {self.application!r} is committed, but not visible yet: {error}",
-        )
 
 
 def _compare(last: ApplicationRecord, again: list[Stage]) -> None:

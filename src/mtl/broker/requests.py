@@ -211,26 +211,27 @@ class Requests:
         """Its leases, cursors and stages go first, its log last; while that lasts nobody finds it."""
         resource = self._resources.need(session.vhost, request.resource)
         resource.check(request.incarnation)
-        if self._committing.concerns(resource):
-            raise Refused(
-                503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
-            )
+        self._committing.part(resource)
         resource.deleting = True
         for lease in self._leases:
             if lease.terms.vhost == session.vhost and resource.name in lease.terms.resources:
                 self._leases.end(lease)
         keys = [key_of(r) for r in self._cursors.all() if _of(r, session.vhost, resource.name)]
 
+        def removed(no: Refused | None) -> None:
+            resource.deleting = no is None
+            self._committing.parted(resource, gone=no is None)
+            answer(no or w.Ok())
+
         def stages_gone(no: Refused | None) -> None:
             if no is not None:
-                resource.deleting = False
-                answer(no)
+                removed(no)
                 return
-            self._resources.remove(resource, lambda no: answer(no or w.Ok()))
+            self._resources.remove(resource, self._committing.without(resource), removed)
 
         def cursors_gone(no: Refused | None) -> None:
             if no is not None:
-                stages_gone(no)
+                removed(no)
                 return
             self._stages.discard(self._stages.targeting(resource), stages_gone)
 

@@ -14,7 +14,7 @@ from mtl.broker import actions as a
 from mtl.broker.intake import Intake
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.patterns import matching
-from mtl.broker.records import ResourceRecord
+from mtl.broker.records import AnyRecord, ResourceRecord
 from mtl.errors import Damaged, Refused, StorageError
 from mtl.log import LogOptions, LogReader
 from mtl.wire import control as w
@@ -286,20 +286,27 @@ class Resources:
         self._by_log[intake.key] = resource
         return resource
 
-    def remove(self, resource: Resource, then: Callable[[Refused | None], None]) -> None:
-        """Forget a resource that is `deleting`, durably, and then its log. Its leases and cursors are gone already."""
+    def remove(
+        self,
+        resource: Resource,
+        change: tuple[AnyRecord, AnyRecord] | None,
+        then: Callable[[Refused | None], None],
+    ) -> None:
+        """Forget a resource that is `deleting`, durably, and then its log. Its leases and cursors are gone already.
+
+        `change` is a record that names it, before and after; it changes in the same transaction.
+        """
+        before, put = (
+            ((resource.record, change[0]), (change[1],)) if change is not None else ((resource.record,), ())
+        )
 
         def saved(result: Result) -> None:
-            if isinstance(result, StorageError):
-                resource.deleting = False
-            else:
+            if not isinstance(result, StorageError):
                 self._gone(resource)
             resource.intake.release()
             then(refusal(result))
 
-        resource.intake.hold(
-            lambda: self._outbox.save_surely((), (resource.record,), (resource.record,), saved)
-        )
+        resource.intake.hold(lambda: self._outbox.save_surely(put, (resource.record,), before, saved))
 
     def _gone(self, resource: Resource) -> None:
         intake = resource.intake

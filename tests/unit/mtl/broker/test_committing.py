@@ -1,8 +1,7 @@
-"""Stage.Commit: all or nothing, once per version, through every failure and crash. PROTOCOL.md 5.5."""
+"""Stage.Commit: what it does, once per version, and what is refused. PROTOCOL.md 5.5."""
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable
 
@@ -10,56 +9,15 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.records import PublishRecord, StageRecord
-from mtl.errors import Refused
 from mtl.wire import control as w
-from tests.support.core import Client, Rig, Waiting
-from tests.support.faulty_disk import Crashed
-from tests.support.faulty_store import FaultyStore, refuse
-
-Contents = dict[str, list[bytes]]
+from tests.support.commits import applications, begin, commit, leavings, staged, visible
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import refuse
 
 
 @pytest.fixture(autouse=True)
 def resources(client: Client) -> None:
     client.create("a", "b")
-
-
-def staged(client: Client, version: int, contents: Contents, application: str = "app") -> str:
-    """One sealed stage with contents for several resources."""
-    lease = client.stage(application, version, *contents)
-    flow = client.flow(lease)
-    number = 0
-    for resource, bodies in contents.items():
-        for body in bodies:
-            number += 1
-            flow.content(number, body, resource)
-    client.close_lease(lease)
-    assert lease.stage is not None
-    return lease.stage
-
-
-def visible(client: Client) -> Contents:
-    return {name: client.read(name) for name in ("a", "b")}
-
-
-def commit(version: int, *stages: str, query: str | None = None, application: str = "app") -> w.StageCommit:
-    return w.StageCommit(application=application, version=version, stages=list(stages), query=query)
-
-
-def begin(client: Client, version: int, *stages: str, query: str | None = None) -> Waiting:
-    return client.begin(commit(version, *stages, query=query))
-
-
-def applications(client: Client) -> dict[str, w.ApplicationInfo]:
-    found = client.ask(w.StageDescribe(), w.Stages).applications
-    return {x.application: x for x in found}
-
-
-def leavings(rig: Rig) -> list[object]:
-    """What a finished commit must not leave behind."""
-    kept = [r for r in rig.store.load() if isinstance(r, StageRecord | PublishRecord)]
-    return [*kept, *rig.disk.list_dir("/data/stages")]
 
 
 # --- what it does -------------------------------------------------------------------------------------------
@@ -331,226 +289,6 @@ def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> 
     rig.let_go()
     asked.reply(w.Committed)
     assert client.read("a") == [b"with the disk", b"staged", b"waits"]
-
-
-# --- failures -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("landed", [False, True])
-def test_a_commit_point_that_fails_did_not_happen(rig: Rig, client: Client, landed: bool) -> None:
-    """Contents are confirmed behind it; a crash that brought it up again would redo it over them."""
-    client.commit("app", 1)
-    stage = staged(client, 2, {"a": [b"x"], "b": [b"y"]})
-    failures = iter([True])
-
-    def once(when: str) -> None:
-        if when == "commit" and next(failures, False):
-            raise refuse(full=False)
-
-    rig.store.hook = once
-    assert client.refused(commit(2, stage)).reason == w.STORAGE
-    client.fill("a", [b"confirmed"])
-    rig.crash(landed=landed)
-    client = rig.client()
-    assert visible(client) == {"a": [b"confirmed"], "b": []}
-    assert applications(client)["app"].version == 1
-    client.commit("app", 2, stage)
-    assert visible(client) == {"a": [b"confirmed", b"x"], "b": [b"y"]}
-
-
-def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, client: Client) -> None:
-    stage = staged(client, 1, {"a": [b"x"]})
-
-    def failing(when: str) -> None:
-        raise refuse(full=False)
-
-    rig.store.hook = failing
-    asked = begin(client, 1, stage)
-    flow = client.flow(client.writer("a"))
-    flow.content(1, b"waits")
-    rig.sleep(2 * limits.SAVE_RETRY_S)
-    assert (asked.answered, flow.sent()) == (False, [])
-    rig.store.hook = FaultyStore().hook
-    rig.sleep(2 * limits.SAVE_RETRY_S)
-    with pytest.raises(Refused, match="storage"):
-        asked.reply(w.Committed)
-    assert client.read("a") == [b"waits"]
-    client.commit("app", 1, stage)
-
-
-@pytest.mark.parametrize("op", ["write", "sync"])
-@pytest.mark.parametrize("adopt", [False, True])
-def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
-    rig: Rig, client: Client, op: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever waits is told, nothing piles up in memory, nothing is seen in part, and it is done in the end."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
-    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    client.fill("a", [b"before"])
-    found = rig.broker.resources.find("/", "a")
-    assert found is not None
-    directory = f"/data/{found.intake.key}/"
-    rig.disk.fail(op, count=5, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
-    refused = client.refused(commit(1, stage))
-    assert (refused.status, refused.reason) == (503, w.STORAGE)
-    assert visible_ends(client) == {"a": 2, "b": 1}
-    if client.describe("a").state == "stopped":
-        flow = client.flow(client.writer())
-        flow.content(1, b"no", "a")
-        assert rig.inbound_octets() == 0
-        assert client.refused(commit(1, stage)).status == 503
-    rig.sleep(20 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
-    if (
-        client.describe("a").state == "stopped"
-    ):  # nobody knows what is on the disk: only opening it again tells
-        rig.kill()
-        client = rig.client()
-    assert client.commit("app", 1).already
-    assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}
-    client.fill("a", [b"after"])
-    assert client.describe("a").state == "serving"
-    assert leavings(rig) == []
-
-
-def visible_ends(client: Client) -> dict[str, int]:
-    return {name: client.describe(name).next for name in ("a", "b")}
-
-
-def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) -> None:
-    stage = staged(client, 1, {"a": [b"x"]})
-    saves = iter([False, True])
-
-    def second(when: str) -> None:
-        if when == "begin" and next(saves, False):
-            raise refuse(full=True)
-
-    rig.store.hook = second
-    assert client.refused(commit(1, stage)).status == 503
-    assert client.sequences("a") == (1, 1)
-    rig.sleep(2 * limits.SAVE_RETRY_S)
-    assert client.read("a") == [b"x"]
-    assert leavings(rig) == []
-
-
-# --- a crash between every two steps ------------------------------------------------------------------------
-
-
-def crash_after(rig: Rig, where: str, steps: int) -> None:
-    """Stop the process at the step after so many, of the disk or of the records."""
-    left = iter(range(steps))
-
-    def count(_: str) -> None:
-        if next(left, None) is None:
-            raise Crashed
-
-    if where == "disk":
-        rig.disk.crash_after(steps)
-    else:
-        rig.store.hook = count
-
-
-def crashes(rig: Rig, client: Client, stages: list[str]) -> bool:
-    """Whether a commit of these does not come to its end."""
-    try:
-        begin(client, 1, *stages).reply(w.Committed)
-    except Crashed:
-        return True
-    rig.disk.crash_after(None)
-    rig.store.hook = FaultyStore().hook
-    return False
-
-
-@pytest.mark.parametrize("power", [True, False])
-@pytest.mark.parametrize("adopt", [True, False])
-@pytest.mark.parametrize(("where", "landed"), [("disk", True), ("records", True), ("records", False)])
-def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
-    where: str, adopt: bool, power: bool, landed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a repetition brings it to its end. `landed`: the transaction under way is on the disk all the same."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
-    before: Contents = {"a": [b"before"], "b": []}
-    whole: Contents = {"a": [b"before", b"x"], "b": [b"y", b"z"]}
-    outcomes = set()
-    crashed, step = True, 0
-    while crashed:
-        rig = Rig()
-        client = rig.client()
-        client.create("a", "b")
-        client.fill("a", [b"before"])
-        stages = [staged(client, 1, {"a": [b"x"], "b": [b"y"]}), staged(client, 1, {"b": [b"z"]})]
-        crash_after(rig, where, step)
-        crashed = crashes(rig, client, stages)
-        if crashed:
-            rig.crash(power=power, keep="some", landed=landed)
-        client = rig.client()
-        seen = visible(client)
-        assert seen in (before, whole), (step, seen)
-        committed = seen == whole
-        assert ("app" in applications(client)) is committed, step
-        assert client.commit("app", 1, *([] if committed else stages)).already is committed
-        assert visible(client) == whole, step
-        assert leavings(rig) == []
-        client.fill("b", [b"after"])
-        rig.restart()
-        assert visible(rig.client()) == {"a": whole["a"], "b": [*whole["b"], b"after"]}
-        outcomes.add(committed)
-        step += 1
-    assert outcomes == ({True} if where == "disk" else {True, False}), "the commit point is a record"
-    assert step > (10 if where == "disk" else 3)
-
-
-def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_others(
-    rig: Rig, client: Client
-) -> None:
-    client.create("c")
-    client.fill("a", [b"before"])
-    client.fill("b", [b"1", b"2"])
-    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
-    begin(client, 1, stage)
-    rig.let_go(1)  # `a` has its part
-    damage = log_file(rig, "b")
-    rig.disk.flip(damage, 64 + 70)
-    rig.crash(keep="all")
-    client = rig.client()
-    assert rig.broker.ready
-    assert client.read("a") == [b"before"]
-    assert client.describe("a").state == client.describe("b").state == "stopped"
-    client.fill("c", [b"z"])
-    assert client.refused(commit(1, stage)).status == 503
-    assert client.refused(w.ResourceDelete(resource="b")).status == 503
-    rig.disk.flip(damage, 64 + 70)  # repaired from a copy
-    rig.crash(keep="all")
-    client = rig.client()
-    assert visible(client) == {"a": [b"before", b"x"], "b": [b"1", b"2", b"y"]}
-
-
-def log_file(rig: Rig, resource: str) -> str:
-    found = rig.broker.resources.find("/", resource)
-    assert found is not None
-    directory = f"/data/{found.intake.key}"
-    return f"{directory}/{rig.disk.list_dir(directory)[-1]}"
-
-
-def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, client: Client) -> None:
-    client.create("c")
-    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
-    begin(client, 1, stage)
-    rig.disk.crash(power=False)
-    rig.store.crash(landed=False)
-    found = rig.broker.resources.find("/", "b")
-    assert found is not None
-    directory = f"/data/{found.intake.key}/"
-    rig.disk.fail("write", count=3, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
-    rig.hold()
-    rig.start()
-    client = rig.client()
-    assert rig.broker.ready
-    assert visible_ends(client) == {"a": 1, "b": 1}
-    client.fill("c", [b"z"])
-    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
-    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
 def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -> None:

@@ -1,0 +1,46 @@
+"""What the tests of commits share: stages with contents for the resources "a" and "b", and what may be left of them."""
+
+from __future__ import annotations
+
+from mtl.broker.records import PublishRecord, StageRecord
+from mtl.wire import control as w
+from tests.support.core import Client, Rig, Waiting
+
+Contents = dict[str, list[bytes]]
+
+
+def staged(client: Client, version: int, contents: Contents, application: str = "app") -> str:
+    """One sealed stage with contents for several resources."""
+    lease = client.stage(application, version, *contents)
+    flow = client.flow(lease)
+    number = 0
+    for resource, bodies in contents.items():
+        for body in bodies:
+            number += 1
+            flow.content(number, body, resource)
+    client.close_lease(lease)
+    assert lease.stage is not None
+    return lease.stage
+
+
+def visible(client: Client) -> Contents:
+    return {name: client.read(name) for name in ("a", "b")}
+
+
+def commit(version: int, *stages: str, query: str | None = None, application: str = "app") -> w.StageCommit:
+    return w.StageCommit(application=application, version=version, stages=list(stages), query=query)
+
+
+def begin(client: Client, version: int, *stages: str, query: str | None = None) -> Waiting:
+    return client.begin(commit(version, *stages, query=query))
+
+
+def applications(client: Client) -> dict[str, w.ApplicationInfo]:
+    found = client.ask(w.StageDescribe(), w.Stages).applications
+    return {x.application: x for x in found}
+
+
+def leavings(rig: Rig) -> list[object]:
+    """What a finished commit must not leave behind."""
+    kept = [r for r in rig.store.load() if isinstance(r, StageRecord | PublishRecord)]
+    return [*kept, *rig.disk.list_dir("/data/stages")]
