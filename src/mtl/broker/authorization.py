@@ -7,10 +7,12 @@ done to them needs the right on the resources concerned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any, ClassVar, Final
 
 from mtl.broker.accounts import ANY_RIGHT, Accounts, Right
 from mtl.broker.committing import Committing
+from mtl.broker.resources import Resource
 from mtl.broker.sessions import Session
 from mtl.broker.stages import Stages
 from mtl.errors import Refused
@@ -53,6 +55,10 @@ class Authorization:
     def sees(self, session: Session, names: Sequence[str]) -> list[bool]:
         """For each resource whether this client may know of it."""
         return self._accounts.may(session.principal, session.vhost, ANY_RIGHT, names)
+
+    def seen(self, session: Session, resources: Sequence[Resource]) -> list[Resource]:
+        """Those of them that it may know of."""
+        return list(compress(resources, self.sees(session, [r.name for r in resources])))
 
     def sees_all(self, session: Session, names: Iterable[str]) -> bool:
         """Whether it may know of all of these."""

@@ -13,6 +13,7 @@ What belongs to whom:
     sessions   who is talking, under which profile        resources  named logs and their incarnations
     authentication, accounts   who that is, and may do    authorization  which right each request needs
     requests   one method per control command             intake     contents on their way into one log
+    polls      who waits for news of which resource       publishing a commit under way, step by step
     granting*  what a Reader or Writer request gets       stages, committing   invisible contents, made visible
     leases     tokens, binding, expiry                    cursors, names       who holds a group, a writer's name
     flows      what a data command means to a lease       housekeeping         retention, names that are not used
@@ -42,6 +43,7 @@ from mtl.broker.intake import Arrival, Inbound, Intake
 from mtl.broker.leases import Leases
 from mtl.broker.names import Names
 from mtl.broker.outbox import Outbox, Result
+from mtl.broker.polls import Polls
 from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.records import (
     AnyRecord,
@@ -129,7 +131,8 @@ class Broker:
             settings.segment_bytes,
             settings.auto_create,
             self._open_intake,
-            self._resources_changed,
+            self._came,
+            self._went,
         )
         self.cursors = Cursors(out, _of(records, CursorRecord), leases.end)
         self.stages = Stages(out, random, self._open_intake, options, self._end_lease)
@@ -150,15 +153,18 @@ class Broker:
         self.granting = granting = Granting(
             out, self.accounts, leases, self.stages, settings.ports, settings.heartbeat_s
         )
+        authorization = Authorization(self.accounts, self.stages, self.committing)
+        self.polls = Polls(out, resources, authorization)
         self.requests = Requests(
             out,
             self.sessions,
-            Authorization(self.accounts, self.stages, self.committing),
+            authorization,
             leases,
             resources,
             self.cursors,
             self.stages,
             self.committing,
+            self.polls,
             granting,
             ReaderGrants(
                 granting, leases, resources, self.readers, self.fanout, self.cursors, settings.local
@@ -381,14 +387,17 @@ class Broker:
         if resource is not None:
             self._grew(resource)
 
+    def _came(self, resource: Resource) -> None:
+        self.polls.came(resource)
+
+    def _went(self, resource: Resource) -> None:
+        self.polls.went(resource)
+
     def _grew(self, resource: Resource) -> None:
         """The visible end of a resource moved: its readers and whoever waits for it."""
         for lease in resource.readers.values():
             self.readers.wake(lease)
-        self.requests.grew(resource)
-
-    def _resources_changed(self, vhost: str) -> None:
-        self.requests.changed(vhost)
+        self.polls.grew(resource)
 
     def _relay(self, lease: FanoutLease, content: c.Content) -> None:
         if lease.flow is not None:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
-from mtl import limits
 from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
 from mtl.broker.cursors import Cursors, key_of
@@ -18,9 +17,9 @@ from mtl.broker.granting_readers import ReaderGrants, resolved
 from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.leases import Leases
 from mtl.broker.outbox import Outbox
-from mtl.broker.patterns import matching
+from mtl.broker.polls import Polls
 from mtl.broker.records import CursorRecord
-from mtl.broker.resources import Resource, Resources, unknown
+from mtl.broker.resources import Resource, Resources
 from mtl.broker.sessions import Session, Sessions
 from mtl.broker.stages import Stages
 from mtl.errors import Refused, StorageError
@@ -29,31 +28,6 @@ from mtl.profiles import Profile
 from mtl.wire import control as w
 
 Method = Callable[[Session, Any, Answer], None]
-
-
-class _Waiter:
-    """A Resource.Describe that waits for something new."""
-
-    def __init__(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
-        self.session = session
-        self.vhost = session.vhost
-        self.request = request
-        self.answer = answer
-        self.after = request.after or {}
-        self._matched: dict[str, bool] = {}
-
-    def wants(self, resource: Resource) -> bool:
-        """Whether this resource is one that was asked for, and has something new."""
-        return self._asked_for(resource.name) and resource.end > self.after.get(resource.name, -1)
-
-    def _asked_for(self, name: str) -> bool:
-        if self.request.pattern is not None:
-            if name not in self._matched:
-                self._matched[name] = matching(self.request.pattern, [name])[0]
-            return self._matched[name]
-        if self.request.resource is not None:
-            return name == self.request.resource
-        return self.request.resources is None or name in self.request.resources
 
 
 class Requests:
@@ -69,6 +43,7 @@ class Requests:
         cursors: Cursors,
         stages: Stages,
         committing: Committing,
+        polls: Polls,
         granting: Granting,
         readers: ReaderGrants,
         writers: WriterGrants,
@@ -81,8 +56,6 @@ class Requests:
         self._cursors = cursors
         self._stages = stages
         self._committing = committing
-        self._waiters: dict[int, _Waiter] = {}
-        self._last_waiter = 0
         self._methods: dict[type, Method] = {
             w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
             w.Authorize: sessions.authorize,
@@ -92,7 +65,7 @@ class Requests:
             w.LeaseClose: granting.close,
             w.ResourceCreate: self._create,
             w.ResourceList: self._list,
-            w.ResourceDescribe: self._describe,
+            w.ResourceDescribe: polls.describe,
             w.ResourceDelete: self._delete,
             w.ResourceLocate: self._locate,
             w.CursorOpen: self._open_cursor,
@@ -147,65 +120,8 @@ class Requests:
         self._resources.create(session.vhost, request, created)
 
     def _list(self, session: Session, request: w.ResourceList, answer: Answer) -> None:
-        found = self._seen(session, self._resources.matching(session.vhost, request.pattern))
+        found = self._authorization.seen(session, self._resources.matching(session.vhost, request.pattern))
         answer(w.Resources(resources=[r.describe() for r in found]))
-
-    def _describe(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
-        found = self._described(session, request)
-        if request.after is None or not request.wait or _news(found, request.after):
-            answer(w.Resources(resources=[r.describe() for r in found]))
-            return
-        if len(self._waiters) >= limits.MAX_WAITERS:
-            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
-        self._last_waiter += 1
-        number = self._last_waiter
-        self._waiters[number] = _Waiter(session, request, answer)
-        self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer_waiter(number))
-
-    def _seen(self, session: Session, found: list[Resource]) -> list[Resource]:
-        """Those of them that this client may know of."""
-        return list(compress(found, self._authorization.sees(session, [r.name for r in found])))
-
-    def _described(self, session: Session, request: w.ResourceDescribe) -> list[Resource]:
-        vhost = session.vhost
-        names = [request.resource] if request.resource is not None else request.resources
-        if names is None:
-            return self._seen(session, self._resources.matching(vhost, request.pattern))
-        missing = [n for n in names if self._resources.find(vhost, n) is None]
-        if missing:
-            raise unknown(*missing)
-        return [self._resources.need(vhost, n) for n in names]
-
-    def grew(self, resource: Resource) -> None:
-        """A resource's visible end moved, or there is a new one: answer whoever waited for that."""
-        for number, waiter in list(self._waiters.items()):
-            if waiter.vhost == resource.record.vhost and self._wakes(waiter, resource):
-                self._answer_waiter(number)
-
-    def changed(self, vhost: str) -> None:
-        """Resources came or went: answer those who asked for one that is gone, and look anew for the others."""
-        for number, waiter in list(self._waiters.items()):
-            if waiter.vhost != vhost:
-                continue
-            names = waiter.request.resources or filter(None, [waiter.request.resource])
-            gone = any(self._resources.find(vhost, n) is None for n in names)
-            if gone or any(self._wakes(waiter, r) for r in self._resources.of_vhost(vhost)):
-                self._answer_waiter(number)
-
-    def _wakes(self, waiter: _Waiter, resource: Resource) -> bool:
-        return waiter.wants(resource) and self._authorization.sees_all(waiter.session, [resource.name])
-
-    def _answer_waiter(self, number: int) -> None:
-        waiter = self._waiters.pop(number, None)
-        if waiter is None:
-            return
-        try:
-            self._authorization.check(waiter.session, waiter.request)
-            found = self._described(waiter.session, waiter.request)
-        except Refused as e:
-            waiter.answer(e)
-            return
-        waiter.answer(w.Resources(resources=[r.describe() for r in found]))
 
     def _delete(self, session: Session, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases, cursors and stages go first, its log last; while that lasts nobody finds it."""
@@ -342,10 +258,6 @@ def _profile(session: Session) -> Profile:
     if session.profile is None:  # the session table lets nothing through that needs one
         raise Refused(400, w.NO_PROFILE, "send Connection.Profile first")
     return session.profile
-
-
-def _news(found: list[Resource], after: dict[str, int]) -> bool:
-    return any(r.end > after.get(r.name, -1) for r in found)
 
 
 def _of(record: CursorRecord, vhost: str, resource: str) -> bool:

@@ -133,14 +133,16 @@ class Resources:
         segment_bytes: int,
         auto_create: Sequence[str],
         opener: Opener,
-        changed: Callable[[str], None],
+        came: Callable[[Resource], None],
+        went: Callable[[Resource], None],
     ) -> None:
         self._outbox = outbox
         self._random = random
         self._segment_bytes = segment_bytes
         self._auto_create = auto_create
         self._opener = opener
-        self._changed = changed
+        self._came = came
+        self._went = went
         self._by_key: dict[ResourceKey, Resource] = {}
         self._by_log: dict[a.LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
@@ -270,7 +272,7 @@ class Resources:
             return
         resource = self._keep(record, self._opener(log_key(record), reader, {}))
         self._created(key, resource)
-        self._changed(key[0])
+        self._came(resource)
 
     def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
         self._outbox.actions.append(a.DropLogs((log_key(record),)))
@@ -316,7 +318,7 @@ class Resources:
         if intake.reader is not None:
             intake.reader.close()
         self._outbox.actions.append(a.DropLogs((intake.key,)))
-        self._changed(resource.record.vhost)
+        self._went(resource)
 
     def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
         """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""

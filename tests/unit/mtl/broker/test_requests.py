@@ -1,4 +1,4 @@
-"""Control requests as frames, Describe's long poll, Locate. What each class of requests does is in its own module."""
+"""Control requests as frames, List, Describe, Locate. What each class of requests does is in its own module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from mtl import limits
 from mtl.errors import DataLoss
 from mtl.wire import control as w
 from tests.support.core import START_US, Client, Rig
@@ -94,87 +93,6 @@ def test_describe_by_name_names_pattern_or_nothing(filled: Client) -> None:
         assert [x.resource for x in filled.ask(request, w.Resources).resources] == expected
     refused = filled.refused(w.ResourceDescribe(resources=["a", "x", "y"]))
     assert (refused.status, refused.members["missing"]) == (404, ["x", "y"])
-
-
-ASKED = [
-    w.ResourceDescribe(resource="a", after={"a": 2}, wait=1_000),
-    w.ResourceDescribe(resources=["a", "b"], after={"a": 2, "b": 1}, wait=1_000),
-    w.ResourceDescribe(pattern="a|b", after={"a": 2, "b": 1}, wait=1_000),
-    w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}, wait=1_000),
-]
-
-
-@pytest.mark.parametrize("request_", ASKED)
-def test_a_long_poll_is_answered_by_news(filled: Client, request_: w.ResourceDescribe) -> None:
-    asked = filled.begin(request_)
-    assert not asked.answered
-    filled.fill("a", [b"y"])
-    found = {x.resource: x.next for x in asked.reply(w.Resources).resources}
-    assert found["a"] == 3
-
-
-@pytest.mark.parametrize("request_", ASKED)
-def test_a_long_poll_is_answered_when_its_time_is_over(
-    rig: Rig, filled: Client, request_: w.ResourceDescribe
-) -> None:
-    asked = filled.begin(request_)
-    rig.sleep(0.9, step=0.1)
-    assert not asked.answered
-    rig.sleep(0.2, step=0.1)
-    assert {x.resource: x.next for x in asked.reply(w.Resources).resources}["a"] == 2
-
-
-@pytest.mark.parametrize("request_", ASKED[:3])
-def test_a_long_poll_is_not_answered_by_what_was_not_asked_for(
-    filled: Client, request_: w.ResourceDescribe
-) -> None:
-    asked = filled.begin(request_)
-    filled.fill("c", [b"y"])
-    filled.create("new")
-    filled.ask(w.ResourceDelete(resource="c"), w.Ok)
-    assert not asked.answered
-
-
-@pytest.mark.parametrize(
-    ("request_", "at_once"),
-    [
-        (w.ResourceDescribe(after={"a": 1, "b": 1, "c": 1}, wait=1_000), True),
-        (w.ResourceDescribe(after={"a": 2}, wait=1_000), True),
-        (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}), True),
-        (w.ResourceDescribe(wait=1_000), True),
-        (w.ResourceDescribe(pattern="x.*", after={}, wait=1_000), False),
-    ],
-)
-def test_what_waits_and_what_does_not(filled: Client, request_: w.ResourceDescribe, at_once: bool) -> None:
-    assert filled.begin(request_).answered is at_once
-
-
-def test_a_long_poll_hears_of_a_resource_that_appears(filled: Client) -> None:
-    by_pattern = filled.begin(w.ResourceDescribe(pattern="x.*", after={}, wait=1_000))
-    filled.create("xyz")
-    assert [x.resource for x in by_pattern.reply(w.Resources).resources] == ["xyz"]
-
-
-def test_a_long_poll_hears_of_its_resource_that_goes(filled: Client) -> None:
-    asked = filled.begin(ASKED[1])
-    filled.ask(w.ResourceDelete(resource="b"), w.Ok)
-    with pytest.raises(Exception, match="404 unknown-resource"):
-        asked.reply(w.Resources)
-
-
-def test_a_long_poll_hears_of_a_commit(filled: Client) -> None:
-    asked = filled.begin(ASKED[0])
-    filled.commit("app", 1, filled.staged("app", 1, "a", [b"y"]))
-    assert asked.reply(w.Resources).resources[0].next == 3
-
-
-def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WAITERS", 1)
-    request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
-    asked = filled.begin(request)
-    assert filled.refused(request).reason == w.OVERLOADED
-    rig.sleep(limits.MAX_WAIT_S + 1)
-    assert asked.answered
 
 
 def test_a_description_survives_a_disk_that_does_not_read(rig: Rig, filled: Client) -> None:

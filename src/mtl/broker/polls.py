@@ -1,0 +1,155 @@
+"""Long polls: Resource.Describe with `after` and `wait`, held back until there is something new (PROTOCOL.md 5.1).
+
+A poll is found by the resources that it asks for, so that a group commit looks at those who wait for its resource and
+at nobody else. What a pattern means changes only when resources come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from mtl import limits
+from mtl.broker.authorization import Authorization
+from mtl.broker.outbox import Outbox
+from mtl.broker.patterns import matching
+from mtl.broker.resources import Resource, ResourceKey, Resources, unknown
+from mtl.broker.sessions import Session
+from mtl.errors import Refused
+from mtl.wire import control as w
+
+Answer = Callable[[w.Reply | Refused], None]
+K = TypeVar("K")
+
+
+class _Poll:
+    """One Describe that waits, and what it asks for at the moment."""
+
+    def __init__(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
+        self.session = session
+        self.vhost = session.vhost
+        self.request = request
+        self.answer = answer
+        self.resources: dict[str, None] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it asks for resources that it does not name, so that others may come."""
+        return self.request.resource is None and self.request.resources is None
+
+    def takes(self, resource: Resource) -> bool:
+        """Whether an open one asks for this resource, too."""
+        pattern = self.request.pattern
+        return pattern is None or matching(pattern, [resource.name])[0]
+
+    def is_news(self, resource: Resource) -> bool:
+        """Whether its end moved since the client looked, or the client does not know it."""
+        return resource.end > (self.request.after or {}).get(resource.name, -1)
+
+
+class Polls:
+    """Everybody who waits, at most `limits.MAX_WAITERS`, each at most `limits.MAX_WAIT_S` seconds. Nobody hears of a
+    resource that they may not know of.
+    """
+
+    def __init__(self, outbox: Outbox, resources: Resources, authorization: Authorization) -> None:
+        self._outbox = outbox
+        self._resources = resources
+        self._authorization = authorization
+        self._polls: dict[int, _Poll] = {}
+        self._asking: dict[ResourceKey, dict[int, None]] = {}
+        self._open: dict[str, dict[int, None]] = {}
+        """Those that are open, by virtual host."""
+        self._last = 0
+
+    def describe(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
+        """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, and 503 for too many polls."""
+        found = self._found(session, request)
+        poll = _Poll(session, request, answer)
+        if request.after is None or not request.wait or any(map(poll.is_news, found)):
+            answer(_described(found))
+            return
+        if len(self._polls) >= limits.MAX_WAITERS:
+            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
+        self._last += 1
+        number = self._last
+        self._polls[number] = poll
+        for resource in found:
+            self._ask(number, poll, resource)
+        if poll.is_open:
+            self._open.setdefault(poll.vhost, {})[number] = None
+        self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer(number))
+
+    def grew(self, resource: Resource) -> None:
+        """The visible end of a resource moved: answer whoever waits for that."""
+        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
+            if self._is_news(self._polls[number], resource):
+                self._answer(number)
+
+    def came(self, resource: Resource) -> None:
+        """There is a new resource: some have waited for just that."""
+        for number in list(self._open.get(resource.record.vhost, ())):
+            poll = self._polls[number]
+            if not poll.takes(resource):
+                continue
+            if self._is_news(poll, resource):
+                self._answer(number)
+            else:
+                self._ask(number, poll, resource)
+
+    def went(self, resource: Resource) -> None:
+        """A resource is gone: who named it is told, the others wait for what is left."""
+        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
+            poll = self._polls[number]
+            if poll.is_open:
+                self._ask_no_more(number, poll, resource.name)
+            else:
+                self._answer(number)
+
+    def _is_news(self, poll: _Poll, resource: Resource) -> bool:
+        return poll.is_news(resource) and self._authorization.sees_all(poll.session, [resource.name])
+
+    def _found(self, session: Session, request: w.ResourceDescribe) -> list[Resource]:
+        vhost = session.vhost
+        names = [request.resource] if request.resource is not None else request.resources
+        if names is None:
+            return self._authorization.seen(session, self._resources.matching(vhost, request.pattern))
+        missing = [n for n in names if self._resources.find(vhost, n) is None]
+        if missing:
+            raise unknown(*missing)
+        return [self._resources.need(vhost, n) for n in names]
+
+    def _ask(self, number: int, poll: _Poll, resource: Resource) -> None:
+        poll.resources[resource.name] = None
+        self._asking.setdefault((poll.vhost, resource.name), {})[number] = None
+
+    def _ask_no_more(self, number: int, poll: _Poll, name: str) -> None:
+        del poll.resources[name]
+        _drop(self._asking, (poll.vhost, name), number)
+
+    def _answer(self, number: int) -> None:
+        """Answer with what there is now, and forget the poll; its time may have been over before."""
+        poll = self._polls.pop(number, None)
+        if poll is None:
+            return
+        for name in list(poll.resources):
+            self._ask_no_more(number, poll, name)
+        if poll.is_open:
+            _drop(self._open, poll.vhost, number)
+        try:
+            self._authorization.check(poll.session, poll.request)  # it may have lost a right meanwhile
+            found = self._found(poll.session, poll.request)
+        except Refused as e:
+            poll.answer(e)
+            return
+        poll.answer(_described(found))
+
+
+def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
+    del index[key][number]
+    if not index[key]:
+        del index[key]
+
+
+def _described(found: Sequence[Resource]) -> w.Resources:
+    return w.Resources(resources=[r.describe() for r in found])
