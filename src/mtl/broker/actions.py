@@ -53,7 +53,9 @@ class Deliver:
     """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; to a `local`
     one only the place where the pack lies, if it is large.
 
-    When the peer's queue is full in between, the loop says so with `Broker.blocked(lease, sequence)`.
+    The content sequence is the position, or with a `number` (of the first of them) a delivery number; the position
+    travels in a property then, and `again` marks what may have been delivered before. When the peer's queue is full in
+    between, the loop says so with `Broker.blocked(lease, sequence)`.
     """
 
     peer: Peer
@@ -65,6 +67,8 @@ class Deliver:
     last: int
     packed: bool
     local: bool = False
+    number: int | None = None
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

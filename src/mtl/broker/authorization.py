@@ -74,6 +74,10 @@ class Authorization:
     def _resource(self, _: Session, request: Any) -> Iterable[str]:
         return filter(None, [request.resource])
 
+    def _created(self, _: Session, request: w.ResourceCreate) -> Iterable[str]:
+        """Also where its dead letters go: who makes a queue's resource decides what is written there."""
+        return filter(None, [request.resource, request.dead_letter])
+
     def _resources(self, _: Session, request: Any) -> Iterable[str]:
         return request.resources or ()
 
@@ -101,7 +105,7 @@ class Authorization:
         w.LeaseClose: None,  # whoever is its principal
         w.Reader: (READ, _resources),  # of "any and all" a lease has what its principal may read
         w.Writer: (WRITE, _resources),
-        w.ResourceCreate: (MANAGE, _resource),
+        w.ResourceCreate: (MANAGE, _created),
         w.ResourceDelete: (MANAGE, _resource),
         w.ResourceList: None,  # shows what may be seen
         w.ResourceDescribe: (ANY_RIGHT, _described),
@@ -109,6 +113,8 @@ class Authorization:
         w.CursorOpen: (READ, _resource),
         w.CursorDelete: (READ, _resource),
         w.CursorDescribe: (ANY_RIGHT, _resource),
+        w.QueueDelete: (MANAGE, _resource),  # what it forgets is not the caller's alone
+        w.QueueDescribe: (ANY_RIGHT, _resource),
         w.StageCommit: (WRITE, _staged_and_committed),
         w.StageAbort: (WRITE, _staged),
         w.StageForget: (WRITE, _committed),

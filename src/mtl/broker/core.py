@@ -18,6 +18,7 @@ What belongs to whom:
     leases     tokens, binding, expiry                    cursors, names       who holds a group, a writer's name
     flows      what a data command means to a lease       housekeeping         retention, names that are not used
     writers / readers / fanout   contents in / contents out / the `test` profile
+    queues, consumers            who has which content of a queue (`queue_state`), `dead_letters` what nobody took
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from mtl.broker.accounts import Accounts
 from mtl.broker.authentication import AuthenticationSettings
 from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
+from mtl.broker.consumers import Consumers, QueueLease
 from mtl.broker.cursors import Cursors
+from mtl.broker.dead_letters import DeadLetters
 from mtl.broker.fanout import Fanout, FanoutLease
-from mtl.broker.flows import Flows
+from mtl.broker.flows import Flows, Readings
 from mtl.broker.granting import Granting, Ports
+from mtl.broker.granting_queues import QueueGrants
 from mtl.broker.granting_readers import LocalReads, ReaderGrants
 from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.housekeeping import Housekeeping
@@ -44,12 +48,14 @@ from mtl.broker.leases import Leases
 from mtl.broker.names import Names
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.polls import Polls
+from mtl.broker.queues import Queues
 from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.records import (
     AnyRecord,
     ApplicationRecord,
     CursorRecord,
     PublishRecord,
+    QueueRecord,
     ResourceRecord,
     StageRecord,
     UserRecord,
@@ -135,6 +141,9 @@ class Broker:
             self._went,
         )
         self.cursors = Cursors(out, _of(records, CursorRecord), leases.end)
+        self.queues = Queues(out, random, resources)
+        self.consumers = Consumers(out, self.queues, resources, leases.end)
+        self.dead_letters = DeadLetters(out, resources, self.queues, self._inbound, self._mark_dirty)
         self.stages = Stages(out, random, self._open_intake, options, self._end_lease)
         self.names = Names(out, random, _of(records, WriterRecord), leases.end)
         self.committing = Committing(out, resources, self.stages, self._grew)
@@ -162,17 +171,30 @@ class Broker:
             leases,
             resources,
             self.cursors,
+            self.queues,
             self.stages,
             self.committing,
             self.polls,
             granting,
             ReaderGrants(
-                granting, leases, resources, self.readers, self.fanout, self.cursors, settings.local
+                granting,
+                leases,
+                resources,
+                self.readers,
+                self.fanout,
+                self.cursors,
+                QueueGrants(granting, leases, resources, self.queues, self.consumers),
+                settings.local,
             ),
             WriterGrants(granting, leases, resources, self.stages, self.names),
         )
+        readings: dict[type, Readings] = {
+            ReaderLease: self.readers,
+            FanoutLease: self.fanout,
+            QueueLease: self.consumers,
+        }
         self.flows = Flows(
-            out, leases, self.writers, self.readers, self.fanout, settings.heartbeat_s, settings.packs_on
+            out, leases, self.writers, self.fanout, readings, settings.heartbeat_s, settings.packs_on
         )
         self.housekeeping = Housekeeping(out, resources, self.cursors, self.committing, self.names)
         self.counts = {"malformed": 0}
@@ -236,6 +258,8 @@ class Broker:
         found = self.leases.find(lease)
         if isinstance(found, ReaderLease):
             self.readers.blocked(found, sequence)
+        elif isinstance(found, QueueLease):
+            self.consumers.blocked(found, sequence)
 
     def unsent(self, lease: str, content: c.Content, now: a.Now) -> None:
         """A `Relay` did not leave: the peer's queue is full."""
@@ -249,12 +273,14 @@ class Broker:
         self._outbox.now = now
         self.flows.unreachable(peer)
 
-    def damaged(self, lease: str, error: Damaged, now: a.Now) -> None:
-        """A chunk for this reader does not verify."""
+    def damaged(self, lease: str, resource: str, error: Damaged, now: a.Now) -> None:
+        """A chunk of this resource, for this reader, does not verify."""
         self._outbox.now = now
         found = self.leases.find(lease)
         if isinstance(found, ReaderLease):
             self.readers.damaged(found, error)
+        elif isinstance(found, QueueLease):
+            self.consumers.damaged(found, resource, error)
 
     def tick(self, now: a.Now) -> None:
         """Time has passed. Timers run only here, after the sockets were drained, so that a suspended machine does not
@@ -263,6 +289,7 @@ class Broker:
         self._outbox.now = now
         self._outbox.run_due()
         self.readers.retry()
+        self.consumers.retry()
 
     def advance(self) -> None:
         """Start the groups and the deliveries that the inputs since the last call made possible."""
@@ -270,6 +297,7 @@ class Broker:
         for intake in dirty.values():
             intake.start()
         self.readers.pump()
+        self.consumers.pump()
 
     def take(self) -> list[a.Action]:
         """What is to be carried out, in order."""
@@ -285,24 +313,26 @@ class Broker:
     @property
     def busy(self) -> bool:
         """Whether `advance` would do something without a further input."""
-        return bool(self._dirty) or self.readers.busy
+        return bool(self._dirty) or self.readers.busy or self.consumers.busy
 
     @property
     def next_due(self) -> float | None:
         """When `tick` has something to do, in monotonic seconds."""
-        due = [t for t in (self._outbox.next_due, self.readers.next_retry) if t is not None]
-        return min(due, default=None)
+        times = (self._outbox.next_due, self.readers.next_retry, self.consumers.next_retry)
+        return min((t for t in times if t is not None), default=None)
 
     def close(self, now: a.Now) -> None:
-        """Begin to stop: take nothing in any more, write the cursors."""
+        """Begin to stop: take nothing in any more, write the cursors and queues."""
         self._outbox.now = now
         self._closing = True
         self.cursors.flush()
+        self.queues.close()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is with the disk and nothing waits to be."""
-        return self._outbox.idle and not self._dirty and not self._outbox.actions and not self.cursors.dirty
+        decided = self._dirty or self._outbox.actions or self.cursors.dirty or self.queues.dirty
+        return self._outbox.idle and not decided
 
     def statistics(self) -> dict[str, int]:
         """Counters, for `mtl` and for tests."""
@@ -311,6 +341,7 @@ class Broker:
             **self.flows.counts,
             **self.writers.counts,
             **{f"readers-{k}": v for k, v in self.readers.counts.items()},
+            **{f"queues-{k}": v for k, v in self.consumers.counts.items()},
             **{f"test-{k}": v for k, v in self.fanout.counts.items()},
             "inbound-octets": self._inbound.octets,
             "sessions": len(self.sessions),
@@ -324,6 +355,7 @@ class Broker:
         records = restored.records
         for resource in _of(records, ResourceRecord):
             self.resources.restore(resource, restored.logs[log_key(resource)])
+        self.queues.restore(_of(records, QueueRecord))
         for stage in _of(records, StageRecord):
             keys = {n: Stage(stage, 0.0).log_key(n) for n in stage.incarnations}
             self.stages.restore(stage, {n: restored.logs[k] for n, k in keys.items() if k in restored.logs})
@@ -342,6 +374,7 @@ class Broker:
         """Everything that recurs, by its own period."""
         for period, work in (
             (limits.CURSOR_FLUSH_S, self.cursors.flush),
+            (limits.QUEUE_TICK_S, self._look_at_queues),
             (min(limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.flows.check),
             (limits.EXPIRY_CHECK_S, self._expire),
             (limits.RETENTION_CHECK_S, self.housekeeping.run),
@@ -356,6 +389,11 @@ class Broker:
             self._outbox.later(period, again)
 
         self._outbox.later(period, again)
+
+    def _look_at_queues(self) -> None:
+        self.consumers.look()
+        self.dead_letters.look()
+        self.queues.flush()
 
     def _expire(self) -> None:
         for lease in self.leases:
@@ -397,6 +435,8 @@ class Broker:
         """The visible end of a resource moved: its readers and whoever waits for it."""
         for lease in resource.readers.values():
             self.readers.wake(lease)
+        for queue in resource.queues.values():
+            self.consumers.wake(queue)
         self.polls.grew(resource)
 
     def _relay(self, lease: FanoutLease, content: c.Content) -> None:

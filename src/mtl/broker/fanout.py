@@ -56,7 +56,7 @@ class FanoutLease:
         self.summoned.clear()
         self.take()
 
-    def dismiss(self, resource: str) -> None:
+    def dismissed(self, resource: str) -> None:
         """No further content of `resource` after this (MTL-82)."""
         self.summoned.pop(resource, None)
         for content in self.take():
@@ -79,6 +79,23 @@ class Fanout:
     def left(self, lease: FanoutLease) -> None:
         """A reader's lease ended."""
         self._readers.get(lease.terms.vhost, {}).pop(lease.terms.token, None)
+
+    def summon(self, lease: FanoutLease, resource: str) -> bool:
+        """Whether there is such a resource (MTL-114); what comes from now on is for this reader, too."""
+        if resource not in lease.terms.profile.fixed_resources:
+            return False
+        lease.summoned[resource] = None
+        return True
+
+    def dismiss(self, lease: FanoutLease, resource: str) -> None:
+        """No further content of `resource` after this (MTL-82)."""
+        lease.dismissed(resource)
+
+    def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
+        """Nothing is ever confirmed here (MTL-115)."""
+
+    def reject(self, lease: FanoutLease, sequence: int, multiple: bool, recycle: bool) -> None:
+        """Nor rejected."""
 
     def content(self, writer: WriterLease, content: c.Content) -> None:
         """Duplicate one content to every reader that summoned its resource (MTL-116)."""

@@ -6,14 +6,13 @@ because identities prove nothing (PROTOCOL.md 3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mtl.broker import actions as a
-from mtl.broker.fanout import Fanout, FanoutLease
+from mtl.broker.fanout import Fanout
 from mtl.broker.leases import Leases
 from mtl.broker.outbox import Outbox
-from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.writers import WriterLease, Writers
 from mtl.errors import Malformed
 from mtl.net.ports import Port
@@ -23,7 +22,26 @@ from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.wire import commands as c
 
 if TYPE_CHECKING:
-    from mtl.broker.leases import AnyLease
+    from mtl.broker.leases import AnyLease, ReadingLease
+
+
+class Readings(Protocol):
+    """What the readers of a kind of profile say, and what it means there. The lease is one of that kind."""
+
+    def summon(self, lease: Any, resource: str) -> bool:
+        """Begin to send contents of a resource that the lease covers; whether that can be."""
+
+    def dismiss(self, lease: Any, resource: str) -> None:
+        """Send no further contents of it."""
+
+    def confirm(self, lease: Any, sequence: int, multiple: bool) -> None:
+        """A Confirm; what it does not cover is ignored (MTL-93)."""
+
+    def reject(self, lease: Any, sequence: int, multiple: bool, recycle: bool) -> None:
+        """A Reject; what it does not cover is ignored (MTL-98)."""
+
+    def heard(self, lease: Any) -> None:
+        """A frame came from the reader's peer."""
 
 
 class DataFlow:
@@ -36,7 +54,7 @@ class DataFlow:
         self.peer = peer
         self.heartbeat = heartbeat
         self.session = DataSession(states.BROKER)
-        self.reader: ReaderLease | FanoutLease | None = None
+        self.reader: ReadingLease | None = None
         self.writer: WriterLease | None = None
 
     def send(self, command: c.Command) -> None:
@@ -67,16 +85,16 @@ class Flows:
         outbox: Outbox,
         leases: Leases,
         writers: Writers,
-        readers: Readers,
         fanout: Fanout,
+        readings: Mapping[type, Readings],
         heartbeat_s: float,
         packs_on: Port,
     ) -> None:
         self._outbox = outbox
         self._leases = leases
         self._writers = writers
-        self._readers = readers
         self._fanout = fanout
+        self._readings = readings
         self._heartbeat_s = heartbeat_s
         self._packs_on = packs_on
         self._flows: dict[a.Peer, DataFlow] = {}
@@ -123,7 +141,7 @@ class Flows:
         if event is not None:
             event(flow, command)
         if flow.reader is not None:
-            self._heard(flow.reader)
+            self._readings[type(flow.reader)].heard(flow.reader)
 
     def unreachable(self, peer: a.Peer) -> None:
         """The socket knows no such peer any more: its leases wait for a rebind."""
@@ -214,46 +232,24 @@ class Flows:
             self._fanout.content(flow.writer, command)
 
     def _confirm(self, flow: DataFlow, command: c.Confirm) -> None:
-        if isinstance(flow.reader, ReaderLease) and flow.reader.full:
-            flow.reader.settle(command.sequence, command.multiple)
+        if flow.reader is not None:
+            self._readings[type(flow.reader)].confirm(flow.reader, command.sequence, command.multiple)
 
     def _reject(self, flow: DataFlow, command: c.Reject) -> None:
-        if isinstance(flow.reader, ReaderLease) and flow.reader.full and not command.recycle:
-            self._readers.counts["rejected"] += 1
-            flow.reader.settle(command.sequence, command.multiple)
+        if flow.reader is not None:
+            reading = self._readings[type(flow.reader)]
+            reading.reject(flow.reader, command.sequence, command.multiple, command.recycle)
 
     def _summon(self, flow: DataFlow, command: c.Summon) -> None:
-        lease = flow.reader
-        ok = (
-            lease is not None
-            and lease.terms.covers(command.resource)
-            and self._exists(lease, command.resource)
-        )
+        lease, resource = flow.reader, command.resource
+        covered = lease is not None and lease.terms.covers(resource)
+        ok = covered and self._readings[type(lease)].summon(lease, resource)
         flow.send(c.Response(command.sequence, states.OK if ok else states.CANNOT))
-        if ok and lease is not None:
-            if isinstance(lease, ReaderLease):
-                lease.summoned = True
-            else:
-                lease.summoned[command.resource] = None
 
     def _dismiss(self, flow: DataFlow, command: c.Dismiss) -> None:
-        lease = flow.reader
-        if isinstance(lease, ReaderLease):
-            lease.summoned = False
-        elif lease is not None:
-            lease.dismiss(command.resource)
+        if flow.reader is not None:
+            self._readings[type(flow.reader)].dismiss(flow.reader, command.resource)
         flow.send(c.Response(command.sequence, states.OK))
 
     def _ping(self, flow: DataFlow, _command: c.Command) -> None:
         flow.send(c.Pong())
-
-    def _exists(self, lease: ReaderLease | FanoutLease, resource: str) -> bool:
-        fixed = lease.terms.profile.fixed_resources
-        return not fixed or resource in fixed
-
-    def _heard(self, lease: ReaderLease | FanoutLease) -> None:
-        if isinstance(lease, ReaderLease):
-            self._readers.heard(lease)
-            self._readers.wake(lease)
-        else:
-            self._fanout.heard(lease)

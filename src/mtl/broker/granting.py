@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mtl import limits
 from mtl.broker.accounts import Accounts, Changes, Right
+from mtl.broker.consumers import QueueLease
 from mtl.broker.leases import Leases, LeaseTerms
 from mtl.broker.outbox import Outbox
 from mtl.broker.resources import unknown
@@ -130,6 +131,8 @@ class Granting:
         if isinstance(lease, WriterLease) and lease.stage is not None:
             self._seal(lease, lease.stage, answer)
             return
+        if isinstance(lease, QueueLease):
+            lease.closing = True
         self._leases.end(lease)
         answer(w.LeaseClosed())
 
@@ -160,6 +163,15 @@ def answering(answer: Answer, work: Callable[[], None]) -> None:
         work()
     except Refused as e:
         answer(e)
+
+
+def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
+    """Contents and stored octets that may be unconfirmed: what was asked for, within bounds (PROTOCOL.md 5.2)."""
+    window = asked or w.Window()
+    return (
+        min(window.contents or limits.WINDOW_CONTENTS, most),
+        min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
+    )
 
 
 def check_fixed(profile: Profile, names: list[str]) -> None:

@@ -12,13 +12,14 @@ from mtl import limits
 from mtl.broker.accounts import Right
 from mtl.broker.cursors import CursorKey, Cursors, Holding
 from mtl.broker.fanout import Fanout, FanoutLease
-from mtl.broker.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.granting import Answer, Granting, answering, check_fixed, granted_window
+from mtl.broker.granting_queues import QueueGrants
 from mtl.broker.leases import Leases, LeaseTerms
 from mtl.broker.readers import ReaderLease, Readers
 from mtl.broker.records import CursorRecord
 from mtl.broker.resources import Resource, Resources, unknown
 from mtl.broker.sessions import Session
-from mtl.errors import DataLoss, Refused
+from mtl.errors import Refused
 from mtl.profiles import Profile
 from mtl.wire import control as w
 
@@ -42,6 +43,7 @@ class ReaderGrants:
         readers: Readers,
         fanout: Fanout,
         cursors: Cursors,
+        queues: QueueGrants,
         local: LocalReads | None,
     ) -> None:
         self._granting = granting
@@ -50,6 +52,7 @@ class ReaderGrants:
         self._readers = readers
         self._fanout = fanout
         self._cursors = cursors
+        self._queues = queues
         self._local = local
 
     def reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
@@ -66,11 +69,13 @@ class ReaderGrants:
             answer(self._fanout_reader(session, profile, request))
             return
 
+        grant = self._queues.consumer if profile.competing else self._log_reader
+
         def there(no: Refused | None) -> None:
             if no is not None:
                 answer(no)
             else:
-                answering(answer, lambda: self._log_reader(session, profile, request, answer))
+                answering(answer, lambda: grant(session, profile, request, answer))
 
         self._resources.ensure(session.vhost, request.resources, there)
 
@@ -154,11 +159,7 @@ class ReaderGrants:
         record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
         start = _start(resource, request, record)
         resource.readable(start)
-        window = request.window or w.Window()
-        granted = (
-            min(window.contents or limits.WINDOW_CONTENTS, limits.MAX_WINDOW_CONTENTS),
-            min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
-        )
+        granted = granted_window(request.window, limits.MAX_WINDOW_CONTENTS)
         local = self._local_files(request)
         lease = ReaderLease(
             terms, resource, start, request.until, granted, request.packed, held, local=local is not None
@@ -204,26 +205,4 @@ def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -
         if record is None or record.incarnation != resource.record.incarnation:
             return resource.earliest
         start = record.position
-    return resolved(resource, start)
-
-
-def resolved(resource: Resource, start: int | str) -> int:
-    """A start as a sequence of the resource. Raises `DataLoss` for what is gone, or was never there."""
-    if start == "earliest":
-        return resource.earliest
-    if start == "latest":
-        return resource.end
-    sequence = int(start)
-    if sequence < 1:
-        raise Refused(400, w.BAD_ARGUMENTS, "sequences begin at 1")
-    if sequence < resource.earliest:
-        raise DataLoss(resource.name, sequence, resource.earliest)
-    if sequence > resource.end:
-        raise DataLoss(
-            resource.name,
-            resource.end,
-            sequence,
-            f"resource {resource.name!r} ends before {resource.end}; {sequence} was asked for: "
-            "contents were lost, or the position belongs to another resource",
-        )
-    return sequence
+    return resource.resolve(start)

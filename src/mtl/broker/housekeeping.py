@@ -124,7 +124,7 @@ class Housekeeping:
         intake.hold(lambda: self._resources.trimmed(resource, planned.earliest, saved))
 
     def _holds(self, resource: Resource) -> list[Hold]:
-        """Who needs contents of this resource: opened cursors of the groups it waits for, and readers that pin."""
+        """Who needs contents of this resource: cursors and queues of the groups it waits for, and readers that pin."""
         groups = [
             Hold(r.group, self._cursors.durable(r), True)
             for r in self._cursors.all()
@@ -137,4 +137,5 @@ class Housekeeping:
             for token, lease in resource.readers.items()
             if lease.pinned is not None
         ]
-        return groups + pins
+        queues = [Hold(q.name, q.low, True) for q in resource.queues.values()]
+        return groups + queues + pins

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mtl import limits
 from mtl.broker.accounts import Right
@@ -20,10 +20,12 @@ from mtl.profiles import Profile
 from mtl.wire.control import OVERLOADED
 
 if TYPE_CHECKING:
+    from mtl.broker.consumers import QueueLease
     from mtl.broker.fanout import FanoutLease
     from mtl.broker.readers import ReaderLease
 
-    AnyLease = ReaderLease | FanoutLease | WriterLease
+    ReadingLease: TypeAlias = ReaderLease | FanoutLease | QueueLease
+    AnyLease: TypeAlias = ReaderLease | FanoutLease | QueueLease | WriterLease
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Leases:
         self._unbound_s = unbound_s
         self._by_token: dict[str, AnyLease] = {}
         self._ending: dict[str, Callable[[], None]] = {}
+        self._unbinding: dict[str, Callable[[], None]] = {}
         self._of_session: Counter[str] = Counter()
 
     def token(self) -> str:
@@ -78,11 +81,17 @@ class Leases:
         """Whether a session has live leases."""
         return self._of_session[session] > 0
 
-    def grant(self, lease: AnyLease, ended: Callable[[], None]) -> None:
-        """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired."""
+    def grant(
+        self, lease: AnyLease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
+    ) -> None:
+        """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired, and `unbound` every time
+        that it leaves a data flow.
+        """
         self._by_token[lease.terms.token] = lease
         self._of_session[lease.terms.session] += 1
         self._ending[lease.terms.token] = ended
+        if unbound is not None:
+            self._unbinding[lease.terms.token] = unbound
 
     def find(self, token: str) -> AnyLease | None:
         """The live lease with this token."""
@@ -96,6 +105,7 @@ class Leases:
         if not self._of_session[lease.terms.session]:
             del self._of_session[lease.terms.session]
         self.unbind(lease)
+        self._unbinding.pop(lease.terms.token, None)
         self._ending.pop(lease.terms.token)()
 
     def unbind(self, lease: AnyLease) -> None:
@@ -104,6 +114,9 @@ class Leases:
         if flow is not None:
             flow.lost(lease)
             lease.terms.heard = self._outbox.now.mono
+            unbound = self._unbinding.get(lease.terms.token)
+            if unbound is not None:
+                unbound()
 
     def end_session(self, session: str) -> None:
         """End the leases of a session that is another principal's now."""

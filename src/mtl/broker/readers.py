@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
+from mtl.broker.pauses import Pauses
 from mtl.errors import Damaged, StorageError
 from mtl.log import ChunkRef, LogReader
 from mtl.protocol.settlement import Sent, Unsettled
@@ -55,7 +56,6 @@ class ReaderLease:
         self.confirmed = start
         self.flow: DataFlow | None = None
         self.summoned = False
-        self.blocked_until = 0.0
         self.full = terms.confirm == "full"
         self.unsettled: Unsettled[None] = Unsettled()
 
@@ -79,15 +79,10 @@ class ReaderLease:
         self.unsettled = Unsettled()
         self.flow = flow
         self.summoned = False
-        self.blocked_until = 0.0
 
     def rewind(self, sequence: int) -> None:
         """The contents from `sequence` on did not leave: they will be sent later."""
-        kept: Unsettled[None] = Unsettled()
-        for sent in self.unsettled:
-            if sent.last < sequence:
-                kept.add(sent)
-        self.unsettled = kept
+        self.unsettled.cut(sequence)
         self.next = min(self.next, sequence)
 
     def settle(self, sequence: int, multiple: bool) -> None:
@@ -115,37 +110,58 @@ class Readers:
         self._outbox = outbox
         self._end = end
         self._ready: dict[str, ReaderLease] = {}
-        self._blocked: dict[str, ReaderLease] = {}
+        self._pauses: Pauses[ReaderLease] = Pauses(outbox)
         self.counts = {"rejected": 0, "blocked": 0, "damaged": 0}
+
+    # --- what readers say -----------------------------------------------------------------------------------
+
+    def summon(self, lease: ReaderLease, _resource: str) -> bool:
+        """Begin, or go on after a Dismiss; the lease has one resource, and it is there."""
+        lease.summoned = True
+        return True
+
+    def dismiss(self, lease: ReaderLease, _resource: str) -> None:
+        """No further content after this (MTL-82)."""
+        lease.summoned = False
+
+    def confirm(self, lease: ReaderLease, sequence: int, multiple: bool) -> None:
+        """Window credit, and a holder's progress."""
+        if lease.full:
+            lease.settle(sequence, multiple)
+
+    def reject(self, lease: ReaderLease, sequence: int, multiple: bool, recycle: bool) -> None:
+        """Settles, unless it is to come again with the next bind (PROTOCOL.md 5.2)."""
+        if lease.full and not recycle:
+            self.counts["rejected"] += 1
+            lease.settle(sequence, multiple)
+
+    def heard(self, lease: ReaderLease) -> None:
+        """A frame came from this peer: its queue may have room again, or its window."""
+        self._pauses.end(lease)
+        self.wake(lease)
+
+    # --- turns ----------------------------------------------------------------------------------------------
 
     def wake(self, lease: ReaderLease) -> None:
         """Something changed for this reader: it may have room, or there may be more to send."""
-        if lease.summoned and lease.terms.token not in self._blocked:
+        if lease.summoned and lease not in self._pauses:
             self._ready[lease.terms.token] = lease
 
     def ended(self, lease: ReaderLease) -> None:
         """The lease is gone."""
         self._ready.pop(lease.terms.token, None)
-        self._blocked.pop(lease.terms.token, None)
+        self._pauses.end(lease)
 
     def blocked(self, lease: ReaderLease, sequence: int) -> None:
         """The peer's queue was full at `sequence`: try again on its next frame or after a while."""
         self.counts["blocked"] += 1
         lease.rewind(sequence)
-        lease.blocked_until = self._outbox.now.mono + limits.BLOCKED_RETRY_S
         self._ready.pop(lease.terms.token, None)
-        self._blocked[lease.terms.token] = lease
-
-    def heard(self, lease: ReaderLease) -> None:
-        """A frame came from a blocked peer: its queue may have room again."""
-        if self._blocked.pop(lease.terms.token, None) is not None:
-            self.wake(lease)
+        self._pauses.pause(lease)
 
     def retry(self) -> None:
         """Wake the blocked readers whose pause is over."""
-        now = self._outbox.now.mono
-        for lease in [x for x in self._blocked.values() if x.blocked_until <= now]:
-            del self._blocked[lease.terms.token]
+        for lease in self._pauses.over():
             self.wake(lease)
 
     @property
@@ -156,7 +172,7 @@ class Readers:
     @property
     def next_retry(self) -> float | None:
         """When the first blocked reader is due, or None."""
-        return min((x.blocked_until for x in self._blocked.values()), default=None)
+        return self._pauses.next
 
     def pump(self) -> None:
         """Give every ready reader one turn of bounded length, in the order in which they became ready."""

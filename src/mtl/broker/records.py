@@ -24,6 +24,8 @@ class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
     durability: Durability = "sync"
     retention: Retention | None = None
     earliest: int = 1
+    dead_letter: str | None = None
+    max_deliveries: int | None = None
 
     @property
     def key(self) -> str:
@@ -47,6 +49,41 @@ class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
     def key(self) -> str:
         """The record's key within its kind."""
         return msgspec.json.encode([self.vhost, self.group, self.resource]).decode()
+
+
+class LetterEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A content on its way to the dead letters: its number there is what tells, after a crash, whether it arrived."""
+
+    sequence: int
+    number: int
+    reason: str
+    deliveries: int
+
+
+class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
+    """A queue: contents below `low` and those of `settled` (ends are exclusive) are settled.
+
+    `id` is the writer of its dead letters, `buried` their last number. Contents below `ahead` may have been delivered;
+    `deliveries` are the ended deliveries of single contents as pairs, where there were any.
+    """
+
+    kind: ClassVar[str] = "queue"
+    vhost: str
+    resource: str
+    queue: str
+    incarnation: str
+    id: int
+    low: int
+    ahead: int
+    settled: list[tuple[int, int]] = []
+    deliveries: list[tuple[int, int]] = []
+    letters: list[LetterEntry] = []
+    buried: int = 0
+
+    @property
+    def key(self) -> str:
+        """The record's key within its kind."""
+        return msgspec.json.encode([self.vhost, self.resource, self.queue]).decode()
 
 
 class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
@@ -189,6 +226,7 @@ class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
 AnyRecord = (
     ResourceRecord
     | CursorRecord
+    | QueueRecord
     | WriterRecord
     | StageRecord
     | ApplicationRecord
@@ -203,6 +241,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
     for kind in (
         ResourceRecord,
         CursorRecord,
+        QueueRecord,
         WriterRecord,
         StageRecord,
         ApplicationRecord,

@@ -13,11 +13,12 @@ from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
 from mtl.broker.cursors import Cursors, key_of
 from mtl.broker.granting import Answer, Granting
-from mtl.broker.granting_readers import ReaderGrants, resolved
+from mtl.broker.granting_readers import ReaderGrants
 from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.broker.polls import Polls
+from mtl.broker.queues import Queues
 from mtl.broker.records import CursorRecord
 from mtl.broker.resources import Resource, Resources
 from mtl.broker.sessions import Session, Sessions
@@ -41,6 +42,7 @@ class Requests:
         leases: Leases,
         resources: Resources,
         cursors: Cursors,
+        queues: Queues,
         stages: Stages,
         committing: Committing,
         polls: Polls,
@@ -54,6 +56,7 @@ class Requests:
         self._leases = leases
         self._resources = resources
         self._cursors = cursors
+        self._queues = queues
         self._stages = stages
         self._committing = committing
         self._methods: dict[type, Method] = {
@@ -71,6 +74,8 @@ class Requests:
             w.CursorOpen: self._open_cursor,
             w.CursorDescribe: self._describe_cursors,
             w.CursorDelete: self._delete_cursor,
+            w.QueueDescribe: self._describe_queues,
+            w.QueueDelete: self._delete_queue,
             w.StageCommit: lambda s, r, answer: committing.commit(s.vhost, r, answer),
             w.StageAbort: self._abort_stages,
             w.StageDescribe: self._describe_stages,
@@ -145,11 +150,17 @@ class Requests:
                 return
             self._resources.remove(resource, self._committing.without(resource), removed)
 
-        def cursors_gone(no: Refused | None) -> None:
+        def queues_gone(no: Refused | None) -> None:
             if no is not None:
                 removed(no)
                 return
             self._stages.discard(self._stages.targeting(resource), stages_gone)
+
+        def cursors_gone(no: Refused | None) -> None:
+            if no is not None:
+                removed(no)
+                return
+            self._queues.delete(list(resource.queues.values()), queues_gone)
 
         self._cursors.delete(keys, cursors_gone)
 
@@ -173,7 +184,7 @@ class Requests:
         self._cursors.check(key, session.token)
         present = self._cursors.get(key)
         there = present is not None and present.incarnation == resource.record.incarnation
-        at = present.position if there and present is not None else resolved(resource, request.from_)
+        at = present.position if there and present is not None else resource.resolve(request.from_)
 
         def opened(cursor: CursorRecord | Refused) -> None:
             if isinstance(cursor, Refused):
@@ -233,6 +244,32 @@ class Requests:
             raise Refused(409, w.INCARNATION, f"the cursor is one of incarnation {record.incarnation}")
         self._cursors.delete([key], lambda no: answer(no or w.Ok()))
 
+    # --- Queue ----------------------------------------------------------------------------------------------
+
+    def _describe_queues(self, session: Session, request: w.QueueDescribe, answer: Answer) -> None:
+        resources = self._resources.of_vhost(session.vhost)
+        named = [r for r in resources if request.resource in (None, r.name)]
+        named = list(compress(named, self._authorization.sees(session, [r.name for r in named])))
+        queues = [q for r in named for q in r.queues.values() if request.group in (None, q.name)]
+        queues.sort(key=lambda q: (q.resource.name, q.name))
+        answer(w.Queues(queues=[q.describe() for q in queues]))
+
+    def _delete_queue(self, session: Session, request: w.QueueDelete, answer: Answer) -> None:
+        resource = self._resources.need(session.vhost, request.resource)
+        resource.check(request.incarnation)
+        queue = resource.queues.get(request.group)
+        if queue is None:
+            raise Refused(
+                404, w.UNKNOWN_QUEUE, f"resource {request.resource!r} has no queue {request.group!r}"
+            )
+        if queue.consumers:
+            raise Refused(
+                409,
+                w.IN_USE,
+                f"queue {queue.name!r} of {resource.name!r} has {len(queue.consumers)} consumers",
+            )
+        self._queues.delete([queue], lambda no: answer(no or w.Ok()))
+
     # --- Stage ----------------------------------------------------------------------------------------------
 
     def _abort_stages(self, session: Session, request: w.StageAbort, answer: Answer) -> None:
@@ -281,7 +318,7 @@ def _by_time(log: LogReader, timestamp: int) -> w.Located:
 
 
 def _by_range(resource: Resource, log: LogReader, request: w.ResourceLocate) -> w.Located:
-    start = resolved(resource, request.start or 0)
+    start = resource.resolve(request.start or 0)
     if start == log.next:
         return w.Located(sequence=start, match=False)
     return w.Located(sequence=log.end_within(start, request.contents, request.bytes))

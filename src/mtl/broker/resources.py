@@ -15,19 +15,26 @@ from mtl.broker.intake import Intake
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.patterns import matching
 from mtl.broker.records import AnyRecord, ResourceRecord
-from mtl.errors import Damaged, Refused, StorageError
+from mtl.errors import Damaged, DataLoss, Refused, StorageError
 from mtl.log import LogOptions, LogReader
 from mtl.wire import control as w
 
 if TYPE_CHECKING:
+    from mtl.broker.queues import Queue
     from mtl.broker.readers import ReaderLease
 
 ResourceKey = tuple[str, str]
 """(virtual host, name)."""
 
+DEAD_SUFFIX = ".dead"
+"""The dead letters of a resource go to one of its name with this behind it, unless it says otherwise."""
+
+DEAD_LETTERS = "dead-letters"
+"""Where they go when that name would be too long."""
+
 
 class Resource:
-    """One resource at work: its record, the way in (`intake`), and who reads.
+    """One resource at work: its record, the way in (`intake`), who reads, and its queues by name.
 
     `damages` are the contents that turned out not to verify, by the first of them. Once `deleting` it is not found any
     more, though its record may still be there.
@@ -37,6 +44,7 @@ class Resource:
         self.record = record
         self.intake = intake
         self.readers: dict[str, ReaderLease] = {}
+        self.queues: dict[str, Queue] = {}
         self.damages: dict[int, Damaged] = {}
         self.deleting = False
 
@@ -93,6 +101,39 @@ class Resource:
                 next=self.end,
             )
 
+    def resolve(self, start: int | str) -> int:
+        """A start as a sequence. Raises `DataLoss` for what is gone or was never there, `Refused` 400 below 1."""
+        if start == "earliest":
+            return self.earliest
+        if start == "latest":
+            return self.end
+        sequence = int(start)
+        if sequence < 1:
+            raise Refused(400, w.BAD_ARGUMENTS, "sequences begin at 1")
+        if sequence < self.earliest:
+            raise DataLoss(self.name, sequence, self.earliest)
+        if sequence > self.end:
+            raise DataLoss(
+                self.name,
+                self.end,
+                sequence,
+                f"resource {self.name!r} ends before {self.end}; {sequence} was asked for: contents were lost, or the "
+                "position belongs to another resource",
+            )
+        return sequence
+
+    @property
+    def dead_letter(self) -> str:
+        """Where the dead letters of its queues go."""
+        default = f"{self.name}{DEAD_SUFFIX}"
+        fits = len(default.encode()) <= limits.MAX_SHORT_STRING
+        return self.record.dead_letter or (default if fits else DEAD_LETTERS)
+
+    @property
+    def max_deliveries(self) -> int:
+        """After how many deliveries its queues give a content up."""
+        return self.record.max_deliveries or limits.QUEUE_DELIVERIES
+
     def describe(self) -> w.Description:
         """What Resource.Describe tells."""
         log = self.log
@@ -108,6 +149,8 @@ class Resource:
             durability=self.record.durability,
             retention=self.record.retention,
             state="stopped" if self.stopped else "serving",
+            dead_letter=self.record.dead_letter,
+            max_deliveries=self.record.max_deliveries,
         )
 
 
@@ -238,7 +281,14 @@ class Resources:
         self._creating[key] = [then]
         incarnation = self._random(16).hex()
         record = ResourceRecord(
-            vhost, request.resource, incarnation, incarnation, request.durability, request.retention
+            vhost,
+            request.resource,
+            incarnation,
+            incarnation,
+            request.durability,
+            request.retention,
+            dead_letter=request.dead_letter,
+            max_deliveries=request.max_deliveries,
         )
 
         def created(reader: Result) -> None:

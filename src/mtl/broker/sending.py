@@ -99,7 +99,7 @@ class Sender:
         if action.lease in self._held_back:
             return  # the core knows where this lease goes on
         if action.peer in self._waiting:
-            self._hold_back(action, action.first)
+            self._hold_back(action, _begin(action))
             return
         for sequence, header, content in self._frames(action):
             sent = self._put(action.peer, header, content)
@@ -118,16 +118,16 @@ class Sender:
         try:
             if action.local and action.ref.size >= limits.LOCAL_FROM:
                 return _place(action)
-            return (_pack if action.packed else _contents)(action, action.log.read(action.ref))
+            return _wire(action)(action, action.log.read(action.ref))
         except LookupError:
             pass  # retention took it between the decision and now: the core finds what is left
         except Damaged as e:
             self._held_back.add(action.lease)
-            self._broker.damaged(action.lease, e, self._clock())
+            self._broker.damaged(action.lease, action.resource, e, self._clock())
             return iter(())
         except StorageError as e:
             log.error("resource %r, contents from %d: %s", action.resource, action.first, e)
-        self._hold_back(action, action.first)
+        self._hold_back(action, _begin(action))
         return iter(())
 
     def _relay(self, action: a.Relay) -> None:
@@ -143,6 +143,17 @@ class Sender:
 
 Frames = Iterator[tuple[int, bytes, c.Buffer]]
 """Sequence, header and body of each Content that a `Deliver` is on the wire."""
+
+
+def _begin(action: a.Deliver) -> int:
+    """The first sequence that it puts on the wire."""
+    return action.first if action.number is None else action.number
+
+
+def _wire(action: a.Deliver) -> Callable[[a.Deliver, memoryview], Frames]:
+    if action.packed:
+        return _pack
+    return _contents if action.number is None else _deliveries
 
 
 def _pack(action: a.Deliver, body: memoryview) -> Frames:
@@ -164,10 +175,24 @@ def _place(action: a.Deliver) -> Frames:
 
 def _contents(action: a.Deliver, body: memoryview) -> Frames:
     """Unpacked for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
-    ref = action.ref
-    batch = trust_pack(body).slice(action.first - ref.base, action.last - action.first + 1)
-    stamp = encode_table({c.TIMESTAMP: ref.time_us})
-    for sequence, (properties, content) in enumerate(unpack(batch), action.first):
+    stamp = encode_table({c.TIMESTAMP: action.ref.time_us})
+    for sequence, (properties, content) in enumerate(_unpacked(action, body), action.first):
         table = join_tables(properties, stamp)
         header, _ = c.encode(c.Content(sequence, action.resource, table, b""))
         yield sequence, header, content
+
+
+def _deliveries(action: a.Deliver, body: memoryview) -> Frames:
+    """The same for a consumer of a queue: the sequence is a delivery number."""
+    assert action.number is not None
+    mark = {c.REDELIVERED: True} if action.again else {}
+    for nth, (properties, content) in enumerate(_unpacked(action, body)):
+        stamp = encode_table({c.TIMESTAMP: action.ref.time_us, c.SEQUENCE: action.first + nth, **mark})
+        table = join_tables(properties, stamp)
+        header, _ = c.encode(c.Content(action.number + nth, action.resource, table, b""))
+        yield action.number + nth, header, content
+
+
+def _unpacked(action: a.Deliver, body: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    ref = action.ref
+    return unpack(trust_pack(body).slice(action.first - ref.base, action.last - action.first + 1))

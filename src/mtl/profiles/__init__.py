@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mtl.profiles.base import Profile
 from mtl.profiles.log import LOG
+from mtl.profiles.queue import QUEUE
 from mtl.profiles.test import TEST
 
-PROFILES: dict[str, Profile] = {profile.name: profile for profile in (TEST, LOG)}
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (TEST, LOG, QUEUE)}
 """Every profile by its name in lower case; names are case-insensitive (MTL-39)."""
 
-__all__ = ["LOG", "PROFILES", "TEST", "Profile"]
+__all__ = ["LOG", "PROFILES", "QUEUE", "TEST", "Profile"]

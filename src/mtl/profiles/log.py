@@ -1,8 +1,8 @@
-"""The "log" profile: durable, replayable, positioned reads (PROTOCOL.md). Spark's own."""
+"""The "log" profile: durable, replayable, positioned reads (PROTOCOL.md 5). Spark's own."""
 
 from __future__ import annotations
 
-from mtl.profiles.base import Profile
+from mtl.profiles.base import DURABLE, Profile
 from mtl.wire import control as w
 
 LOG = Profile(
@@ -10,21 +10,5 @@ LOG = Profile(
     confirms=frozenset({"none", "full"}),
     any_reader=False,
     durable=True,
-    classes=frozenset(
-        {
-            w.LeaseClose,
-            w.ResourceCreate,
-            w.ResourceList,
-            w.ResourceDescribe,
-            w.ResourceDelete,
-            w.ResourceLocate,
-            w.CursorOpen,
-            w.CursorDescribe,
-            w.CursorDelete,
-            w.StageCommit,
-            w.StageAbort,
-            w.StageDescribe,
-            w.StageForget,
-        }
-    ),
+    classes=DURABLE | {w.CursorOpen, w.CursorDescribe, w.CursorDelete},
 )

@@ -65,6 +65,15 @@ class Unsettled(Generic[T]):
             settled.append(self._leave(sent))
         return settled
 
+    def cut(self, sequence: int) -> list[Sent[T]]:
+        """Take out what begins at or above `sequence`, in order: it did not leave, and its numbers are free again."""
+        gone = [sent for sent in self._by_last.values() if sent.last >= sequence]
+        for sent in gone:
+            del self._by_last[sent.last]
+            self._leave(sent)
+        self.highest = min(self.highest, sequence - 1)
+        return gone
+
     def clear(self) -> list[Sent[T]]:
         """Take everything out, in order: the flow is gone."""
         everything = list(self._by_last.values())

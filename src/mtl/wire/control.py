@@ -31,6 +31,8 @@ from mtl.wire.replies import (
     Located,
     Ok,
     Published,
+    QueueInfo,
+    Queues,
     Ready,
     Reply,
     ResourceCreated,
@@ -52,6 +54,8 @@ from mtl.wire.requests import (
     Open,
     Profile,
     Protocol,
+    QueueDelete,
+    QueueDescribe,
     Reader,
     Request,
     ResourceCreate,
@@ -76,6 +80,7 @@ __all__ = [
     "FENCED",
     "INCARNATION",
     "INTERNAL",
+    "IN_USE",
     "LOCAL_KEY",
     "NOT_AUTHORIZED",
     "NOT_OPEN",
@@ -93,6 +98,7 @@ __all__ = [
     "UNKNOWN_LEASE",
     "UNKNOWN_MECHANISM",
     "UNKNOWN_PROFILE",
+    "UNKNOWN_QUEUE",
     "UNKNOWN_RESOURCE",
     "UNKNOWN_STAGE",
     "UNKNOWN_VIRTUAL_HOST",
@@ -122,6 +128,10 @@ __all__ = [
     "Profile",
     "Protocol",
     "Published",
+    "QueueDelete",
+    "QueueDescribe",
+    "QueueInfo",
+    "Queues",
     "Reader",
     "Ready",
     "Reply",
@@ -165,6 +175,7 @@ UNKNOWN_VIRTUAL_HOST = "unknown-virtual-host"  # 404
 UNKNOWN_RESOURCE = "unknown-resource"  # 404, with the names in `missing`
 UNKNOWN_LEASE = "unknown-lease"  # 404: closed, expired or never given
 UNKNOWN_CURSOR = "unknown-cursor"  # 404
+UNKNOWN_QUEUE = "unknown-queue"  # 404
 UNKNOWN_STAGE = "unknown-stage"  # 404: aborted, expired or never made
 UNKNOWN_APPLICATION = "unknown-application"  # 404: never committed anything
 UNKNOWN_WRITER = "unknown-writer"  # 404: the epoch of a name that is not known (any more)
@@ -172,6 +183,7 @@ EXISTS = "exists"  # 409: the resource is there
 FENCED = "fenced"  # 409: a newer holder or writer took over; terminal
 INCARNATION = "incarnation"  # 409: the resource was deleted and made again
 DATA_LOSS = "data-loss"  # 409: contents that were asked for are gone, with `resource`, `first`, `end`
+IN_USE = "in-use"  # 409
 ROLLED_BACK = "rolled-back"  # 409: the application has committed a later version
 UNSEALED = "unsealed"  # 409: a stage still has contents that are not durable
 CLOSED = "closed"  # 409: the stage or lease is closed already

@@ -75,7 +75,10 @@ class Window(Body, frozen=True, kw_only=True):
 
 
 class Description(Body, frozen=True, kw_only=True):
-    """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs)."""
+    """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs).
+
+    `dead_letter` and `max_deliveries` are for its queues, where they are not the defaults.
+    """
 
     resource: str
     incarnation: str
@@ -88,6 +91,8 @@ class Description(Body, frozen=True, kw_only=True):
     durability: str = always("sync")
     retention: Retention | None = None
     state: str = always("serving")
+    dead_letter: str | None = None
+    max_deliveries: int | None = None
 
 
 class CursorInfo(Body, frozen=True, kw_only=True):
@@ -106,6 +111,28 @@ class CursorInfo(Body, frozen=True, kw_only=True):
     held: bool = always(False)
     holder: str | None = None
     epoch: int = always(0)
+
+
+class QueueInfo(Body, frozen=True, kw_only=True):
+    """A queue (`group`) of a resource: below `position` everything is settled.
+
+    Of the `unsettled` contents before `next` some are `ready`, `delivered` to one of the `consumers`, or `delayed`
+    after a Reject. `dead` counts those that ever went to the resource `dead_letter`, for one after `max_deliveries`.
+    """
+
+    group: str
+    resource: str
+    incarnation: str
+    position: int
+    next: int
+    unsettled: int = always(0)
+    ready: int = always(0)
+    delivered: int = always(0)
+    delayed: int = always(0)
+    dead: int = always(0)
+    consumers: int = always(0)
+    dead_letter: str
+    max_deliveries: int
 
 
 class Sealed(Body, frozen=True, kw_only=True):
@@ -204,9 +231,9 @@ class DataLease(Reply, frozen=True, kw_only=True):
 
     The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
-    `position`; `local` when packs may be told by their place. For writers: the `last` publishing number per resource,
-    the `epoch` of the name, the public id of the `stage`. An RFC server sends status, port and lease only; what it does
-    not echo it did not grant.
+    `position`; `local` when packs may be told by their place. For consumers of queues: the queue's name as `group`. For
+    writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the `stage`. An RFC
+    server sends status, port and lease only; what it does not echo it did not grant.
     """
 
     code: ClassVar[int] = 202
@@ -227,6 +254,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     last: dict[str, int] | None = None
     epoch: int | None = None
     stage: str | None = None
+    group: str | None = None
     max_content: int | None = None
     max_pack: int | None = None
     heartbeat: float | None = None
@@ -274,6 +302,12 @@ class Cursors(Reply, frozen=True, kw_only=True):
     """200 to Cursor.Describe."""
 
     cursors: list[CursorInfo]
+
+
+class Queues(Reply, frozen=True, kw_only=True):
+    """200 to Queue.Describe; sorted by resource and name."""
+
+    queues: list[QueueInfo]
 
 
 class Committed(Reply, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from mtl.errors import FieldError
-from mtl.limits import MAX_PATTERN, MAX_RESOURCES_PER_LEASE, MAX_STAGES_PER_COMMIT
+from mtl.limits import MAX_PATTERN, MAX_QUEUE_DELIVERIES, MAX_RESOURCES_PER_LEASE, MAX_STAGES_PER_COMMIT
 from mtl.wire import replies as r
 from mtl.wire.fields import encode_short
 from mtl.wire.replies import Body, Count, Durability, Name, Positive, Retention, Window, always
@@ -72,7 +72,8 @@ class Reader(Request, frozen=True, kw_only=True):
     profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for many contents in one; `group` is
     whose durable cursor Confirm moves: for the `holder` (the id of a driver), or not at all for a member, who names the
     holder's `epoch`. `incarnation` is the one the positions belong to. With `local`, the mark of the machine that asks,
-    contents may be told by their place in the broker's files (PROTOCOL.md 5.6).
+    contents may be told by their place in the broker's files (PROTOCOL.md 5.6). In the `queue` profile `group` names
+    the queue, and `from_` says where it begins when this is its first consumer.
     """
 
     command: ClassVar[str] = "Connection.Reader"
@@ -138,7 +139,10 @@ class LeaseClose(Request, frozen=True, kw_only=True):
 
 
 class ResourceCreate(Request, frozen=True, kw_only=True):
-    """Resource.Create: 409 "exists" when it is there, unless `exist_ok`."""
+    """Resource.Create: 409 "exists" when it is there, unless `exist_ok`.
+
+    A content that a queue delivered `max_deliveries` times, or whose consumer rejected it, goes to `dead_letter`.
+    """
 
     command: ClassVar[str] = "Resource.Create"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.ResourceCreated}
@@ -146,10 +150,15 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
     durability: Durability = always("sync")
     retention: Retention | None = None
     exist_ok: bool = False
+    dead_letter: Name | None = None
+    max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=MAX_QUEUE_DELIVERIES)] | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
-        _check_names(self.resource, *(self.retention.groups if self.retention else ()))
+        groups = self.retention.groups if self.retention else ()
+        _check_names(self.resource, *groups, *_given(self.dead_letter))
+        if self.dead_letter == self.resource:
+            raise FieldError("a resource cannot be its own dead letters")
 
 
 class ResourceList(Request, frozen=True, kw_only=True):
@@ -251,6 +260,27 @@ class CursorDelete(Request, frozen=True, kw_only=True):
     incarnation: str | None = None
 
 
+# --- class Queue --------------------------------------------------------------------------------------------
+
+
+class QueueDescribe(Request, frozen=True, kw_only=True):
+    """Queue.Describe: the queues of a name, of a resource, of both, or all."""
+
+    command: ClassVar[str] = "Queue.Describe"
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Queues}
+    group: str | None = None
+    resource: str | None = None
+
+
+class QueueDelete(Request, frozen=True, kw_only=True):
+    """Queue.Delete: forget what was settled; the leases of its consumers end. The contents stay in the resource."""
+
+    command: ClassVar[str] = "Queue.Delete"
+    group: str
+    resource: str
+    incarnation: str | None = None
+
+
 # --- class Stage --------------------------------------------------------------------------------------------
 
 
@@ -310,7 +340,17 @@ def _check_names(*names: str) -> None:
 _CONNECTION = (Open, Authorize, Profile, Reader, Writer)
 _PROFILES = (
     *(LeaseClose, ResourceCreate, ResourceList, ResourceDescribe, ResourceDelete, ResourceLocate),
-    *(CursorOpen, CursorDescribe, CursorDelete, StageCommit, StageAbort, StageDescribe, StageForget),
+    *(
+        CursorOpen,
+        CursorDescribe,
+        CursorDelete,
+        QueueDescribe,
+        QueueDelete,
+        StageCommit,
+        StageAbort,
+        StageDescribe,
+        StageForget,
+    ),
 )
 
 REQUESTS: dict[str, type[Request]] = {request.command.lower(): request for request in _CONNECTION + _PROFILES}

@@ -82,7 +82,7 @@ def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
     now = rig.now()
     rig.broker.blocked("gone", 1, now)
     rig.broker.unsent("gone", c.Content(1, "", EMPTY, b""), now)
-    rig.broker.damaged("gone", None, now)  # type: ignore[arg-type]  # it is not looked at
+    rig.broker.damaged("gone", "a", None, now)  # type: ignore[arg-type]  # it is not looked at
     rig.broker.unreachable((next(iter(rig.sockets.sent), None)), now)  # type: ignore[arg-type]  # nobody
 
 

@@ -1,4 +1,4 @@
-"""Every kind of record keeps its form: as JSON, by its key, and in the golden file of the first version."""
+"""Every kind of record keeps its form: as JSON, by its key, and in the golden file of its version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from mtl.broker.records import (
     ApplicationRecord,
     CursorRecord,
     GrantRecord,
+    LetterEntry,
     PasswordRecord,
     PublishEntry,
     PublishRecord,
+    QueueRecord,
     ResourceRecord,
     RunRecord,
     SecretRecord,
@@ -24,14 +26,31 @@ from mtl.broker.records import (
     UserRecord,
     WriterRecord,
 )
+from mtl.broker.store import VERSION
 from mtl.wire.control import Retention
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "broker" / "records-v1.jsonl"
+DIRECTORY = Path(__file__).parents[3] / "golden" / "broker"
+GOLDEN = DIRECTORY / f"records-v{VERSION}.jsonl"
 
 RECORDS: list[AnyRecord] = [
     ResourceRecord("/", "orders", "i1", "l1"),
     ResourceRecord("/", 'qu"oted', "i2", "l2", "os", Retention(bytes=1, age=2.5, groups=("g",)), 77),
+    ResourceRecord("/", "mail", "i3", "l3", dead_letter="bounced", max_deliveries=3),
     CursorRecord("/", "group", "orders", "i1", 12, 3, "driver"),
+    QueueRecord("/", "orders", "default", "i1", 1 << 61, 5, 1_005),
+    QueueRecord(
+        "/",
+        "orders",
+        "audit",
+        "i1",
+        77,
+        5,
+        1_005,
+        [(7, 9), (12, 13)],
+        [(6, 2), (9, 1)],
+        [LetterEntry(10, 3, "rejected", 1), LetterEntry(11, 4, "deliveries", 10)],
+        4,
+    ),
     WriterRecord("/", "writer", 1 << 62, 4, "holder"),
     StageRecord("/", "s1", "app", 5, {"orders": "i1"}, 1_700_000_000_000_000, 1_700_000_000_000_001),
     ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
@@ -59,6 +78,14 @@ def test_the_golden_file() -> None:
     assert [line(x) for x in RECORDS] == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.parametrize("path", sorted(DIRECTORY.glob("records-v*.jsonl")), ids=lambda p: p.stem)
+def test_what_every_version_wrote_is_read(path: Path) -> None:
+    known = {(x.kind, x.key): x for x in RECORDS}
+    for kind, key, json in (x.split(" ", 2) for x in path.read_text(encoding="utf-8").splitlines()):
+        record = msgspec.json.decode(json, type=KINDS[kind])
+        assert record == known[kind, key]
+
+
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
 def test_there_and_back(record: AnyRecord) -> None:
     again = cast(AnyRecord, msgspec.json.decode(msgspec.json.encode(record), type=KINDS[record.kind]))
@@ -73,7 +100,8 @@ def test_what_could_be_guessed_from_is_not_shown() -> None:
 def test_keys_tell_records_apart() -> None:
     pairs = [("a", "b,c"), ("a,b", "c"), ('a"', '"b'), ("", "ab")]
     assert len({ResourceRecord(v, n, "", "").key for v, n in pairs}) == len(pairs)
-    assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 2
+    assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 3
+    assert len({x.key for x in RECORDS if isinstance(x, QueueRecord)}) == 2
 
 
 def test_every_kind_is_known() -> None:

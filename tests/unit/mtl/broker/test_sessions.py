@@ -25,7 +25,7 @@ def opened(rig: Rig, **more: Any) -> Client:
 def test_open_is_answered_by_what_the_broker_offers(rig: Rig) -> None:
     ready = Client(rig).ask(w.Open(protocol=w.Protocol(), virtual_host="/"), w.Ready)
     assert ready.status == "Ready"
-    assert set(ready.profiles) == {"test", "log"}
+    assert set(ready.profiles) == {"test", "log", "queue"}
     assert ready.session is not None
     assert len(bytes.fromhex(ready.session)) == 16
     assert (ready.max_content, ready.max_pack, ready.heartbeat) == (4 << 20, 4 << 20, 5.0)
@@ -108,9 +108,9 @@ def test_a_profile_has_to_be_selected(rig: Rig, request_: w.Request) -> None:
 @pytest.mark.requirement("MTL-35", "MTL-36", "MTL-37", "MTL-38", "MTL-39")
 def test_profiles(rig: Rig) -> None:
     client = opened(rig)
-    refused = client.refused(w.Profile(profile="queue"))
+    refused = client.refused(w.Profile(profile="stack"))
     assert (refused.status, refused.reason) == (400, w.UNKNOWN_PROFILE)
-    for name in ("log", "LOG", "Test"):
+    for name in ("log", "LOG", "Test", "Queue"):
         assert client.ask(w.Profile(profile=name), w.Ok).status == "OK"
 
 

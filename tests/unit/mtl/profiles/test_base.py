@@ -12,7 +12,7 @@ CONNECTION = {w.Open, w.Authorize, w.Profile, w.Reader, w.Writer}
 
 @pytest.mark.requirement("MTL-02", "MTL-39")
 def test_every_profile_is_found_by_its_name_in_lower_case() -> None:
-    assert set(PROFILES) == {"test", "log"}
+    assert set(PROFILES) == {"test", "log", "queue"}
     assert all(name == profile.name == name.lower() for name, profile in PROFILES.items())
 
 

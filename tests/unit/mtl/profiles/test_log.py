@@ -18,5 +18,5 @@ def test_a_reader_names_exactly_one_resource() -> None:
 
 def test_its_classes() -> None:
     commands = {x.command for x in LOG.classes}  # type: ignore[attr-defined]
-    assert {x.split(".")[0] for x in commands} == {"Lease", "Resource", "Cursor", "Stage"}
+    assert {x.split(".")[0] for x in commands} == {"Lease", "Resource", "Cursor", "Queue", "Stage"}
     assert w.StageForget.command in commands

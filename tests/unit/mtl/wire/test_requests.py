@@ -55,6 +55,12 @@ GOLDEN: list[tuple[q.Request, str]] = [
         q.ResourceCreate(resource="a", retention=Retention(bytes=1), exist_ok=True),
         '{"resource":"a","durability":"sync","retention":{"bytes":1},"exist-ok":true}',
     ),
+    (
+        q.ResourceCreate(resource="a", dead_letter="b", max_deliveries=3),
+        '{"resource":"a","durability":"sync","dead-letter":"b","max-deliveries":3}',
+    ),
+    (q.QueueDescribe(resource="a"), '{"resource":"a"}'),
+    (q.QueueDelete(group="g", resource="a"), '{"group":"g","resource":"a"}'),
     (q.ResourceList(pattern="a.*"), '{"pattern":"a.*"}'),
     (q.ResourceDescribe(), "{}"),
     (

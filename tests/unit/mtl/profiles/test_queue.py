@@ -1,0 +1,25 @@
+"""The `queue` profile's declaration (PROTOCOL.md 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.profiles import LOG, QUEUE
+
+
+def test_it_shares_durable_resources_with_log() -> None:
+    assert QUEUE.durable
+    assert QUEUE.confirms == LOG.confirms
+    assert QUEUE.fixed_resources == ()
+
+
+@pytest.mark.requirement("MTL-46")
+def test_its_readers_compete_for_any_number_of_resources() -> None:
+    assert QUEUE.competing
+    assert QUEUE.any_reader
+    assert not LOG.competing
+
+
+def test_it_has_no_cursors() -> None:
+    commands = {x.command for x in QUEUE.classes}  # type: ignore[attr-defined]
+    assert {x.split(".")[0] for x in commands} == {"Lease", "Resource", "Queue", "Stage"}
