@@ -58,11 +58,6 @@ class Call:
         self.turns = 0
         self.started = 0.0
 
-    @property
-    def name(self) -> str:
-        """What is asked for."""
-        return self.request.command if self.request is not None else w.Open.command
-
 
 class Waiter:
     """Waits, in any thread, for the outcome of a call."""
@@ -98,6 +93,8 @@ class Channel:
         self._offered: w.Unauthorized | w.Challenged | None = None
         self._calls: deque[Call] = deque()
         self._asked: w.Request | None = None
+        self._unanswered = w.Open.command
+        """What was asked last: a server may answer Open and then no more."""
         self._link: Link | None = None
         self._timer: Timer | None = None
         self._delay = 0.0
@@ -142,7 +139,7 @@ class Channel:
         left = call.started + within + call.patience - self._loop.clock()
         if left <= 0 and call.attempts:
             waited = self._loop.clock() - call.started
-            self._finish(Unreachable(self.settings.endpoint, waited, call.name))
+            self._finish(Unreachable(self.settings.endpoint, waited, self._unanswered))
             return
         if call.attempts and call.fresh:
             self.forget_session()
@@ -175,7 +172,7 @@ class Channel:
         except MtlError as error:
             self._finish(error)
             return
-        self._asked = request
+        self._asked, self._unanswered = request, request.command
         if not self._link.send(name, body):
             self._again()
 
@@ -209,7 +206,9 @@ class Channel:
         self._timer = self._loop.after(self._delay, self._attempt)
 
     def _drop(self) -> None:
-        """Close the socket: a REQ that waits for a reply cannot be used for anything else."""
+        """Close the socket: a REQ that waits for a reply cannot be used for anything else. Where the server gave no
+        token the session was that socket's (PROTOCOL.md 2).
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -218,6 +217,8 @@ class Channel:
             self._loop.poll.remove(self._link)
             self._link.close()
             self._link = None
+            if self._token is None:
+                self.forget_session()
 
     # --- replies --------------------------------------------------------------------------------------------
 

@@ -82,6 +82,36 @@ def test_a_request_without_an_answer_is_repeated_on_a_new_socket(bench: Bench) -
     assert outcomes == [LISTED]
 
 
+@pytest.mark.requirement("MTL-20", "MTL-21")
+def test_a_session_without_a_token_ends_with_its_socket(bench: Bench) -> None:
+    """A server of the RFC alone knows us by our identity, and a new socket has a new one."""
+    outcomes = ask(bench)
+    first = bench.last("request")
+    way: list[w.Reply] = [w.Ready(profiles=["log"]), w.Ok()]
+    for reply in way:
+        first.asked()
+        first.answer(reply)
+        bench.run()
+    assert first.asked() == LIST
+    bench.run(1.1)
+    second = bench.last("request")
+    assert isinstance(second.asked(), w.Open)
+    for reply in [*way, LISTED]:
+        second.answer(reply)
+        bench.run()
+    assert outcomes == [LISTED]
+
+
+def test_who_does_not_answer_is_told_with_what_was_not_answered(bench: Bench) -> None:
+    outcomes = ask(bench, within=0.5)
+    link = bench.last("request")
+    assert isinstance(link.asked(), w.Open)
+    link.answer(w.Ready(profiles=["log"], session="token"))
+    bench.run(5.0)
+    assert isinstance(outcomes[0], Unreachable)
+    assert "Connection.Profile" in str(outcomes[0])
+
+
 def test_a_connection_that_ends_is_replaced_at_once_and_then_ever_more_slowly(bench: Bench) -> None:
     ask(bench)
     times = []
