@@ -24,6 +24,10 @@ PACK_METADATA = 4 << 10
 MAX_PACK_CONTENTS = 10_000
 """Contents of one pack. Spark's own default for an Arrow batch; the cost per content is flat from about 1,000."""
 
+MAX_PACK_PROPERTIES = 512 << 10
+"""Properties of all contents of a pack, in octets. Each distinct table is decoded before it is stored, on the broker's
+loop, and a table of the smallest entries takes a microsecond for each four octets."""
+
 MAX_FRAME = 2 * (MAX_PACK + PACK_OVERHEAD)
 """ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that a near miss is answered with a Reject
 instead of libzmq's silent disconnect."""
@@ -58,6 +62,10 @@ MAX_PATTERN_COST = 4_000
 """Characters of such an expression times its counted repetitions. RE2 takes time proportional to it: at 30,000 a
 thousand long names took half a minute."""
 
+MAX_PATTERN_WORK = 50_000_000
+"""Characters of such an expression times those of all names that it is held against: RE2 does some 100 million in a
+second when its states are too many to remember. Fifteen characters over the names of 100,000 resources."""
+
 MAX_STAGES_PER_COMMIT = 20_000
 """Stages of one Stage.Commit: one per task of a Spark job, and a job has a few thousand. Ids of 32 octets still fit a
 control frame."""
@@ -85,6 +93,10 @@ IOV_BATCH = 512
 
 SCAN_BLOCK = 4 << 20
 """Octets that a scan reads at a time: above 1 MiB nothing gets faster, and a chunk with the largest pack fits."""
+
+OPEN_FILES = 512
+"""Files of logs that the system has open at a time; the one not used for longest is closed, and opened again when it is
+needed. Each log has one or two for all its life otherwise, and many systems give a process a thousand or so."""
 
 MAPPED_SEGMENTS = 256
 """Sealed segments that are mapped at a time, over all logs. Each takes a file descriptor and address space; the
@@ -237,10 +249,16 @@ MAX_LEASES_PER_SESSION = 2_000
 """Live leases of one session, so that one client cannot use up everybody's."""
 
 MAX_RESOURCES = 100_000
-"""Resources of a broker; each costs some 2 KB of memory and two files."""
+"""Resources of a broker; each costs some 2 KB of memory and two files on the disk."""
+
+MAX_DESCRIBED = 5_000
+"""Resources in one answer; more do not fit MAX_CONTROL_FRAME, and it is better to know that before describing them."""
 
 MAX_WAITERS = 10_000
 """Describes that wait for news at once; each is a client that would poll otherwise."""
+
+MAX_WAITING_NAMES = 500_000
+"""Names in all of their requests together; each costs some 200 octets, and a request may have tens of thousands."""
 
 MAX_WAIT_S = 30.0
 """Longest wait of a Describe; shorter than any client's patience."""
@@ -411,6 +429,13 @@ ZMTP_TIMEOUT_MS = 15_000
 
 DRAIN_MESSAGES = 1_000
 """Messages read from one socket before the others have their turn."""
+
+DRAIN_S = 0.02
+"""The same in time: a peer may make each message as costly as the limits allow, and the others wait meanwhile."""
+
+QUEUED_OCTETS = 16 << 20
+"""Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its
+high-water mark counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One frame is always let through."""
 
 SEND_BACKLOG = 10_000
 """Commands that wait for one peer's full queue; a peer that lets more pile up reads nothing and is let go."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtl.errors import ContentTooLarge, SchemaError
-from mtl.limits import MAX_PACK_CONTENTS
+from mtl.limits import MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES
 from mtl.wire.packs import SCHEMA
 from pyspark_mtl.properties import MAP, to_maps, to_tables
 
@@ -85,7 +85,8 @@ def _by_resource(batch: Any, names: Any) -> Iterator[tuple[str, Any]]:
 
 
 def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
-    """Slices of a batch of contents that each fit a pack: at most `max_pack` octets of bodies and properties together.
+    """Slices of a batch of contents that each fit a pack: at most `max_pack` octets of bodies and properties together,
+    and MAX_PACK_PROPERTIES of the latter.
 
     ContentTooLarge for a body above `max_content`, before anything is yielded.
     """
@@ -98,7 +99,8 @@ def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
     while at < count:
         room = bodies[at] + tables[at] + max_pack
         until = bisect_right(range(count + 1), room, lo=at, key=lambda row: bodies[row] + tables[row]) - 1
-        until = max(at + 1, min(until, at + MAX_PACK_CONTENTS))
+        described = bisect_right(tables, tables[at] + MAX_PACK_PROPERTIES, lo=at, hi=count + 1) - 1
+        until = max(at + 1, min(until, described, at + MAX_PACK_CONTENTS))
         yield batch.slice(at, until - at)
         at = until
 

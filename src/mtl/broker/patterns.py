@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtl.errors import Refused
-from mtl.limits import MAX_PATTERN_COST
+from mtl.limits import MAX_PATTERN_COST, MAX_PATTERN_WORK
 from mtl.wire.control import BAD_ARGUMENTS
 
 _COUNTED = re.compile(r"\{(\d*),?(\d*)\}")
@@ -25,8 +25,20 @@ _COUNTED = re.compile(r"\{(\d*),?(\d*)\}")
 def matching(pattern: str, names: Sequence[str]) -> list[bool]:
     """For each name whether the pattern matches the whole of it. Refused 400 for what is no pattern, or too large."""
     _check(pattern)
-    found = pc.match_substring_regex(pa.array(names, pa.string()), rf"\A(?:{pattern})\z")
+    work = len(pattern) * sum(map(len, names))
+    if work > MAX_PATTERN_WORK:
+        raise Refused(
+            400,
+            BAD_ARGUMENTS,
+            f"the pattern is too large for {len(names)} names: {len(pattern)} characters times those of all names is "
+            f"{work}, above {MAX_PATTERN_WORK}",
+        )
+    found = pc.match_substring_regex(pa.array(names, pa.string()), _whole(pattern))
     return [bool(x) for x in found.to_pylist()]
+
+
+def _whole(pattern: str) -> str:
+    return rf"\A(?:{pattern})\z"
 
 
 def is_pattern(pattern: str) -> bool:
@@ -40,7 +52,9 @@ def is_pattern(pattern: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(pattern: str) -> None:
-    """Alone, since what is no pattern may become one between brackets."""
+    r"""Alone and between brackets: what is no pattern may become one there, and one that ends in the middle of a quoted
+    text (\Q) none.
+    """
     counts = (max(int(x or 1) for x in found.groups()) for found in _COUNTED.finditer(pattern))
     cost = len(pattern) * prod(max(1, n) for n in counts)
     if cost > MAX_PATTERN_COST:
@@ -51,6 +65,7 @@ def _check(pattern: str) -> None:
             f"{MAX_PATTERN_COST}",
         )
     try:
-        pc.match_substring_regex(pa.array([""], pa.string()), pattern)
+        for one in (pattern, _whole(pattern)):
+            pc.match_substring_regex(pa.array([""], pa.string()), one)
     except pa.ArrowException as e:
         raise Refused(400, BAD_ARGUMENTS, f"{pattern!r} is no regular expression: {e}") from e

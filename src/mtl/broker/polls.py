@@ -31,6 +31,7 @@ class _Poll:
         self.request = request
         self.answer = answer
         self.resources: dict[str, None] = {}
+        self.cost = 0
 
     @property
     def is_open(self) -> bool:
@@ -48,8 +49,8 @@ class _Poll:
 
 
 class Polls:
-    """Everybody who waits, at most `limits.MAX_WAITERS`, each at most `limits.MAX_WAIT_S` seconds. Nobody hears of a
-    resource that they may not know of.
+    """Everybody who waits, at most `limits.MAX_WAITERS` for `limits.MAX_WAITING_NAMES` together, each at most
+    `limits.MAX_WAIT_S` seconds. Nobody hears of a resource that they may not know of.
     """
 
     def __init__(self, outbox: Outbox, resources: Resources, authorization: Authorization) -> None:
@@ -61,16 +62,16 @@ class Polls:
         self._open: dict[str, dict[int, None]] = {}
         """Those that are open, by virtual host."""
         self._last = 0
+        self._names = 0
 
     def describe(self, session: Session, request: w.ResourceDescribe, answer: Answer) -> None:
         """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, and 503 for too many polls."""
         found = self._found(session, request)
         poll = _Poll(session, request, answer)
         if request.after is None or not request.wait or any(map(poll.is_news, found)):
-            answer(_described(found))
+            answer(described(found))
             return
-        if len(self._polls) >= limits.MAX_WAITERS:
-            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
+        self._admit(poll, len(found))
         self._last += 1
         number = self._last
         self._polls[number] = poll
@@ -79,6 +80,15 @@ class Polls:
         if poll.is_open:
             self._open.setdefault(poll.vhost, {})[number] = None
         self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer(number))
+
+    def _admit(self, poll: _Poll, found: int) -> None:
+        """Raises `Refused` 503 when there is no room for another one. Each costs what it names and what it found."""
+        poll.cost = len(poll.request.after or ()) + len(poll.request.resources or ()) + found
+        if len(self._polls) >= limits.MAX_WAITERS:
+            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
+        if self._names + poll.cost > limits.MAX_WAITING_NAMES:
+            raise Refused(503, w.OVERLOADED, "too many names are waited for already; ask without wait")
+        self._names += poll.cost
 
     def grew(self, resource: Resource) -> None:
         """The visible end of a resource moved: answer whoever waits for that."""
@@ -132,6 +142,7 @@ class Polls:
         poll = self._polls.pop(number, None)
         if poll is None:
             return
+        self._names -= poll.cost
         for name in list(poll.resources):
             self._ask_no_more(number, poll, name)
         if poll.is_open:
@@ -142,7 +153,7 @@ class Polls:
         except Refused as e:
             poll.answer(e)
             return
-        poll.answer(_described(found))
+        poll.answer(described(found))
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
@@ -151,5 +162,10 @@ def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
         del index[key]
 
 
-def _described(found: Sequence[Resource]) -> w.Resources:
+def described(found: Sequence[Resource]) -> w.Reply | Refused:
+    """The answer that describes these, or a 413 for too many."""
+    if len(found) > limits.MAX_DESCRIBED:
+        return Refused(
+            413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"
+        )
     return w.Resources(resources=[r.describe() for r in found])

@@ -17,7 +17,7 @@ from mtl.broker.granting_readers import ReaderGrants
 from mtl.broker.granting_writers import WriterGrants
 from mtl.broker.leases import Leases
 from mtl.broker.outbox import Outbox
-from mtl.broker.polls import Polls
+from mtl.broker.polls import Polls, described
 from mtl.broker.queues import Queues
 from mtl.broker.records import CursorRecord
 from mtl.broker.resources import Resource, Resources
@@ -126,7 +126,7 @@ class Requests:
 
     def _list(self, session: Session, request: w.ResourceList, answer: Answer) -> None:
         found = self._authorization.seen(session, self._resources.matching(session.vhost, request.pattern))
-        answer(w.Resources(resources=[r.describe() for r in found]))
+        answer(described(found))
 
     def _delete(self, session: Session, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases, cursors and stages go first, its log last; while that lasts nobody finds it."""

@@ -1,8 +1,9 @@
 """The loop: sockets, threads and the clock around the core. `serve` is `mtl broker`.
 
 One thread polls the sockets, feeds the core and sends; a small pool writes and syncs logs (one log at a time per
-thread, several logs at once); one more thread keeps the records and removes files, so that neither is ever ahead of a
-group commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
+thread, several logs at once); one more thread keeps the records and removes files and another makes new logs, so that
+none of these is ever ahead of a group commit. Threads hand results over in a deque and wake the loop through a file
+descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +34,7 @@ from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import OptionError, StorageError
-from mtl.log import Lock, RealDisk
+from mtl.log import FrugalDisk, Lock, RealDisk
 from mtl.net.broker_sockets import BrokerSockets, is_command
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
@@ -76,7 +77,7 @@ class Server:
             opened.callback(self._lock.release)
             store = SqliteStore(f"{config.data}/broker.db")
             opened.callback(store.close)
-            self._storage = Storage(RealDisk(), config.data, store, config.segment_bytes)
+            self._storage = Storage(FrugalDisk(RealDisk()), config.data, store, config.segment_bytes)
             self._store = store
             restored = self._storage.restore(self._boot, os.urandom(4).hex(), clock().wall_us)
             for key, log_or_error in restored.logs.items():
@@ -101,6 +102,7 @@ class Server:
         self._sender = Sender(self._sockets, self._broker, clock)
         self._commits = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
         self._records = ThreadPoolExecutor(1, "mtl-records")
+        self._creations = ThreadPoolExecutor(1, "mtl-creations")
         self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
         self._users: deque[list[UserRecord]] = deque()
         self._users_due = 0.0
@@ -180,21 +182,35 @@ class Server:
         return max(0, min(1000, int((due - time.monotonic()) * 1000) + 1))
 
     def _take_in(self, readable: set[Port]) -> None:
-        broker = self._broker
-        now = clock()
-        if Port.CONTROL in readable:
-            for frames in self._sockets.requests():
-                if self._sockets.shared and is_command(frames):
-                    identity, header, body = frames
-                    broker.data((Port.CONTROL, identity), header, body, now)
-                    self._sender.heard((Port.CONTROL, identity))
-                else:
-                    broker.control(frames, now)
-        for port in (Port.PACKED, Port.PLAIN):
+        for port in (Port.CONTROL, Port.PACKED, Port.PLAIN):
             if port in readable:
-                for identity, header, content in self._sockets.commands(port):
-                    broker.data((port, identity), header, content, now)
-                    self._sender.heard((port, identity))
+                self._drain(port)
+
+    def _drain(self, port: Port) -> None:
+        """Take in what came on one socket, as much as it may before the others have their turn."""
+        now = clock()
+        until = now.mono + limits.DRAIN_S
+        taken = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
+        for _ in taken:
+            if time.monotonic() > until:
+                return
+
+    def _requests(self, now: a.Now) -> Iterator[None]:
+        for frames in self._sockets.requests():
+            if self._sockets.shared and is_command(frames):
+                identity, header, body = frames
+                self._broker.data((Port.CONTROL, identity), header, body, now)
+                self._sender.heard((Port.CONTROL, identity))
+            else:
+                self._broker.control(frames, now)
+            yield
+
+    def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
+        broker, sender = self._broker, self._sender
+        for identity, header, content in self._sockets.commands(port):
+            broker.data((port, identity), header, content, now)
+            sender.heard((port, identity))
+            yield
 
     def _look_for_users(self) -> None:
         """Now and then: whether another process (`mtl user`, `mtl grant`) has changed who may do what."""
@@ -218,6 +234,8 @@ class Server:
                 self._sender.send(action)
             elif isinstance(action, a.Save):
                 self._start(self._records, action, self._storage.perform)
+            elif isinstance(action, a.CreateLog):
+                self._start(self._creations, action, self._storage.perform)
             elif isinstance(action, a.DropLogs):
                 self._records.submit(self._storage.drop, action)
             elif isinstance(action, a.CheckPassword):
@@ -247,6 +265,7 @@ class Server:
         self._passwords.shutdown(cancel_futures=True)
         self._commits.shutdown()
         self._records.shutdown()
+        self._creations.shutdown()
         self._sockets.close()
         try:
             self._storage.close(self._boot)
@@ -300,7 +319,7 @@ def _endpoint_without_port(endpoint: str) -> str | None:
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system lets this process have: each log takes two, sealed segments more."""
+    """As many open files as the system lets this process have: logs take some hundred, each connection one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

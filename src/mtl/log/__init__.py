@@ -22,6 +22,7 @@ from mtl.log.change import (
 )
 from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from mtl.log.files import Disk, File, Lock, RealDisk
+from mtl.log.frugal import FrugalDisk
 from mtl.log.log import create_log, delete_log, open_log
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport
@@ -40,6 +41,7 @@ __all__ = [
     "Disk",
     "Durability",
     "File",
+    "FrugalDisk",
     "Hold",
     "Lock",
     "LogOptions",

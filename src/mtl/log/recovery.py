@@ -40,6 +40,9 @@ from mtl.log.segment import (
 )
 from mtl.log.store import Store, read_header
 
+_NUMBERS = 1 << 64
+"""Publishing numbers end before this. No writer's ever gets there, but the octets of a disk may say so."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
@@ -226,20 +229,20 @@ def scan_segment(
             elif contents is not None and item.header.sequence >= contents:
                 break
             else:
-                _take(result, item)
+                _take(result, item, path)
     finally:
         file.close()
     return result
 
 
-def _take(result: Scanned, item: Found) -> None:
+def _take(result: Scanned, item: Found, path: str) -> None:
     header = item.header
     result.durable = max(result.durable, header.durable)
     if not header.contents:
         result.index.length = item.end
         return
     result.index.add(Entry(item.offset, header.time, header.contents, header.body, header.runs, item.end))
-    _count(result.numbers, item.runs())
+    _count(result.numbers, item.runs(), path)
 
 
 def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
@@ -313,15 +316,18 @@ def _numbers(store: Store, header: SegmentHeader, index: Index) -> dict[int, int
         for place in range(len(index)):
             if runs := index.runs(place):
                 table = file.pread(index.table(place), index.offsets[place] + CHUNK_HEADER_SIZE)
-                _count(numbers, decode_runs(table, runs))
+                _count(numbers, decode_runs(table, runs), store.segment_path(index.base))
     finally:
         file.close()
     return numbers
 
 
-def _count(numbers: dict[int, int], runs: list[RunEntry]) -> None:
+def _count(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:
     for run in runs:
-        numbers[run.writer] = max(numbers.get(run.writer, 0), run.first + run.count - 1)
+        last = run.first + run.count - 1
+        if last >= _NUMBERS:
+            raise Damaged(f"{path}: a table of writers holds a number above 64 bits", file=path)
+        numbers[run.writer] = max(numbers.get(run.writer, 0), last)
 
 
 # --- repairing ----------------------------------------------------------------------------------------------

@@ -37,13 +37,17 @@ class BrokerSockets:
                 self.packed = self.plain = self.control
                 self._by_port = {Port.CONTROL: self.control}
             else:
-                self.control = self._bind(opened, endpoint, limits.CONTROL_HWM, limits.MAX_CONTROL_FRAME * 2)
+                self.control = self._bind(
+                    opened, endpoint, limits.CONTROL_HWM, limits.MAX_CONTROL_FRAME * 2, limits.QUEUED_OCTETS
+                )
                 packed, plain = (
                     _beside(endpoint, packed_port, "packed"),
                     _beside(endpoint, plain_port, "plain"),
                 )
                 self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
-                self.plain = self._bind(opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME)
+                self.plain = self._bind(
+                    opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME, limits.QUEUED_OCTETS
+                )
                 self._by_port = {
                     Port.CONTROL: self.control,
                     Port.PACKED: self.packed,
@@ -56,8 +60,10 @@ class BrokerSockets:
         self._poller.register(wakeup, zmq.POLLIN)
         self.misframed = 0
 
-    def _bind(self, opened: ExitStack, endpoint: str, hwm: int, max_frame: int) -> RouterSocket:
-        router = RouterSocket(self._context, endpoint, hwm=hwm, max_frame=max_frame)
+    def _bind(
+        self, opened: ExitStack, endpoint: str, hwm: int, max_frame: int, max_queued: int | None = None
+    ) -> RouterSocket:
+        router = RouterSocket(self._context, endpoint, hwm=hwm, max_frame=max_frame, max_queued=max_queued)
         opened.callback(router.close)
         return router
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import Counter, deque
 from collections.abc import Sequence
 from enum import Enum
 
@@ -46,11 +47,51 @@ def seed_identities() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
+class Queued:
+    """Large frames that libzmq has and has not sent yet, per peer: a high-water mark counts messages of any size."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._by_peer: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}
+        self._octets: Counter[bytes] = Counter()
+
+    def room(self, peer: bytes) -> bool:
+        """Whether the peer may be sent another one."""
+        queued = self._by_peer.get(peer)
+        if queued is None:
+            return True
+        while queued and queued[0][0].done:
+            self._octets[peer] -= queued.popleft()[1]
+        if not queued:
+            del self._by_peer[peer], self._octets[peer]
+        return self._octets[peer] < self._limit
+
+    def add(self, peer: bytes, tracker: zmq.MessageTracker, size: int) -> None:
+        """One more is on its way. Each looks after another peer too, which may be gone: none is remembered for ever."""
+        oldest = next(iter(self._by_peer), peer)
+        self.room(oldest)
+        if oldest in self._by_peer:
+            self._by_peer[oldest] = self._by_peer.pop(oldest)
+        self._by_peer.setdefault(peer, deque()).append((tracker, size))
+        self._octets[peer] += size
+
+    def __len__(self) -> int:
+        return len(self._by_peer)
+
+
 class RouterSocket:
-    """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`."""
+    """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
+    would be too much, `max_queued` bounds the octets of large ones as well.
+    """
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, *, hwm: int, max_frame: int
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        *,
+        hwm: int,
+        max_frame: int,
+        max_queued: int | None = None,
     ) -> None:
         socket = context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -71,6 +112,8 @@ class RouterSocket:
                 f"cannot listen on {endpoint}: {e.strerror}; choose another with --endpoint"
             ) from e
         self.socket = socket
+        self._queued = Queued(max_queued) if max_queued is not None else None
+        self._large = max_queued // hwm if max_queued is not None else limits.ZERO_COPY
         self.endpoint = socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     @property
@@ -108,19 +151,26 @@ class RouterSocket:
 
     def send(self, *frames: bytes) -> Sent:
         """Send one message to the identity in its first frame."""
-        return self._send(frames[:-1], frames[-1], copy=True)
+        return self._send(frames[:-1], frames[-1])
 
     def send_command(self, identity: bytes, header: bytes, body: Buffer) -> Sent:
         """Send one data command; a large body leaves from the memory it is in, which must not change until then."""
-        return self._send((identity, header), body, copy=len(body) < limits.ZERO_COPY)
+        return self._send((identity, header), body)
 
-    def _send(self, frames: Sequence[bytes], last: Buffer, *, copy: bool) -> Sent:
+    def _send(self, frames: Sequence[bytes], last: Buffer) -> Sent:
         # Only the first frame can be refused: a queue that has room for it takes the rest.
-        send = self.socket.send
+        send, size = self.socket.send, len(last)
+        counted = self._queued if size >= self._large else None
+        if counted is not None and not counted.room(frames[0]):
+            return Sent.FULL
         try:
             for frame in frames:
                 send(frame, _FIRST)
-            send(last, _NOW, copy=copy)
+            if counted is None:
+                send(last, _NOW, copy=size < limits.ZERO_COPY)
+            else:
+                whole = zmq.Frame(last, copy=False, track=True)
+                counted.add(frames[0], send(whole, _NOW, copy=False, track=True), size)
         except zmq.Again:
             return Sent.FULL
         except zmq.ZMQError as e:

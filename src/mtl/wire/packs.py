@@ -21,7 +21,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from mtl.errors import ContentTooLarge, FieldError, Malformed
-from mtl.limits import MAX_PACK, MAX_PACK_CONTENTS, MAX_TABLE, PACK_METADATA, PACK_OVERHEAD
+from mtl.limits import (
+    MAX_PACK,
+    MAX_PACK_CONTENTS,
+    MAX_PACK_PROPERTIES,
+    MAX_TABLE,
+    PACK_METADATA,
+    PACK_OVERHEAD,
+)
 from mtl.wire.commands import reserved
 from mtl.wire.fields import EMPTY, Buffer, decode_table
 
@@ -124,8 +131,8 @@ def decode_pack(buf: Buffer | ArrowBuffer, count: int, *, check_properties: bool
     """The batch in a peer's pack of `count` contents, lying over `buf`; Malformed for whatever is not exactly one.
 
     Checked are the message (see _check_message), every offset, that all octets belong to one of `count` contents, none
-    without a body, and that each of the distinct properties is a field table without names of the broker. A reader that
-    trusts its broker with the latter may leave them out.
+    without a body, and that the properties have at most MAX_PACK_PROPERTIES octets and each of the distinct ones is a
+    field table without names of the broker. A reader that trusts its broker with the latter may leave them out.
     """
     view = memoryview(buf)
     if not 0 < count <= MAX_PACK_CONTENTS or view.nbytes > MAX_PACK + PACK_OVERHEAD:
@@ -191,6 +198,9 @@ def _offset(offsets: ArrowBuffer, index: int) -> int:
 
 def _check_properties(properties: Any) -> None:
     """Each distinct table once: properties repeat, and a plain reader must never be sent an ill-formed one."""
+    octets = _offset(properties.buffers()[1], len(properties))
+    if octets > MAX_PACK_PROPERTIES:
+        raise Malformed(f"a pack with {octets} octets of properties")
     for table in properties.unique().to_pylist():
         if table is None or table == EMPTY:
             continue

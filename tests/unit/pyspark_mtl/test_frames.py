@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import ContentTooLarge, SchemaError
-from mtl.limits import MAX_PACK_CONTENTS
+from mtl.limits import MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch
 from pyspark_mtl.frames import ROWS, ROWS_WITH_PROPERTIES, contents, rows, split
@@ -131,6 +131,14 @@ def test_splitting_loses_nothing_and_keeps_the_limit(
         octets = sum(map(len, part.column("body").to_pylist()))
         octets += sum(len(table or b"") for table in part.column("properties").to_pylist())
         assert part.num_rows == 1 or octets <= max_pack
+
+
+def test_splitting_keeps_the_limit_of_properties() -> None:
+    table = encode_table({"k": bytes(MAX_PACK_PROPERTIES // 10)})
+    parts = list(split(pack([b"x"] * 30, [table] * 30).slice(5), 1, 1 << 22))
+    assert [part.num_rows for part in parts] == [9, 9, 7]
+    for part in parts:
+        decode_pack(encode_batch(part), part.num_rows)
 
 
 def test_splitting_keeps_the_limit_of_contents() -> None:

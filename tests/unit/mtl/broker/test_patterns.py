@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtl.broker.patterns import matching
 from mtl.errors import Refused
-from mtl.limits import MAX_PATTERN, MAX_PATTERN_COST
+from mtl.limits import MAX_PATTERN, MAX_PATTERN_COST, MAX_PATTERN_WORK
 
 LONG_NAMES = [("ab" * 127) + chr(65 + n % 26) for n in range(100)]
 
@@ -39,7 +39,7 @@ def test_the_whole_name_is_matched(pattern: str, matched: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)|(?:b", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", "a{2000}", r"\8"]
+    "pattern", ["(", "a)|(?:b", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", "a{2000}", r"\8", r"\Qa", r"a|\Q"]
 )
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(Refused) as refused:
@@ -96,3 +96,11 @@ def test_an_escaped_name_matches_itself_only(names: list[str]) -> None:
     """What the connector makes of a list of names."""
     for name in names:
         assert matching(re.escape(name), names) == [other == name for other in names]
+
+
+def test_a_pattern_is_held_against_so_many_names_and_no_more() -> None:
+    names = ["a" * 250] * 1_000
+    longest = MAX_PATTERN_WORK // (250 * 1_000)
+    assert all(matching(".*" + "a?" * ((longest - 2) // 2), names))
+    with pytest.raises(Refused, match="1000 names"):
+        matching(".*" + "a?" * longest, names)

@@ -99,6 +99,25 @@ def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyP
     assert asked.answered
 
 
+def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WAITING_NAMES", 8)
+    request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
+    asked = filled.begin(request)
+    assert filled.refused(request).reason == w.OVERLOADED
+    filled.rig.sleep(2)
+    assert asked.answered
+    assert not filled.begin(request).answered
+
+
+def test_too_many_resources_for_one_answer_are_not_described(
+    filled: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_DESCRIBED", 1)
+    for request in (w.ResourceList(), w.ResourceDescribe()):
+        assert (filled.refused(request).status, filled.refused(request).reason) == (413, w.TOO_LARGE)
+    assert filled.ask(w.ResourceList(pattern="a"), w.Resources).resources
+
+
 @pytest.mark.parametrize("request_", ASKED)
 def test_a_commit_looks_at_those_who_wait_for_its_resource_and_at_nobody_else(
     filled: Client, request_: w.ResourceDescribe, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Both disks: the real one in pytest's directory, and its twin in memory."""
+"""The disks: the real one in pytest's directory, the same with every file closed between uses, the twin in memory."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from mtl.log import RealDisk
+from mtl.log import FrugalDisk, RealDisk
 from mtl.log.files import Disk
 from tests.support.faulty_disk import FaultyDisk
 
 
-@pytest.fixture(params=["real", "twin"])
+@pytest.fixture(params=["real", "frugal", "twin"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Disk, str]:
-    """A disk and a directory on it that exists, for what must hold on both disks."""
+    """A disk and a directory on it that exists, for what must hold on all of them."""
     if request.param == "real":
         return RealDisk(), str(tmp_path)
+    if request.param == "frugal":
+        return FrugalDisk(RealDisk(), 0), str(tmp_path)
     disk = FaultyDisk(random.Random(1))
     disk.make_dir("/data")
     disk.fsync_dir("/")

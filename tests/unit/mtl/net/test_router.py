@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from mtl.limits import ZERO_COPY
-from mtl.net.router import BindFailed, Misframed, RouterSocket, Sent, seed_identities
+from mtl.net.router import BindFailed, Misframed, Queued, RouterSocket, Sent, seed_identities
 
 PATIENCE_MS = 10_000
 
@@ -14,9 +14,11 @@ PATIENCE_MS = 10_000
 class Setting:
     """A router of the broker's, and a plain DEALER that talks to it."""
 
-    def __init__(self, hwm: int = 1_000) -> None:
+    def __init__(self, hwm: int = 1_000, max_queued: int | None = None) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.router = RouterSocket(self.context, "tcp://127.0.0.1:*", hwm=hwm, max_frame=1 << 20)
+        self.router = RouterSocket(
+            self.context, "tcp://127.0.0.1:*", hwm=hwm, max_frame=1 << 20, max_queued=max_queued
+        )
         self.peer = self.context.socket(zmq.DEALER)
         self.peer.set(zmq.LINGER, 0)
         self.peer.connect(self.router.endpoint)
@@ -89,6 +91,36 @@ def test_a_full_queue_is_told_and_loses_nothing() -> None:
     assert at.router.send_command(identity, b"never", b"") is Sent.FULL
     assert [at.peer.recv_multipart()[0] for _ in range(sent)] == [b"%d" % number for number in range(sent)]
     at.close()
+
+
+def test_octets_that_wait_for_a_peer_are_bounded_and_none_is_lost() -> None:
+    """Its high-water mark would let a thousand of them wait."""
+    size, most = 1 << 20, 8 << 20
+    at = Setting(hwm=1_000, max_queued=most)
+    at.peer.set(zmq.RCVHWM, 1)
+    identity = at.identity()
+    body, sent = bytes(size), 0
+    while at.router.send_command(identity, b"%d" % sent, body) is Sent.OK:
+        sent += 1
+        assert sent < 200, "what the systems' own buffers hold is far less"
+    assert sent >= most // size
+    assert at.router.send_command(identity, b"small", b"") is Sent.OK
+    received = [at.peer.recv_multipart()[0] for _ in range(sent + 1)]
+    assert received == [*(b"%d" % number for number in range(sent)), b"small"]
+    while at.router.send_command(identity, b"again", body) is not Sent.OK:
+        pass  # the last ones are let go of a moment later
+    assert at.peer.recv_multipart()[0] == b"again"
+    at.close()
+
+
+def test_peers_that_left_are_not_remembered(at: Setting) -> None:
+    class Done:
+        done = True
+
+    queued = Queued(1)
+    for number in range(1_000):
+        queued.add(b"%d" % number, Done(), 10)  # type: ignore[arg-type]
+    assert len(queued) < 5
 
 
 def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:

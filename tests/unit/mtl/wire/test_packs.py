@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import ContentTooLarge, FieldError, Malformed
-from mtl.limits import MAX_CONTENT, MAX_PACK, MAX_PACK_CONTENTS, MAX_TABLE, PACK_METADATA, PACK_OVERHEAD
+from mtl.limits import (
+    MAX_CONTENT,
+    MAX_PACK,
+    MAX_PACK_CONTENTS,
+    MAX_PACK_PROPERTIES,
+    MAX_TABLE,
+    PACK_METADATA,
+    PACK_OVERHEAD,
+)
 from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, encode_pack, pack_size, trust_pack, unpack
 
@@ -292,6 +300,15 @@ def test_properties_that_a_plain_reader_must_not_get_are_malformed(table: bytes,
     with pytest.raises(Malformed, match=why):
         decode_pack(raw, 4)
     assert decode_pack(raw, 4, check_properties=False).num_rows == 4
+
+
+def test_the_properties_of_a_pack_are_bounded_together() -> None:
+    table = encode_table({"k": bytes(MAX_PACK_PROPERTIES // 10 - 20)})
+    assert decode_pack(octets(batch_of([table] * 10, [b""] * 10)), 10).num_rows == 10
+    raw = octets(batch_of([table] * 11, [b""] * 11))
+    with pytest.raises(Malformed, match="octets of properties"):
+        decode_pack(raw, 11)
+    assert decode_pack(raw, 11, check_properties=False).num_rows == 11
 
 
 @pytest.mark.parametrize("broken", [(0, 3, 8), (0, 3, 1 << 30), (0, 8, 7), (-1, 3, 7), (0, 3, -1), (1, 3, 7)])

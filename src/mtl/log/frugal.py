@@ -1,0 +1,236 @@
+"""A disk with a bounded number of open files, however many logs there are.
+
+A log keeps its newest segment open for its whole life, and so a broker with ten thousand resources would need more
+files than the system gives one process. Here a file that was not used for longest is closed and opened again, under
+the name that it has by then, when it is needed. Logs notice nothing.
+
+A file that was written and not synced is synced before it is closed: an error of the disk would be told to nobody
+otherwise. One that fails so stays failed, for a later sync that succeeds proves nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from mtl.limits import OPEN_FILES
+from mtl.log.files import Disk, File, Lock, Mapped, Mode
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+T = TypeVar("T")
+
+_NO_MORE_FILES = {errno.EMFILE, errno.ENFILE}
+
+
+class KeptFile:
+    """An open file, whether the system knows it as one just now or not. Any thread may use it, one at a time."""
+
+    def __init__(self, home: FrugalDisk, path: str, mode: Mode, file: File) -> None:
+        self.path = path
+        self.dirty = False
+        self.named = True
+        self.closed = False
+        self._home = home
+        self._again: Mode = "read" if mode == "read" else "write"
+        self._file: File | None = file
+        self._failed: OSError | None = None
+        self._lock = threading.Lock()
+
+    def size(self) -> int:
+        with self._at_hand() as file:
+            return file.size()
+
+    def pread(self, size: int, offset: int) -> bytes:
+        with self._at_hand() as file:
+            return file.pread(size, offset)
+
+    def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        with self._at_hand() as file:
+            self.dirty = True
+            return file.writev(buffers, offset)
+
+    def truncate(self, size: int) -> None:
+        with self._at_hand() as file:
+            self.dirty = True
+            file.truncate(size)
+
+    def sync(self) -> None:
+        with self._at_hand() as file:
+            if self._failed is not None:
+                raise self._failed
+            file.sync()
+            self.dirty = False
+
+    def close(self) -> None:
+        self.closed = True
+        self._home.closed(self)
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
+
+    def stay(self) -> None:
+        """Its name goes to another file, or nobody: it has to stay open from now on."""
+        self.named = False
+        with self._at_hand():
+            pass
+
+    def park(self) -> None:
+        """Let the system have the file back until it is used again; not while somebody uses it."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._park()
+            finally:
+                self._lock.release()
+
+    def _park(self) -> None:
+        if self._file is None or not self.named:
+            return
+        if self.dirty:
+            try:
+                self._file.sync()
+            except OSError as error:
+                self._failed = error
+                return
+            self.dirty = False
+        self._file.close()
+        self._file = None
+
+    @contextmanager
+    def _at_hand(self) -> Iterator[File]:
+        with self._lock:
+            if self.closed:
+                raise OSError(errno.EBADF, "the file is closed", self.path)
+            if self._file is None:
+                self._file = self._home.reopen(self.path, self._again)
+            yield self._file
+        self._home.used(self)
+
+
+class FrugalDisk:
+    """Another disk, of which at most about `most` files are open at a time."""
+
+    def __init__(self, disk: Disk, most: int = OPEN_FILES) -> None:
+        self._disk = disk
+        self._most = most
+        self._lock = threading.Lock()
+        self._by_path: dict[str, list[KeptFile]] = {}
+        """Files that are open as far as their users know, by the name that they can be found under."""
+        self._at_hand: dict[KeptFile, None] = {}
+        """Those that the system has open, the one not used for longest first."""
+
+    # --- files ----------------------------------------------------------------------------------------------
+
+    def open(self, path: str, mode: Mode) -> KeptFile:
+        kept = KeptFile(self, path, mode, self.reopen(path, mode))
+        with self._lock:
+            self._by_path.setdefault(path, []).append(kept)
+        self.used(kept)
+        return kept
+
+    def reopen(self, path: str, mode: Mode) -> File:
+        """Open a file now."""
+        return self._with_files(lambda: self._disk.open(path, mode))
+
+    def fsync_dir(self, path: str) -> None:
+        self._with_files(lambda: self._disk.fsync_dir(path))
+
+    def _with_files(self, work: Callable[[], T]) -> T:
+        """Where the system has no more files, do it again after giving back those that are not in use."""
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in _NO_MORE_FILES:
+                raise
+        self._park(0)
+        return work()
+
+    def used(self, kept: KeptFile) -> None:
+        """This one was used just now: others leave for it."""
+        with self._lock:
+            if not kept.closed:
+                self._at_hand.pop(kept, None)
+                self._at_hand[kept] = None
+            enough = len(self._at_hand) <= self._most
+        if not enough:
+            self._park(self._most - self._most // 8)
+
+    def closed(self, kept: KeptFile) -> None:
+        """Its user closed it."""
+        with self._lock:
+            self._at_hand.pop(kept, None)
+            self._leave(kept)
+
+    def _park(self, most: int) -> None:
+        """Those not used for longest go, and before the others the ones that need no sync."""
+        with self._lock:
+            idle = sorted((x for x in self._at_hand if x.named), key=lambda x: x.dirty)
+            leaving = idle[: max(0, len(self._at_hand) - most)]
+            for kept in leaving:
+                del self._at_hand[kept]
+        for kept in leaving:
+            kept.park()
+
+    # --- names ----------------------------------------------------------------------------------------------
+
+    def rename(self, source: str, target: str) -> None:
+        self._forget_name(target)
+        self._disk.rename(source, target)
+        with self._lock:
+            moved = self._by_path.pop(source, [])
+            for kept in moved:
+                kept.path = target
+            if moved:
+                self._by_path[target] = moved
+
+    def unlink(self, path: str) -> None:
+        self._forget_name(path)
+        self._disk.unlink(path)
+
+    def _forget_name(self, path: str) -> None:
+        """Whoever has this file open keeps it, whatever has the name next."""
+        with self._lock:
+            nameless = self._by_path.pop(path, [])
+        for kept in nameless:
+            kept.stay()
+
+    def _leave(self, kept: KeptFile) -> None:
+        same = self._by_path.get(kept.path, [])
+        if kept in same:
+            same.remove(kept)
+            if not same:
+                del self._by_path[kept.path]
+
+    # --- the rest is the other disk's -----------------------------------------------------------------------
+
+    def make_dir(self, path: str) -> None:
+        self._disk.make_dir(path)
+
+    def remove_dir(self, path: str) -> None:
+        self._disk.remove_dir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return self._disk.list_dir(path)
+
+    def sizes(self, path: str) -> dict[str, int]:
+        return self._disk.sizes(path)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def link(self, source: str, target: str) -> None:
+        self._disk.link(source, target)
+
+    def map(self, path: str, length: int) -> Mapped:
+        return self._disk.map(path, length)
+
+    def entropy(self, size: int) -> bytes:
+        return self._disk.entropy(size)
+
+    def lock(self, directory: str) -> Lock:
+        return self._disk.lock(directory)
