@@ -119,6 +119,59 @@ def test_the_log_profile(client: MinimalClient) -> None:
     reader.dismiss("rfc")
 
 
+@pytest.mark.requirement("MTL-46", "MTL-87", "MTL-88", "MTL-90", "MTL-94", "MTL-96")
+def test_the_queue_profile(running: RunningBroker) -> None:
+    """Ten contents for two consumers: some are confirmed, some come again, one is a dead letter, one consumer dies."""
+    with minimal_client(running.endpoint, "queue") as client:
+        client.ask("Resource.Create", resource="tasks-dead")
+        client.ask("Resource.Create", resource="tasks", **{"dead-letter": "tasks-dead"})
+        consumers = [
+            client.lease("Reader", resources=["tasks"], confirm="full", window={"contents": 5})
+            for _ in range(2)
+        ]
+        for one in consumers:
+            one.summon("tasks")
+        bodies = [b"%d" % n for n in range(1, 11)]
+        written(client, "tasks", *bodies)
+        got = [[one.read() for _ in range(5)] for one in consumers]
+        positions = [[position(x[2]) for x in mine] for mine in got]
+        assert [x[0] for mine in got for x in mine] == [1, 2, 3, 4, 5] * 2  # deliveries, by lease
+        assert sorted(positions[0] + positions[1]) == list(range(1, 11))
+        assert [x[3] for mine in got for x in mine] == [b"%d" % n for n in positions[0] + positions[1]]
+        assert not any(REDELIVERED in x[2] for mine in got for x in mine)
+
+        alive, dying = consumers
+        alive.confirm(5, multiple=True)
+        dying.confirm(1)
+        dying.reject(2, recycle=True)
+        dying.reject(3)
+        again = alive.read()  # another consumer is preferred
+        assert (again[0], position(again[2]), REDELIVERED in again[2]) == (6, positions[1][1], True)
+        alive.confirm(6)
+        dying.dealer.close()
+        last = [alive.read() for _ in range(2)]
+        assert [position(x[2]) for x in last] == positions[1][3:]
+        assert all(REDELIVERED in x[2] for x in last)
+        alive.confirm(8, multiple=True)
+        alive.quiet()
+
+    with minimal_client(running.endpoint) as client:
+        for resource, expected in (("tasks-dead", [got[1][2][3]]), ("tasks", bodies)):
+            reader = client.lease("Reader", resources=[resource], confirm="none", **earliest())
+            reader.summon(resource)
+            assert [reader.read()[3] for _ in expected] == expected
+
+
+REDELIVERED = b"\x0fmtl-redeliveredt\x01"
+
+
+def position(table: bytes) -> int:
+    """The `mtl-sequence` of a field table."""
+    (value,) = struct.unpack(">q", table.partition(b"\x0cmtl-sequencel")[2][:8])
+    assert isinstance(value, int)
+    return value
+
+
 # --- control ------------------------------------------------------------------------------------------------
 
 
