@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtl.client import (
         Connection,
+        Consumer,
         Content,
         Description,
         Pack,
+        QueuedContent,
         Reader,
         Retention,
         StageSpec,
@@ -32,9 +34,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Connection",
+    "Consumer",
     "Content",
     "Description",
     "Pack",
+    "QueuedContent",
     "Reader",
     "Retention",
     "StageSpec",

@@ -152,6 +152,10 @@ READER_WINDOW = 32 << 20
 PLAIN_WINDOW_CONTENTS = 20_000
 """Default window of a plain reader in contents; its octets are those of a packed one."""
 
+CONSUMER_WINDOW_CONTENTS = 100
+"""Default window of a consumer of a queue: what it has the others cannot have, and what it had when it died comes again
+with one delivery fewer to go."""
+
 WRITER_WINDOW_CONTENTS = 200_000
 """Default of a writer's unconfirmed contents; small contents reach it before the octets."""
 

@@ -46,6 +46,31 @@ def test_the_ten_lines(
     assert "late" in capsys.readouterr().out
 
 
+def test_a_consumer(mtl_broker: RunningBroker) -> None:
+    code = next(x for x in _blocks() if "c.consumer(" in x).replace(ENDPOINT, mtl_broker.endpoint)
+    seen: list[bytes] = []
+
+    def handle(body: bytes) -> None:
+        seen.append(body)
+        if body == b"bad":
+            raise ValueError(body)
+        if body == b"slow" and seen.count(body) == 1:
+            raise TimeoutError
+        if body == b"slow":
+            raise KeyboardInterrupt  # the README's consumer goes on for ever
+
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        connection.create_resource("orders")
+        with connection.writer("orders") as writer:
+            for body in (b"good", b"bad", b"slow"):
+                writer.send(body)
+        with pytest.raises(KeyboardInterrupt):
+            exec(code, {"mtl": mtl, "handle": handle})
+        assert seen == [b"good", b"bad", b"slow", b"slow"]
+        with connection.reader("orders.dead", until=2) as reader:
+            assert [x.body for x in reader] == [b"bad"]
+
+
 def test_without_spark(mtl_broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
     code = _blocks()[1].replace(ENDPOINT, mtl_broker.endpoint)
     code = code.replace(

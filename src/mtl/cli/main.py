@@ -13,7 +13,7 @@ try:
 except ImportError:
     sys.exit("the command line needs typer and rich: pip install 'pyspark-mtl[cli]'")
 
-from mtl.cli import broker, common, cursors, publish, resource, stages, tail, verify
+from mtl.cli import broker, common, consume, cursors, publish, queues, resource, stages, tail, verify
 
 app = typer.Typer(name="mtl", no_args_is_help=True, add_completion=False)
 app.callback()(common.remember)
@@ -21,7 +21,9 @@ app.command("broker")(broker.broker)
 app.add_typer(resource.app, name="resource")
 app.command("publish")(publish.publish)
 app.command("tail")(tail.tail)
+app.command("consume")(consume.consume)
 app.add_typer(cursors.app, name="cursors")
+app.add_typer(queues.app, name="queues")
 app.add_typer(stages.app, name="stages")
 app.command("verify")(verify.verify)
 

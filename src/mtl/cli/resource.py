@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from mtl.cli.common import Endpoint, Json, connected, line, moment, octets, out, seconds, size, table
-from mtl.wire.control import Description, Durability, Retention
+from mtl.wire.control import Description, Durability, QueueInfo, Retention
 
 app = typer.Typer(help="Create, list, describe and delete resources.", no_args_is_help=True)
 
@@ -32,6 +32,12 @@ def create(
     hard_bytes: Annotated[
         str | None, typer.Option(help="The size at which contents go although a group needs them.")
     ] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option(help="Where its queues put what cannot be done; else NAME.dead.")
+    ] = None,
+    max_deliveries: Annotated[
+        int | None, typer.Option(min=1, help="How often they deliver a content; else 10 times.")
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="It is no error if it exists.")] = False,
     endpoint: Endpoint = None,
 ) -> None:
@@ -51,6 +57,8 @@ def create(
             durability=cast(Durability, durability),
             retention=None if limits == Retention() else limits,
             exist_ok=exist_ok,
+            dead_letter=dead_letter,
+            max_deliveries=max_deliveries,
         )
     out.print(f"{made.resource}: {made.contents} contents, {made.durability}", markup=False)
 
@@ -98,11 +106,12 @@ def describe(
     """Say everything about resources."""
     with connected(context, endpoint) as connection:
         found = connection.describe(names)
-    for one in found.values():
+        queues = {name: connection.queues(resource=name) for name in found}
+    for name, one in found.items():
         if json:
             line(msgspec.to_builtins(one))
         else:
-            table(["", ""], _told(one))
+            table(["", ""], _told(one) + [_told_queue(q) for q in queues[name]])
 
 
 def _told(one: Description) -> list[tuple[str, object]]:
@@ -120,9 +129,18 @@ def _told(one: Description) -> list[tuple[str, object]]:
         ("keeps contents for", f"{kept.age:g} s" if kept.age else None),
         ("keeps contents", kept.contents),
         ("keeps for groups", ", ".join(kept.groups) or None),
+        ("dead letters to", one.dead_letter),
+        ("delivered at most", f"{one.max_deliveries} times" if one.max_deliveries else None),
         ("never more than", octets(kept.hard_bytes) if kept.hard_bytes else None),
     ]
     return [(name, value) for name, value in rows if value not in {None, ""}]
+
+
+def _told_queue(queue: QueueInfo) -> tuple[str, object]:
+    counts = (queue.ready, queue.delivered, queue.delayed, queue.dead, queue.consumers)
+    return f"queue {queue.group}", (
+        "{} ready, {} delivered, {} delayed, {} dead, {} consumers".format(*counts)
+    )
 
 
 @app.command()

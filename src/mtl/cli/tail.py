@@ -38,7 +38,7 @@ def tail(
         shown = 0
         with connection.reader(resource, start=first, until=until) as reader:
             for content in reader:
-                _show(content, verbose=verbose, json=json)
+                show(content, verbose=verbose, json=json)
                 shown += 1
                 if shown == count:
                     return
@@ -57,7 +57,8 @@ def _range(connection: Connection, resource: str, start: str) -> tuple[int, int]
     return (number if number >= 0 else max(found.earliest, found.next + number)), found.next
 
 
-def _show(content: Content, *, verbose: bool, json: bool) -> None:
+def show(content: Content, *, verbose: bool, json: bool) -> None:
+    """One line for a content; octets that are no text are escaped."""
     if json:
         line(_members(content))
     else:

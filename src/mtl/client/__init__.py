@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtl.client.connection import Connection, connect
+from mtl.client.consumer import Consumer, QueuedContent
 from mtl.client.contents import Content, Pack
 from mtl.client.reader import Reader
 from mtl.client.writer import Writer
@@ -12,9 +13,11 @@ from mtl.wire.control import Description, Retention, Sealed, StageSpec
 __all__ = [
     "CommitResult",
     "Connection",
+    "Consumer",
     "Content",
     "Description",
     "Pack",
+    "QueuedContent",
     "Reader",
     "Retention",
     "Sealed",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 from uuid import uuid4
 
+from mtl.client.consumer import Consumer
 from mtl.client.control import Call, Channel, Waiter
+from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.client.feed import Feed, ReaderOptions, Start
 from mtl.client.io import Loop, loop
 from mtl.client.pump import Pump, WriterOptions
@@ -19,6 +22,7 @@ from mtl.client.settings import DEFAULT_ENDPOINT, Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import (
+    CONSUMER_WINDOW_CONTENTS,
     PLAIN_WINDOW_CONTENTS,
     READER_WINDOW,
     READER_WINDOW_CONTENTS,
@@ -97,7 +101,7 @@ class Connection(Administration):
         self._main: Channel | None = None
         self._idle: list[Channel] = []
         self._lent: set[Channel] = set()
-        self._users: set[Reader | Writer] = set()
+        self._users: set[Reader | Writer | Consumer] = set()
 
     @property
     def endpoint(self) -> str:
@@ -190,6 +194,8 @@ class Connection(Administration):
         Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
         """
         extended = self._extended
+        if self.settings.profile.lower() == "queue":
+            raise OptionError('the profile "queue" has no positioned readers; use consumer')
         packed = extended if packed is None else packed
         if not extended and (packed or start is not None or group is not None or until is not None):
             raise OptionError(
@@ -222,6 +228,34 @@ class Connection(Administration):
         reader.begin()
         self._sees_files = self._sees_files and reader.sees_files
         return reader
+
+    def consumer(
+        self,
+        resources: str | Iterable[str] = (),
+        *,
+        queue: str | None = None,
+        start: Literal["earliest", "latest"] | int | None = None,
+        window_contents: int = CONSUMER_WINDOW_CONTENTS,
+        window_bytes: int = READER_WINDOW,
+        confirm: Confirm = "full",
+    ) -> Consumer:
+        """Open a consumer: every content of these resources goes to one consumer of their queue, which answers it.
+
+        A resource has any number of queues, each with a name; without one it is the `default` one. A queue is made by
+        its first consumer and begins at `start` (default "earliest"). Without `resources` the consumer says later which
+        it wants (`Consumer.summon`). The window bounds what it has in hand. With confirm "none" contents are settled
+        when they are sent: at most once. Whatever the connection's profile is, this one is `queue`.
+
+        Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
+        """
+        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm)
+        channel = self._lend("queue")
+        deliveries = Deliveries(self._loop, channel, options)
+        consumer = Consumer(self._loop, self.settings, deliveries, lambda: self._give_back(channel, consumer))
+        self._granted(deliveries, channel)
+        self._users.add(consumer)
+        return consumer
 
     def writer(
         self,
@@ -279,7 +313,7 @@ class Connection(Administration):
         """Whether the profile is one of ours, whose brokers echo what they grant."""
         return self.settings.profile.lower() != "test"
 
-    def _granted(self, user: Feed | Pump, channel: Channel) -> None:
+    def _granted(self, user: Feed | Pump | Deliveries, channel: Channel) -> None:
         """Ask for the first lease, and wait for it."""
         self._loop.post(user.flow.start)
         if not user.granted_event.wait(self.settings.retry_deadline + _MARGIN_S):
@@ -291,15 +325,19 @@ class Connection(Administration):
             self._give_back(channel, None)
             raise user.error
 
-    def _lend(self) -> Channel:
+    def _lend(self, profile: str | None = None) -> Channel:
         """A control session for one reader or writer: RFC 11 has one of each per connection."""
         self._here()
+        profile = profile or self.settings.profile
         with self._lock:
-            channel = self._idle.pop() if self._idle else Channel(self._loop, self.settings)
+            idle = next((x for x in self._idle if x.settings.profile == profile), None)
+            if idle is not None:
+                self._idle.remove(idle)
+            channel = idle or Channel(self._loop, replace(self.settings, profile=profile))
             self._lent.add(channel)
             return channel
 
-    def _give_back(self, channel: Channel, user: Reader | Writer | None) -> None:
+    def _give_back(self, channel: Channel, user: Reader | Writer | Consumer | None) -> None:
         if self._pid != os.getpid():
             return
         with self._lock:

@@ -1,8 +1,7 @@
 """A reader's side in the IO thread: it keeps the queue of deliveries filled, and the lease alive.
 
 The application's side (`mtl.client.reader`) takes from `queue` and says in `finished` how far it is; both are plain
-attributes that one side writes and the other reads. `condition` is only for waiting; an application that cannot wait
-has a `listener` instead.
+attributes that one side writes and the other reads.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
+from mtl.client.notice import Notice
 from mtl.errors import Closed, DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, ReaderFlow
@@ -51,16 +50,13 @@ class ReaderOptions:
     """Whether large packs may be told by their place in the broker's files."""
 
 
-class Feed:
+class Feed(Notice):
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
+        super().__init__()
         self.options = options
-        self.condition = threading.Condition()
         self.queue: deque[Delivery] = deque()
-        self.listener: Callable[[], None] | None = None
-        """Called, in the IO thread, whenever there may be something new."""
-        self._waiters = 0
         self.granted_event = threading.Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
@@ -275,26 +271,6 @@ class Feed:
         if self._reader.ended and not self.ended:
             self.ended = True
             self.notify()
-
-    # --- for any thread -------------------------------------------------------------------------------------
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Hold `condition`, and be notified. What arrives between a look at the queue and the wait is not missed."""
-        with self.condition:
-            self._waiters += 1
-            try:
-                yield
-            finally:
-                self._waiters -= 1
-
-    def notify(self) -> None:
-        """Wake whoever waits, if anybody does."""
-        if self._waiters:
-            with self.condition:
-                self.condition.notify_all()
-        if self.listener is not None:
-            self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

@@ -37,10 +37,21 @@ class Administration:
         durability: w.Durability = "sync",
         retention: w.Retention | None = None,
         exist_ok: bool = False,
+        dead_letter: str | None = None,
+        max_deliveries: int | None = None,
     ) -> w.Description:
-        """Make a resource. `Refused` 409 "exists" when it is there, unless `exist_ok`."""
+        """Make a resource. `Refused` 409 "exists" when it is there, unless `exist_ok`.
+
+        What its queues delivered `max_deliveries` times (default 10), and what a consumer rejected, goes to
+        `dead_letter` (default: the resource's name with ".dead" behind it).
+        """
         request = w.ResourceCreate(
-            resource=name, durability=durability, retention=retention, exist_ok=exist_ok
+            resource=name,
+            durability=durability,
+            retention=retention,
+            exist_ok=exist_ok,
+            dead_letter=dead_letter,
+            max_deliveries=max_deliveries,
         )
         outcome, attempts = self._attempted(request)
         if isinstance(outcome, w.ResourceCreated):
@@ -126,6 +137,18 @@ class Administration:
         """Forget a group's position."""
         outcome, attempts = self._attempted(w.CursorDelete(group=group, resource=resource))
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_CURSOR):
+            raise outcome
+
+    # --- queues ---------------------------------------------------------------------------------------------
+
+    def queues(self, queue: str | None = None, resource: str | None = None) -> list[w.QueueInfo]:
+        """What is ready, delivered, delayed and dead in the queues of a name, of a resource, of both, or all."""
+        return self._ask(w.QueueDescribe(group=queue, resource=resource), w.Queues).queues
+
+    def queue_delete(self, queue: str, resource: str) -> None:
+        """Forget what a queue has settled. `Refused` 409 "in-use" while it has consumers."""
+        outcome, attempts = self._attempted(w.QueueDelete(group=queue, resource=resource))
+        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_QUEUE):
             raise outcome
 
     # --- stages ---------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ class Connection:
     cursor_open = _awaited(blocking.Connection.cursor_open)
     cursors = _awaited(blocking.Connection.cursors)
     cursor_delete = _awaited(blocking.Connection.cursor_delete)
+    queues = _awaited(blocking.Connection.queues)
+    queue_delete = _awaited(blocking.Connection.queue_delete)
 
     async def close(self) -> None:
         """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated."""

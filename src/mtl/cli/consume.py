@@ -1,0 +1,44 @@
+"""`mtl consume`: take contents out of a queue and show them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mtl.cli.common import Endpoint, Json, connected
+from mtl.cli.tail import show
+
+
+def consume(
+    context: typer.Context,
+    resource: Annotated[str, typer.Argument(help="Whose queue.")],
+    queue: Annotated[str | None, typer.Option(help="Which of its queues; else the default one.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many contents.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option(help="Stop when none came for so many seconds; else never.")
+    ] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Send them to the dead letters instead of confirming them.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Sequence, time and properties, too.")
+    ] = False,
+    json: Json = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Take contents out of a queue, one per line; each is confirmed when it was written to the output."""
+    shown = 0
+    with (
+        connected(context, endpoint) as connection,
+        connection.consumer(resource, queue=queue, window_contents=min(count or 100, 100)) as consumer,
+    ):
+        while shown != count and (content := consumer.next(wait)) is not None:
+            show(content, verbose=verbose, json=json)
+            if reject:
+                content.reject()
+            else:
+                content.confirm()
+            shown += 1

@@ -1,0 +1,159 @@
+"""Consuming from queues: contents that no other consumer gets, each to be answered. See `Connection.consumer`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from mtl.client.contents import Content
+from mtl.client.control import Waiter
+from mtl.client.deliveries import Deliveries
+from mtl.client.io import Loop
+from mtl.client.settings import Settings
+from mtl.errors import Closed, MtlError
+from mtl.protocol.consuming import Answer, Hand
+
+
+class QueuedContent(Content):
+    """A content of a queue. `redelivered`: it may have been delivered before, to this consumer or another.
+
+    It is this consumer's until it says `confirm` or `reject`, or goes. Answers may be given from any thread; an answer
+    to what went back to the queue meanwhile (the connection was lost) is ignored: the content comes again.
+    """
+
+    __slots__ = ("_answer", "_hand", "redelivered")
+
+    def __init__(
+        self,
+        resource: str,
+        hand: Hand,
+        properties: bytes,
+        body: bytes,
+        answer: Callable[[Hand, Answer], None],
+    ) -> None:
+        super().__init__(resource, hand.position, properties, body)
+        self.redelivered = hand.again
+        self._hand = hand
+        self._answer = answer
+
+    def confirm(self) -> None:
+        """Done: it is never delivered again."""
+        self._answer(self._hand, Answer.CONFIRM)
+
+    def reject(self, *, recycle: bool = False) -> None:
+        """Not done: to the dead letters, or with `recycle` again after a pause, to another consumer if there is one,
+        until the resource's limit of deliveries is reached.
+        """
+        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT)
+
+
+class Consumer:
+    """A lease to consume from the queues of one or more resources, beside whoever else does.
+
+    Iterating gives `QueuedContent`s for ever. It survives restarts of the broker. Several threads may answer contents
+    while one takes them. Raises (from wherever it is used) `Unreachable` when nobody answers for `retry_deadline`,
+    `Refused` when a resource is gone.
+    """
+
+    def __init__(
+        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._deliveries = deliveries
+        self._closed = closed
+        self._pid = os.getpid()
+        self._open = True
+        self._posted = False
+
+    @property
+    def queue(self) -> str:
+        """The name of the queues that are consumed from."""
+        lease = self._deliveries.lease
+        return (lease.group if lease is not None else None) or ""
+
+    # --- contents -------------------------------------------------------------------------------------------
+
+    def next(self, timeout: float | None = None) -> QueuedContent | None:
+        """The next content; None after `timeout` seconds without one (None: no limit)."""
+        self._check()
+        deliveries = self._deliveries
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with deliveries.waiting():
+            while True:
+                try:
+                    hand, content = deliveries.queue.popleft()
+                except IndexError:  # nothing there, or the connection was lost just now
+                    pass
+                else:
+                    body = bytes(content.body)
+                    return QueuedContent(content.resource, hand, content.properties, body, self._answer)
+                if deliveries.error is not None:
+                    raise deliveries.error
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                deliveries.condition.wait(left)
+
+    def __iter__(self) -> Iterator[QueuedContent]:
+        """Every content, for ever."""
+        while True:
+            content = self.next()
+            if content is not None:
+                yield content
+
+    def summon(self, resource: str) -> None:
+        """Consume from a resource, too: one that was made later, where the consumer named none."""
+        self._check()
+        self._loop.post(lambda: self._deliveries.summon(resource))
+
+    def dismiss(self, resource: str) -> None:
+        """Take nothing more from a resource."""
+        self._check()
+        self._loop.post(lambda: self._deliveries.dismiss(resource))
+
+    def _answer(self, hand: Hand, answer: Answer) -> None:
+        self._check()
+        self._deliveries.answers.append((hand, answer))
+        if not self._posted:  # once for all answers until the IO thread comes to them
+            self._posted = True
+            self._loop.post(self._send_answers)
+
+    def _send_answers(self) -> None:
+        self._posted = False
+        self._deliveries.answer()
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the lease, answers sent; what was not answered goes back to the queue. Harmless when repeated."""
+        if not self._open:
+            return
+        self._open = False
+        if self._pid != os.getpid():
+            return
+        waiter = Waiter()
+        within = self._settings.request_timeout
+        try:
+            self._loop.post(lambda: self._deliveries.close(waiter.done, within=within))
+            waiter.wait(3 * within)
+        except MtlError:
+            pass  # it was closed already, or expires by itself
+        self._closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if not self._open:
+            raise Closed("the consumer is closed")
+        if self._pid != os.getpid():
+            raise Closed("the consumer belongs to another process; open one after the fork")

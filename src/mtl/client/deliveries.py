@@ -1,0 +1,157 @@
+"""A consumer's side in the IO thread: contents of queues in, answers out, and the lease alive.
+
+The application's side (`mtl.client.consumer`) takes from `queue` and puts answers into `answers`. After a loss the
+lease is presented again or another one taken; what was in hand went back to the queue then, so what waits here is
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+from mtl.client.control import Channel, Outcome
+from mtl.client.flow import Flow, State
+from mtl.client.io import Loop
+from mtl.client.notice import Notice
+from mtl.errors import Closed, MtlError, NotGranted, Refused
+from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.wire import commands as c
+from mtl.wire import control as w
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer asks for; see `Connection.consumer`."""
+
+    resources: tuple[str, ...]
+    queue: str | None
+    start: str | int | None
+    window_contents: int
+    window_bytes: int
+    confirm: str = "full"
+
+
+class Deliveries(Notice):
+    """See the module."""
+
+    def __init__(self, loop: Loop, channel: Channel, options: ConsumerOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.queue: deque[tuple[Hand, c.Content]] = deque()
+        self.answers: deque[tuple[Hand, Answer]] = deque()
+        self.granted_event = Event()
+        self.lease: w.DataLease | None = None
+        self.error: MtlError | None = None
+        self.flow = Flow(loop, channel, self)
+        self._loop = loop
+        self._channel = channel
+        self._state = ConsumerFlow(confirm=options.confirm == "full")
+        self._summoned: dict[str, None] = dict.fromkeys(options.resources)
+        self._arrived: list[tuple[Hand, c.Content]] = []
+
+    # --- posted by the application's side -------------------------------------------------------------------
+
+    def summon(self, resource: str) -> None:
+        """Take part in the queue of a resource."""
+        if resource not in self._summoned:
+            self._summoned[resource] = None
+            self.flow.ask(c.Summon, resource)
+
+    def dismiss(self, resource: str) -> None:
+        """Take nothing more from it; what is in hand may still be answered."""
+        if resource in self._summoned:
+            del self._summoned[resource]
+            self.flow.ask(c.Dismiss, resource)
+
+    def answer(self) -> None:
+        """Send what the application said since the last time."""
+        while self.answers:
+            self._state.answer(*self.answers.popleft())
+        for command in self._state.commands():
+            self.flow.send(command)
+
+    # --- the flow's user ------------------------------------------------------------------------------------
+
+    def lease_request(self) -> w.Reader:
+        """Ask for the same queues again."""
+        o = self.options
+        return w.Reader(
+            resources=list(o.resources),
+            confirm=o.confirm,
+            from_=o.start,  # type: ignore[arg-type]  # checked by the broker, like every request
+            window=w.Window(contents=o.window_contents, bytes=o.window_bytes),
+            group=o.queue,
+        )
+
+    def granted(self, lease: w.DataLease) -> None:
+        """Check the echo: a server that does not know queues would send everything to everybody."""
+        if lease.group is None:
+            raise NotGranted(self._channel.settings.endpoint, "group")
+        self.lease = lease
+        self.granted_event.set()
+
+    def refused(self, error: Refused) -> Refused | None:
+        """There is nothing else to ask for."""
+        return error
+
+    def bound(self) -> None:
+        """Begin, or go on."""
+        for resource in self._summoned:
+            self.flow.ask(c.Summon, resource)
+
+    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
+        """A resource that cannot be summoned is not there, or not ours to read."""
+        if not ok and isinstance(asked, c.Summon):
+            self._summoned.pop(asked.resource, None)
+            reason = (
+                f"the broker does not send contents of {asked.resource!r}: there is none, or no right to it"
+            )
+            self.failed(Refused(400, "summon", reason))
+
+    def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
+        """A Content arrived."""
+        if isinstance(command, c.Content):
+            self._arrived.append((self._state.received(command), command))
+
+    def drained(self) -> None:
+        """Hand over what arrived, all at once."""
+        if self._arrived:
+            self.queue.extend(self._arrived)
+            self._arrived.clear()
+            self.notify()
+
+    def writable(self) -> None:
+        """Nothing of a consumer waits for room but the flow's own queue."""
+
+    def down(self) -> None:
+        """What was in hand is somebody's again; what nobody has looked at is dropped."""
+        self._state.lost()
+        self._arrived.clear()
+        self.queue.clear()
+
+    def failed(self, error: MtlError) -> None:
+        """Tell the application, after what was delivered before."""
+        if self.error is None:
+            self.error = error
+        self.granted_event.set()
+        self.notify()
+
+    # --- closing --------------------------------------------------------------------------------------------
+
+    def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
+        """End the lease, when the broker has taken in the last answers; what is in hand goes back to the queue."""
+        self.answer()
+
+        def end() -> None:
+            timer.cancel()
+            self.flow.close(then, within=within)
+            self.failed(Closed("the consumer is closed"))
+
+        timer = self._loop.after(within, end)
+        if self.flow.state is State.BOUND:
+            self.flow.ping(end)
+        else:
+            end()

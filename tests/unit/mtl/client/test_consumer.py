@@ -1,0 +1,71 @@
+"""What an application does with contents of a queue. Against a real broker: tests/integration/test_queue.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.client.consumer import Consumer
+from mtl.errors import Closed, Refused
+from mtl.wire import commands as c
+from tests.unit.mtl.client.test_deliveries import Setting
+
+
+class Consuming(Setting):
+    """A consumer whose IO thread runs when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = self.summoned()
+        self.consumer = Consumer(self.bench.loop, self.bench.settings, self.deliveries, lambda: None)
+
+
+def test_contents_are_taken_one_by_one_and_answered_together() -> None:
+    at = Consuming()
+    at.deliver(at.data, 1, 2, 3, 4)
+    contents = iter(at.consumer)
+    first, second, third = next(contents), next(contents), next(contents)
+    assert (first.resource, first.sequence, first.body, first.redelivered) == ("a", 101, b"x", False)
+    assert at.consumer.queue == "q"
+    first.confirm()
+    second.confirm()
+    third.reject()
+    assert at.data.commands() == []
+    assert at.said(at.data) == [c.Reject(3, False, False), c.Confirm(2, True)]
+    fourth = at.consumer.next()
+    assert fourth is not None
+    fourth.reject(recycle=True)
+    fourth.confirm()
+    assert at.said(at.data) == [c.Reject(4, False, True)]
+
+
+def test_next_waits_as_long_as_it_is_told() -> None:
+    assert Consuming().consumer.next(0.01) is None
+
+
+def test_an_error_comes_after_what_was_delivered() -> None:
+    at = Consuming()
+    at.deliver(at.data, 1)
+    at.deliveries.failed(Refused(404, "gone"))
+    assert at.consumer.next() is not None
+    with pytest.raises(Refused, match="gone"):
+        at.consumer.next()
+
+
+def test_summon_and_dismiss_are_passed_on() -> None:
+    at = Consuming()
+    at.consumer.summon("c")
+    at.consumer.dismiss("b")
+    assert [type(x) for x in at.said(at.data)] == [c.Summon, c.Dismiss]
+
+
+def test_a_closed_consumer_takes_no_answers() -> None:
+    at = Consuming()
+    at.deliver(at.data, 1)
+    content = at.consumer.next()
+    assert content is not None
+    at.consumer._open = False
+    with pytest.raises(Closed):
+        content.confirm()
+    with pytest.raises(Closed):
+        at.consumer.next()
+    at.consumer.close()

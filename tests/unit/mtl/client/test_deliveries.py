@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mtl.client.deliveries import ConsumerOptions, Deliveries
+from mtl.errors import Closed, NotGranted, Refused
+from mtl.protocol.consuming import Answer
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import encode_table
+from tests.support.memory_network import Bench, MemoryLink
+
+OPTIONS = ConsumerOptions(("a", "b"), "q", "latest", 10, 1_000)
+GRANTED = w.DataLease(port=1, lease="l", group="q", window=w.Window(contents=10, bytes=1_000))
+
+
+class Setting:
+    def __init__(self, **options: object) -> None:
+        self.bench = Bench()
+        options_ = replace(OPTIONS, **options)  # type: ignore[arg-type]
+        self.deliveries = Deliveries(self.bench.loop, self.bench.channel, options_)
+        self.deliveries.flow.start()
+        self.control = self.bench.ready()
+        self.request = self.bench.last("request").asked()
+
+    def summoned(self, *, code: int = 200) -> MemoryLink:
+        data = self.bench.lease(self.control, GRANTED)
+        self.respond(data, code=code)
+        return data
+
+    def respond(self, data: MemoryLink, *, code: int = 200) -> list[str]:
+        summons = [x for x in data.commands() if isinstance(x, c.Summon)]
+        for one in summons:
+            data.command(c.Response(one.sequence, code))
+        self.bench.run()
+        return [x.resource for x in summons]
+
+    def deliver(self, data: MemoryLink, *numbers: int) -> None:
+        for number in numbers:
+            data.command(c.Content(number, "a", encode_table({c.SEQUENCE: number + 100}), b"x"))
+        self.bench.run()
+
+    def said(self, data: MemoryLink) -> list[c.Command]:
+        self.bench.run()
+        return data.commands()
+
+
+def test_what_is_asked_for() -> None:
+    assert Setting().request == w.Reader(
+        session="token",
+        resources=["a", "b"],
+        confirm="full",
+        from_="latest",
+        window=w.Window(contents=10, bytes=1_000),
+        group="q",
+    )
+
+
+def test_a_server_without_queues_is_noticed() -> None:
+    at = Setting()
+    at.control.answer(replace_group(None))
+    at.bench.run()
+    assert isinstance(at.deliveries.error, NotGranted)
+
+
+def replace_group(group: str | None) -> w.DataLease:
+    return w.DataLease(port=1, lease="l", group=group)
+
+
+@pytest.mark.requirement("MTL-67", "MTL-89", "MTL-94")
+def test_everything_is_summoned_taken_in_and_answered() -> None:
+    at = Setting()
+    data = at.bench.lease(at.control, GRANTED)
+    assert at.respond(data) == ["a", "b"]
+    at.deliver(data, 1, 2, 3)
+    hands = [hand for hand, _ in at.deliveries.queue]
+    assert [x.position for x in hands] == [101, 102, 103]
+    at.deliveries.answers += [(hands[0], Answer.CONFIRM), (hands[2], Answer.RECYCLE)]
+    at.deliveries.answer()
+    assert at.said(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
+
+
+def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped() -> None:
+    at = Setting()
+    data = at.summoned()
+    at.deliver(data, 1, 2)
+    hands = [hand for hand, _ in at.deliveries.queue]
+    at.deliveries.queue.popleft()
+    data.down()
+    at.bench.run()
+    assert not at.deliveries.queue
+    again = at.bench.bind()
+    assert at.respond(again) == ["a", "b"]
+    at.deliveries.answers.append((hands[0], Answer.CONFIRM))
+    at.deliveries.answer()
+    assert at.said(again) == []
+    at.deliver(again, 3)
+    assert [hand.number for hand, _ in at.deliveries.queue] == [3]
+
+
+def test_resources_are_summoned_and_dismissed_later() -> None:
+    at = Setting(resources=())
+    data = at.summoned()
+    at.deliveries.summon("later")
+    at.deliveries.summon("later")
+    assert at.respond(data) == ["later"]
+    at.deliveries.dismiss("later")
+    at.deliveries.dismiss("later")
+    assert [type(x) for x in at.said(data)] == [c.Dismiss]
+
+
+@pytest.mark.requirement("MTL-71")
+def test_what_cannot_be_summoned_is_an_error() -> None:
+    at = Setting()
+    at.summoned(code=400)
+    assert isinstance(at.deliveries.error, Refused)
+    assert "'a'" in str(at.deliveries.error)
+
+
+def test_closing_sends_the_last_answers_and_waits_until_they_are_taken_in() -> None:
+    at = Setting()
+    data = at.summoned()
+    at.deliver(data, 1)
+    at.deliveries.answers.append((at.deliveries.queue[0][0], Answer.CONFIRM))
+    at.deliveries.close(lambda _: None, within=1.0)
+    assert at.said(data) == [c.Confirm(1, True), c.Ping()]
+    data.command(c.Pong())
+    at.bench.run()
+    assert at.control.asked() == w.LeaseClose(session="token", lease="l")
+    assert isinstance(at.deliveries.error, Closed)
+
+
+def test_closing_without_a_connection_does_not_wait() -> None:
+    at = Setting()
+    at.deliveries.close(lambda _: None, within=1.0)
+    at.bench.run()
+    assert isinstance(at.deliveries.error, Closed)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import threading
+
+from mtl.client.notice import Notice
+
+
+def test_whoever_waits_is_woken_and_a_listener_is_called() -> None:
+    notice = Notice()
+    called: list[int] = []
+    notice.listener = lambda: called.append(1)
+    ready, woken = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with notice.waiting():
+            ready.set()
+            if notice.condition.wait(10.0):
+                woken.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert ready.wait(10.0)
+    notice.notify()
+    thread.join(10.0)
+    assert woken.is_set()
+    notice.notify()
+    assert called == [1, 1]

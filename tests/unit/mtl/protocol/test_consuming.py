@@ -1,0 +1,95 @@
+"""What a consumer has in hand, and the fewest commands that say what it answered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY, encode_table
+
+CONFIRM, REJECT, RECYCLE = Answer.CONFIRM, Answer.REJECT, Answer.RECYCLE
+
+
+def content(number: int, position: int | None = None, *, again: bool = False) -> c.Content:
+    table = {c.SEQUENCE: position} if position is not None else {}
+    properties = encode_table(table | ({c.REDELIVERED: True} if again else {}))
+    return c.Content(number, "a", properties, b"")
+
+
+def in_hand(flow: ConsumerFlow, count: int) -> list[Hand]:
+    return [flow.received(content(n, 10 + n)) for n in range(1, count + 1)]
+
+
+def test_a_content_says_where_it_is_and_whether_it_came_before() -> None:
+    flow = ConsumerFlow()
+    assert flow.received(content(1, 77)) == Hand(0, 1, 77, again=False)
+    assert flow.received(content(2, 5, again=True)) == Hand(0, 2, 5, again=True)
+    assert flow.received(c.Content(3, "a", EMPTY, b"")) == Hand(0, 3, 3, again=False)
+
+
+@pytest.mark.requirement("MTL-90", "MTL-91", "MTL-95")
+def test_what_was_confirmed_in_a_row_goes_together() -> None:
+    flow = ConsumerFlow()
+    hands = in_hand(flow, 6)
+    for at, answer in ((0, CONFIRM), (1, RECYCLE), (2, CONFIRM), (4, CONFIRM), (5, REJECT)):
+        assert flow.answer(hands[at], answer)
+    assert flow.commands() == [
+        c.Reject(2, multiple=False, recycle=True),
+        c.Reject(6, multiple=False, recycle=False),
+        c.Confirm(3, multiple=True),
+        c.Confirm(5, multiple=False),
+    ]
+    assert flow.commands() == []
+    assert len(flow) == 1
+
+
+def test_a_content_is_answered_once() -> None:
+    flow = ConsumerFlow()
+    (hand,) = in_hand(flow, 1)
+    assert flow.answer(hand, REJECT)
+    assert not flow.answer(hand, CONFIRM)
+    assert flow.commands() == [c.Reject(1, multiple=False, recycle=False)]
+
+
+def test_answers_to_what_a_lost_flow_brought_mean_nothing() -> None:
+    flow = ConsumerFlow()
+    (old,) = in_hand(flow, 1)
+    flow.answer(old, CONFIRM)
+    flow.lost()
+    assert flow.commands() == []
+    new = flow.received(content(1, 11, again=True))
+    assert not flow.answer(old, REJECT)
+    assert flow.answer(new, CONFIRM)
+    assert flow.commands() == [c.Confirm(1, multiple=True)]
+
+
+def test_without_confirmation_nothing_is_answered() -> None:
+    flow = ConsumerFlow(confirm=False)
+    (hand,) = in_hand(flow, 1)
+    assert not flow.answer(hand, CONFIRM)
+    assert (len(flow), flow.commands()) == (0, [])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(Answer), st.booleans())))
+def test_a_broker_settles_exactly_what_was_answered(answers: list[tuple[int, Answer, bool]]) -> None:
+    flow = ConsumerFlow()
+    hands = in_hand(flow, 31)
+    outstanding = dict.fromkeys(range(1, 32))
+    said: dict[int, Answer] = {}
+    settled: dict[int, Answer] = {}
+    for at, answer, send in answers:
+        if flow.answer(hands[at], answer):
+            said[at + 1] = answer
+        for command in flow.commands() if send else ():
+            numbers = (
+                [n for n in outstanding if n <= command.sequence] if command.multiple else [command.sequence]
+            )
+            for number in numbers:
+                del outstanding[number]
+                rejected = isinstance(command, c.Reject)
+                settled[number] = (RECYCLE if command.recycle else REJECT) if rejected else CONFIRM  # type: ignore[union-attr]
+    assert settled.items() <= said.items()
+    flow.lost()
