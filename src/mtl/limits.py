@@ -315,8 +315,9 @@ WINDOW_CONTENTS = 1_000
 WINDOW_OCTETS = 8 << 20
 """The same in stored octets."""
 
-MAX_WINDOW_CONTENTS = 10_000_000
-"""Largest window granted; the broker's cost of a window is its unsettled Contents, some 100 octets each."""
+MAX_WINDOW_CONTENTS = 1_000_000
+"""Largest window granted; the broker's cost of a window is its unsettled Contents, some 100 octets each, or each run of
+them that was sent in a row. The worst a Confirm can do is to make a hole in a list of so many."""
 
 MAX_WINDOW_OCTETS = 1 << 30
 """The same in stored octets; they stay in the log, not in memory."""
@@ -324,8 +325,8 @@ MAX_WINDOW_OCTETS = 1 << 30
 TURN_OCTETS = 8 << 20
 """What one reader is sent before the next has its turn: a few packs, so that nobody waits long."""
 
-TURN_CONTENTS = 256
-"""Plain contents in one run, for the same reason: unpacking them is Python's work, some microseconds each."""
+TURN_CONTENTS = 1_000
+"""Plain contents in one run, for the same reason: sending them is Python's work, a microsecond or two each."""
 
 BLOCKED_RETRY_S = 0.02
 """A reader whose queue was full is tried again after this, or on its next frame."""
@@ -436,6 +437,10 @@ DRAIN_MESSAGES = 1_000
 
 DRAIN_S = 0.02
 """The same in time: a peer may make each message as costly as the limits allow, and the others wait meanwhile."""
+
+BURST_HEADERS = 64 << 10
+"""Octets of headers that are read before they are looked at, which DRAIN_S can only count afterwards: properties take
+up to a quarter of a microsecond per octet, and a thousand contents without any have 64 octets each."""
 
 QUEUED_OCTETS = 16 << 20
 """Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its

@@ -22,6 +22,7 @@ from mtl.errors import MtlError
 from mtl.log import ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
+from mtl.net.router import Burst
 from mtl.wire.packs import decode_pack
 from tests.simulator.network import PORTS, Routers
 from tests.simulator.world import World
@@ -136,12 +137,17 @@ class BrokerProcess:
 
     def _take_in(self) -> None:
         now = self.world.now()
+        bursts: dict[tuple[Port, bytes], Burst] = {}
         for port, identity, (first, second) in self.machine.routers.take_in():
             if port is Port.CONTROL:
                 self.broker.control([identity, b"", first, second], now)
             else:
-                self.broker.data((port, identity), first, second, now)
-                self._sender.heard((port, identity))
+                burst = bursts.setdefault((port, identity), Burst([], []))
+                burst.headers.append(first)
+                burst.bodies.append(second)
+        for peer, burst in bursts.items():
+            self.broker.burst(peer, burst.headers, burst.bodies, now)
+            self._sender.heard(peer)
 
     def _carry_out(self, actions: Sequence[a.Action]) -> None:
         for action in actions:

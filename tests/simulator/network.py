@@ -13,7 +13,7 @@ A `Wire` is one connection: a pipe each way, first in first out, with room for s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtl import limits
@@ -353,6 +353,16 @@ class Routers:
             return Sent.GONE
         self.world.note("said", lambda: f"{wire} {shown(port, (header, body))}")
         return Sent.OK if wire.down.put((header, bytes(body))) else Sent.FULL
+
+    def send_run(
+        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    ) -> tuple[int, Sent]:
+        """Messages of two frames in a row, as far as they get."""
+        for number, (header, body) in enumerate(zip(headers, bodies, strict=True)):
+            sent = self.send(port, identity, header, body)
+            if sent is not Sent.OK:
+                return number, sent
+        return len(headers), Sent.OK
 
     # --- what the network does ------------------------------------------------------------------------------
 

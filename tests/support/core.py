@@ -77,6 +77,15 @@ class Sockets:
         self.sent.setdefault(peer, []).append((bytes(header), bytes(body)))
         return Sent.OK
 
+    def send_run(
+        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
+    ) -> tuple[int, Sent]:
+        for number, frames in enumerate(zip(headers, bodies, strict=True)):
+            sent = self.send(port, identity, *frames)
+            if sent is not Sent.OK:
+                return number, sent
+        return len(headers), Sent.OK
+
 
 class Rig:
     """See the module. `hold` keeps disk actions of some kinds back until `let_go`; `settings` are the core's."""

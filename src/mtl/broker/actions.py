@@ -82,11 +82,14 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One chunk to be appended: a pack as it came, or plain contents (properties, body) that are yet to be packed."""
+    """One chunk to be appended: a pack as it came, or the bodies of plain contents that are yet to be packed, and their
+    properties (None when none has any).
+    """
 
     count: int
     pack: Buffer | None
-    plain: Sequence[tuple[bytes, Buffer]]
+    bodies: Sequence[Buffer]
+    properties: Sequence[bytes] | None
     runs: tuple[RunEntry, ...]
 
 

@@ -5,8 +5,8 @@ inputs, then carries out `take()`, and so on; the same inputs give the same outp
 
     control(frames)        a message on the control socket        completed(n, result)    an action was carried out
     data(peer, h, b)       a message on a data socket             blocked(...), unsent(...), unreachable(peer)
-    tick()                 time has passed                        users(records)          who may do what has changed
-    close()                stop cleanly
+    burst(peer, ...)       several of one peer                    users(records)          who may do what has changed
+    tick()                 time has passed                        close()                 stop cleanly
 
 What belongs to whom:
 
@@ -233,6 +233,18 @@ class Broker:
         """
         self._outbox.now = now
         self.flows.received(peer, header, body, key)
+
+    def burst(
+        self,
+        peer: a.Peer,
+        headers: Sequence[bytes],
+        bodies: Sequence[c.Buffer],
+        now: a.Now,
+        key: str = "",
+    ) -> None:
+        """Several such messages of one peer, in their order."""
+        self._outbox.now = now
+        self.flows.burst(peer, headers, bodies, key)
 
     def users(self, records: Sequence[UserRecord], now: a.Now) -> None:
         """The users and their grants as they are from now on. Whoever has another password, or is gone, has to

@@ -94,7 +94,7 @@ class DeadLetters:
             return
         properties, content = next(unpack(trust_pack(body).slice(sequence - ref.base, 1)))
         table = _labelled(properties, queue, sequence, letter)
-        intake.add(Arrival(self._lease(queue), letter.number, 1, bytes(content), table))
+        intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
         self._dirty(intake)
 
     def _lease(self, queue: Queue) -> WriterLease:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from mtl import limits
@@ -19,7 +20,7 @@ from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import LogStopped, StorageError
 from mtl.log import Change, LogReader, RunEntry
-from mtl.wire.commands import Buffer
+from mtl.wire.fields import EMPTY, Buffer
 
 if TYPE_CHECKING:
     from mtl.broker.writers import WriterLease
@@ -50,37 +51,41 @@ class Inbound:
 
 
 class Arrival:
-    """One Content that was taken in: a pack (`properties` None), or one plain content.
+    """What was taken in of one writer at once: a pack (`properties` None, one body), or a run of plain contents with
+    neighbouring numbers and the same properties.
 
-    `done` says that it is durable; its octets are let go of then. An echo stands for a content that came before.
+    `done` says that it is durable; its octets are let go of then. An echo stands for a Content that came before.
     """
 
-    __slots__ = ("body", "cost", "count", "done", "first", "last", "lease", "properties", "size")
+    __slots__ = ("bodies", "cost", "count", "done", "first", "last", "lease", "properties", "size")
 
     def __init__(
         self,
         lease: WriterLease,
         first: int,
         count: int,
-        body: Buffer = b"",
+        bodies: Sequence[Buffer] = (),
         properties: bytes | None = None,
-        *,
-        echo: bool = False,
     ) -> None:
         self.lease = lease
         self.first = first
         self.last = first + count - 1
         self.count = count
-        self.body = body
+        self.bodies = bodies
         self.properties = properties
-        self.size = len(body) + (len(properties) if properties else 0)
-        self.cost = 0 if echo else self.size + limits.ARRIVAL_OVERHEAD
+        self.size = sum(map(len, bodies)) + len(bodies) * len(properties or b"")
+        self.cost = self.size + len(bodies) * limits.ARRIVAL_OVERHEAD
         self.done = False
+
+    @property
+    def named(self) -> int:
+        """The number of its first Content: what a Reject names."""
+        return self.last if self.properties is None else self.first
 
     def settle(self) -> None:
         """It is durable."""
         self.done = True
-        self.body = b""
+        self.bodies = ()
 
 
 class Intake:
@@ -120,7 +125,7 @@ class Intake:
     # --- in -------------------------------------------------------------------------------------------------
 
     def add(self, arrival: Arrival) -> None:
-        """Take a content in; its group starts with the next `start`."""
+        """Take contents in; their group starts with the next `start`."""
         self._pending.append(arrival)
         self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
@@ -282,26 +287,29 @@ class Intake:
 def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft]:
     """Chunks out of arrivals: a pack stays what it is, neighbouring plain contents share a chunk."""
     plain: list[Arrival] = []
-    octets = 0
+    contents = octets = 0
     for arrival in group:
-        if arrival.properties is None:
-            if plain:
-                yield _plain_draft(plain)
-                plain, octets = [], 0
-            yield a.Draft(arrival.count, arrival.body, (), _runs((arrival,)))
-            continue
-        if len(plain) == limits.MAX_PACK_CONTENTS or (plain and octets + arrival.size > limits.MAX_PACK):
-            yield _plain_draft(plain)
-            plain, octets = [], 0
-        plain.append(arrival)
+        pack = arrival.properties is None
+        contents += arrival.count
         octets += arrival.size
+        if plain and (pack or contents > limits.MAX_PACK_CONTENTS or octets > limits.MAX_PACK):
+            yield _plain_draft(plain)
+            plain, contents, octets = [], arrival.count, arrival.size
+        if pack:
+            yield a.Draft(arrival.count, arrival.bodies[0], (), None, _runs((arrival,)))
+            contents = octets = 0
+        else:
+            plain.append(arrival)
     if plain:
         yield _plain_draft(plain)
 
 
 def _plain_draft(plain: list[Arrival]) -> a.Draft:
-    contents = tuple((x.properties or b"", x.body) for x in plain)
-    return a.Draft(len(plain), None, contents, _runs(plain))
+    bodies = list(chain.from_iterable(x.bodies for x in plain))
+    properties = None
+    if any(x.properties != EMPTY for x in plain):
+        properties = list(chain.from_iterable(repeat(x.properties or EMPTY, x.count) for x in plain))
+    return a.Draft(len(bodies), None, bodies, properties, _runs(plain))
 
 
 def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:

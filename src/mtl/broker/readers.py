@@ -62,9 +62,8 @@ class ReaderLease:
     @property
     def lowest(self) -> int:
         """Where delivery resumes after a rebind: the lowest unsettled content, or the next unsent one."""
-        for sent in self.unsettled:
-            return min(sent.first, self.next)
-        return self.next
+        lowest = self.unsettled.lowest
+        return self.next if lowest is None else min(lowest, self.next)
 
     @property
     def pinned(self) -> int | None:
@@ -260,12 +259,9 @@ class Readers:
         )
 
     def _remember(self, lease: ReaderLease, first: int, last: int, size: int) -> None:
-        if lease.packed:
-            lease.unsettled.add(Sent(first, last, size, None))
-            return
-        share = size // (last - first + 1) or 1
-        for sequence in range(first, last + 1):
-            lease.unsettled.add(Sent(sequence, sequence, share, None))
+        if not lease.packed:
+            size = max(1, size // (last - first + 1)) * (last - first + 1)
+        lease.unsettled.add(Sent(first, last, size, None, divisible=not lease.packed))
 
     def damaged(self, lease: ReaderLease, error: Damaged) -> None:
         """Contents do not verify. A reader is sent nothing wrong and nothing is skipped: its lease ends, and a request

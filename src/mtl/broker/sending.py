@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from pathlib import Path
 
 from mtl import limits
@@ -19,8 +20,8 @@ from mtl.errors import Damaged, StorageError
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.router import Sent
 from mtl.wire import commands as c
-from mtl.wire.fields import encode_table, join_tables
-from mtl.wire.packs import trust_pack, unpack
+from mtl.wire.fields import EMPTY, encode_table, join_tables
+from mtl.wire.packs import trust_pack, unpacked
 from mtl.wire.places import Place
 
 log = logging.getLogger("mtl.broker")
@@ -101,19 +102,19 @@ class Sender:
         if action.peer in self._waiting:
             self._hold_back(action, _begin(action))
             return
-        for sequence, header, content in self._frames(action):
-            sent = self._put(action.peer, header, content)
-            if sent is not Sent.OK:
-                self._hold_back(action, sequence)
-                if sent is Sent.GONE:
-                    self._gone(action.peer)
-                return
+        headers, bodies = self._run(action)
+        port, identity = action.peer
+        sent, outcome = self._sockets.send_run(port, identity, headers, bodies)
+        if outcome is not Sent.OK:
+            self._hold_back(action, _begin(action) + sent)
+        if outcome is Sent.GONE:
+            self._gone(action.peer)
 
     def _hold_back(self, action: a.Deliver, sequence: int) -> None:
         self._held_back.add(action.lease)
         self._broker.blocked(action.lease, sequence, self._clock())
 
-    def _frames(self, action: a.Deliver) -> Frames:
+    def _run(self, action: a.Deliver) -> Run:
         """What is to be sent; nothing when it cannot be read now."""
         try:
             if action.local and action.ref.size >= limits.LOCAL_FROM:
@@ -124,11 +125,11 @@ class Sender:
         except Damaged as e:
             self._held_back.add(action.lease)
             self._broker.damaged(action.lease, action.resource, e, self._clock())
-            return iter(())
+            return (), ()
         except StorageError as e:
             log.error("resource %r, contents from %d: %s", action.resource, action.first, e)
         self._hold_back(action, _begin(action))
-        return iter(())
+        return (), ()
 
     def _relay(self, action: a.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
@@ -141,8 +142,8 @@ class Sender:
             self._gone(action.peer)
 
 
-Frames = Iterator[tuple[int, bytes, c.Buffer]]
-"""Sequence, header and body of each Content that a `Deliver` is on the wire."""
+Run = tuple[Sequence[bytes], Sequence[c.Buffer]]
+"""Headers and bodies of the Contents that a `Deliver` is on the wire."""
 
 
 def _begin(action: a.Deliver) -> int:
@@ -150,49 +151,56 @@ def _begin(action: a.Deliver) -> int:
     return action.first if action.number is None else action.number
 
 
-def _wire(action: a.Deliver) -> Callable[[a.Deliver, memoryview], Frames]:
+def _wire(action: a.Deliver) -> Callable[[a.Deliver, memoryview], Run]:
     if action.packed:
         return _pack
     return _contents if action.number is None else _deliveries
 
 
-def _pack(action: a.Deliver, body: memoryview) -> Frames:
+def _pack(action: a.Deliver, body: memoryview) -> Run:
     """The chunk as it is stored."""
     ref = action.ref
     properties = c.packed_properties(ref.count, ref.time_us)
     header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
-    yield ref.base, header, body
+    return (header,), (body,)
 
 
-def _place(action: a.Deliver) -> Frames:
+def _place(action: a.Deliver) -> Run:
     """Where the chunk lies, for a reader on this machine (PROTOCOL.md 5.6)."""
     ref = action.ref
     path, offset = action.log.place(ref)
     place = Place(str(Path(path).absolute()), offset, ref.size)
     header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
-    return iter(((ref.base, header, b""),))
+    return (header,), (b"",)
 
 
-def _contents(action: a.Deliver, body: memoryview) -> Frames:
+def _contents(action: a.Deliver, body: memoryview) -> Run:
     """Unpacked for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
+    tables, bodies = _unpacked(action, body)
     stamp = encode_table({c.TIMESTAMP: action.ref.time_us})
-    for sequence, (properties, content) in enumerate(_unpacked(action, body), action.first):
-        table = join_tables(properties, stamp)
-        header, _ = c.encode(c.Content(sequence, action.resource, table, b""))
-        yield sequence, header, content
+    if tables is None:
+        return c.content_headers(c.content_tail(action.resource, stamp), action.first, len(bodies)), bodies
+    tails = {table: c.content_tail(action.resource, join_tables(table, stamp)) for table in set(tables)}
+    return _headers(action.first, map(tails.__getitem__, tables)), bodies
 
 
-def _deliveries(action: a.Deliver, body: memoryview) -> Frames:
+def _deliveries(action: a.Deliver, body: memoryview) -> Run:
     """The same for a consumer of a queue: the sequence is a delivery number."""
     assert action.number is not None
     mark = {c.REDELIVERED: True} if action.again else {}
-    for nth, (properties, content) in enumerate(_unpacked(action, body)):
-        stamp = encode_table({c.TIMESTAMP: action.ref.time_us, c.SEQUENCE: action.first + nth, **mark})
-        table = join_tables(properties, stamp)
-        header, _ = c.encode(c.Content(action.number + nth, action.resource, table, b""))
-        yield action.number + nth, header, content
+    tables, bodies = _unpacked(action, body)
+    stamps = (
+        encode_table({c.TIMESTAMP: action.ref.time_us, c.SEQUENCE: position, **mark})
+        for position in range(action.first, action.last + 1)
+    )
+    joined = map(join_tables, tables or repeat(EMPTY), stamps)
+    return _headers(action.number, (c.content_tail(action.resource, table) for table in joined)), bodies
 
 
-def _unpacked(action: a.Deliver, body: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    ref = action.ref
-    return unpack(trust_pack(body).slice(action.first - ref.base, action.last - action.first + 1))
+def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
+    return [c.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
+
+
+def _unpacked(action: a.Deliver, body: memoryview) -> tuple[list[bytes] | None, list[memoryview]]:
+    begin = action.first - action.ref.base
+    return unpacked(trust_pack(body).slice(begin, action.last - action.first + 1))

@@ -207,9 +207,10 @@ class Server:
 
     def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
         broker, sender = self._broker, self._sender
-        for identity, header, content in self._sockets.commands(port):
-            broker.data((port, identity), header, content, now)
-            sender.heard((port, identity))
+        for bursts in self._sockets.commands(port):
+            for identity, burst in bursts.items():
+                broker.burst((port, identity), burst.headers, burst.bodies, now)
+                sender.heard((port, identity))
             yield
 
     def _look_for_users(self) -> None:

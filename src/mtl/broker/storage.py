@@ -286,6 +286,4 @@ def _chunk(draft: a.Draft) -> NewChunk:
     if draft.pack is not None:
         body = draft.pack if isinstance(draft.pack, bytes) else pa.py_buffer(draft.pack)
         return NewChunk(draft.count, body, draft.runs)
-    properties = [p for p, _ in draft.plain]
-    bodies = [b for _, b in draft.plain]
-    return NewChunk(draft.count, encode_pack(bodies, properties, limits.MAX_FRAME), draft.runs)
+    return NewChunk(draft.count, encode_pack(draft.bodies, draft.properties, limits.MAX_FRAME), draft.runs)

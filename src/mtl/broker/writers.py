@@ -6,11 +6,13 @@ PROTOCOL.md 5.4. The gap check is per lease and in memory; duplicates are told p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
+from operator import eq
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mtl import limits
 from mtl.broker.intake import Arrival, Inbound, Intake, WriterKey
+from mtl.broker.unconfirmed import Unconfirmed
 from mtl.errors import Malformed
 from mtl.wire import commands as c
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from mtl.broker.leases import LeaseTerms
 
 _U64_MAX = (1 << 64) - 1
+
+_RUN = 128
+"""Headers that are compared at a time, so that what is unlike the rest costs no more than so many comparisons."""
 
 
 class Packs(Protocol):
@@ -74,8 +79,9 @@ class WriterLease:
         self.closing = False
         """It is being closed: what still comes is too late."""
         self.intakes: dict[str, Intake] = {}
-        self.unconfirmed: dict[int, Arrival] = {}
-        """What was taken in and not confirmed, by last number, in order."""
+        self.unconfirmed = Unconfirmed()
+        self.usual: Usual | None = None
+        """What its last plain content looked like, which was found to be in order."""
 
     def rebound(self, flow: DataFlow) -> None:
         """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm.
@@ -86,26 +92,25 @@ class WriterLease:
         self.gapped = False
         self.unconfirmed.clear()
 
-    def remember(self, arrival: Arrival) -> None:
-        """It waits for its Confirm. Numbers come in order, unless a writer goes back to what an earlier lease sent."""
-        behind = self.unconfirmed and arrival.last < next(reversed(self.unconfirmed))
-        self.unconfirmed[arrival.last] = arrival
-        if behind:
-            self.unconfirmed = dict(sorted(self.unconfirmed.items()))
 
-    def forget_from(self, number: int) -> None:
-        """Everything from `number` on will be sent again; what is durable of it is told then, for a Confirm covers
-        all before it.
-        """
-        for last in [n for n, x in self.unconfirmed.items() if x.first >= number]:
-            del self.unconfirmed[last]
+class Usual(NamedTuple):
+    """What one plain content has in common with the next: `tail` is the header's, of this resource and properties."""
 
-    def take_confirmed(self) -> int:
-        """The last number of the durable prefix, which is taken out; 0 when there is none."""
-        prefix = [n for n, _ in takewhile(lambda item: item[1].done, self.unconfirmed.items())]
-        for number in prefix:
-            del self.unconfirmed[number]
-        return prefix[-1] if prefix else 0
+    resource: str
+    properties: bytes
+    tail: bytes
+
+    def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
+        """How many headers from `at` on, as many as a chunk may take, are the usual ones from `number` on."""
+        end, most = at, min(limits.MAX_PACK // len(self.tail), _U64_MAX + 1 - number)
+        stop = min(len(headers), at + most)
+        while end < stop:
+            expected = c.content_headers(self.tail, number + end - at, min(_RUN, stop - end))
+            found = headers[end : end + len(expected)]
+            if found != expected:
+                return end - at + sum(1 for _ in takewhile(bool, map(eq, found, expected)))
+            end += len(expected)
+        return end - at
 
 
 class Writers:
@@ -118,6 +123,26 @@ class Writers:
         self.counts = {"duplicates": 0, "gaps": 0, "refused": 0, "overloads": 0, "dropped": 0}
 
     # --- in -------------------------------------------------------------------------------------------------
+
+    def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[c.Buffer], at: int) -> int:
+        """Take in as many contents from `at` on as `content` would take in one by one without a second look: how many.
+
+        They continue the flow's numbers and look like the last one that `content` took. 0 when this one does not.
+        """
+        usual, first = lease.usual, lease.expected
+        if usual is None or lease.closing or not (count := usual.run(headers, at, first)):
+            return 0
+        intake = self._intake(lease, usual.resource)
+        if intake is None or first <= intake.taken.get(lease.key, 0) or self._full(lease, intake):
+            return 0
+        ends = accumulate(map(len, bodies[at : at + count]), initial=count * len(usual.properties))
+        fit = sum(1 for _ in takewhile(limits.MAX_PACK.__ge__, ends)) - 1
+        arrival = Arrival(lease, first, fit, bodies[at : at + fit], usual.properties)
+        if fit < 1 or self._inbound.octets + arrival.cost > limits.INBOUND_OCTETS:
+            return 0
+        lease.resumed = lease.gapped = False
+        self._keep(lease, intake, arrival)
+        return fit
 
     def content(self, lease: WriterLease, content: c.Content) -> None:
         """One Content arrived on the flow that `lease` is bound to."""
@@ -141,9 +166,16 @@ class Writers:
                 self._take(lease, intake, offer, content)
 
     def _take(self, lease: WriterLease, intake: Intake, offer: Offer, content: c.Content) -> None:
-        arrival = Arrival(lease, offer.first, offer.contents, content.body, offer.properties)
-        lease.expected = max(lease.expected, offer.last + 1)
-        lease.remember(arrival)
+        self._keep(
+            lease, intake, Arrival(lease, offer.first, offer.contents, (content.body,), offer.properties)
+        )
+        usual, resource = lease.usual, content.resource
+        if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
+            lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
+
+    def _keep(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
+        lease.expected = max(lease.expected, arrival.last + 1)
+        lease.unconfirmed.add(arrival)
         intake.add(arrival)
         self._dirty(intake)
 
@@ -152,7 +184,7 @@ class Writers:
         if self._full(lease, intake):
             self.counts["overloads"] += 1
             return
-        intake.add(Arrival(lease, offer.first, offer.contents, content.body, offer.properties))
+        intake.add(Arrival(lease, offer.first, offer.contents, (content.body,), offer.properties))
         self._dirty(intake)
 
     def _full(self, lease: WriterLease, intake: Intake) -> bool:
@@ -215,12 +247,13 @@ class Writers:
         self.counts["duplicates"] += 1
         if offer.last in lease.unconfirmed:
             return True
-        echo = Arrival(lease, offer.first, offer.contents, echo=True)
+        echo = Arrival(lease, offer.first, offer.contents)
         intake.echo(echo)
-        if echo.done and (not lease.unconfirmed or offer.last < next(iter(lease.unconfirmed))):
+        lowest = lease.unconfirmed.lowest
+        if echo.done and (lowest is None or offer.last < lowest):
             self._confirm(lease, offer.last)
         else:
-            lease.remember(echo)
+            lease.unconfirmed.add(echo)
         return True
 
     # --- out ------------------------------------------------------------------------------------------------
@@ -228,7 +261,7 @@ class Writers:
     def durable(self, group: Sequence[Arrival]) -> None:
         """A group is on disk: confirm what each lease's durable prefix now covers."""
         for lease in {id(x.lease): x.lease for x in group if x.lease.confirmed_flow}.values():
-            last = lease.take_confirmed()
+            last = lease.unconfirmed.take_done()
             if last:
                 self._confirm(lease, last)
 
@@ -242,12 +275,12 @@ class Writers:
             elif known is None or arrival.first < known.first:
                 lowest[id(arrival.lease)] = arrival
         for arrival in lowest.values():
-            self._push_back(arrival.lease, arrival.first, arrival.last)
+            self._push_back(arrival.lease, arrival.first, arrival.named)
 
     def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
         """Ask for this content and everything after it again: the disk or the memory could not take it."""
         self.counts["overloads"] += 1
-        lease.forget_from(first)
+        lease.unconfirmed.forget_from(first)
         lease.expected = min(lease.expected, first)
         lease.gapped = True
         self._reject(lease, last, recycle=True)

@@ -14,7 +14,7 @@ import zmq
 
 from mtl import limits
 from mtl.net.ports import Port
-from mtl.net.router import Misframed, RouterSocket, Sent
+from mtl.net.router import Burst, RouterSocket, Sent
 from mtl.wire.commands import Buffer
 
 
@@ -58,7 +58,6 @@ class BrokerSockets:
         for router in self._by_port.values():
             self._poller.register(router.socket, zmq.POLLIN)
         self._poller.register(wakeup, zmq.POLLIN)
-        self.misframed = 0
 
     def _bind(
         self, opened: ExitStack, endpoint: str, hwm: int, max_frame: int, max_queued: int | None = None
@@ -80,23 +79,31 @@ class BrokerSockets:
                 return
             yield frames
 
-    def commands(self, port: Port) -> Iterator[tuple[bytes, bytes, Buffer]]:
-        """Data messages of exactly two frames, behind the identity; others are dropped and counted (MTL-110)."""
-        router = self._by_port[port]
-        view = port is Port.PACKED
-        for _ in range(limits.DRAIN_MESSAGES):
-            try:
-                command = router.receive_command(view=view)
-            except Misframed:
-                self.misframed += 1
-                continue
-            if command is None:
-                return
-            yield command
+    def commands(self, port: Port) -> Iterator[dict[bytes, Burst]]:
+        """The data commands that wait, some at a time, by the identity of their peer; on the packed port one at a time,
+        for a pack takes its time, and bodies are views.
+        """
+        left, packed = limits.DRAIN_MESSAGES, port is Port.PACKED
+        while left > 0 and (
+            bursts := self._by_port[port].receive_commands(1 if packed else left, view=packed)
+        ):
+            left -= sum(len(burst.headers) for burst in bursts.values())
+            yield bursts
+
+    @property
+    def misframed(self) -> int:
+        """Data messages that were dropped because they had not two frames."""
+        return sum(router.misframed for router in self._by_port.values())
 
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> Sent:
         """Send one data command."""
         return self._by_port[port].send_command(identity, header, body)
+
+    def send_run(
+        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    ) -> tuple[int, Sent]:
+        """Send data commands in a row: how many of them left, and what became of the next."""
+        return self._by_port[port].send_commands(identity, headers, bodies)
 
     def close(self) -> None:
         """Stop listening."""

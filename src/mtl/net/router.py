@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 import zmq
 
@@ -23,8 +24,11 @@ class BindFailed(MtlError):
     """The endpoint cannot be bound: in use, not ours, or not an endpoint."""
 
 
-class Misframed(Exception):
-    """A data message of another number of frames than two; it was read to its end (MTL-110)."""
+class Burst(NamedTuple):
+    """Commands of one peer, in their order."""
+
+    headers: list[bytes]
+    bodies: list[Buffer]
 
 
 # Plain numbers: combining zmq's enums costs a microsecond each time.
@@ -114,6 +118,9 @@ class RouterSocket:
         self.socket = socket
         self._queued = Queued(max_queued) if max_queued is not None else None
         self._large = max_queued // hwm if max_queued is not None else limits.ZERO_COPY
+        self.misframed = 0
+        self._put: Callable[..., object] = super(zmq.Socket, socket).send
+        """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
         self.endpoint = socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     @property
@@ -128,26 +135,40 @@ class RouterSocket:
         except zmq.Again:
             return None
 
-    def receive_command(self, *, view: bool) -> tuple[bytes, bytes, Buffer] | None:
-        """The identity and the two frames of the next message; the second as a view of libzmq's memory if so asked.
+    def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
+        """What waits, up to `most` messages or some octets of headers, which take their time to decode: the commands of
+        each peer by its identity, in their order; bodies as views of libzmq's memory if so asked. Messages of more or
+        fewer frames than two are read to their end and counted (MTL-110).
 
-        Raises `Misframed` for a message of more or fewer, which is read to its end. This runs for every content, so
-        it asks the frames whether more follow, which costs a third of asking the socket.
+        This runs for every content: a frame is asked whether more follow, which costs a third of asking the socket.
         """
         receive = self.socket.recv
-        try:
-            identity = receive(_NOW)
-        except zmq.Again:
-            return None
-        header = receive(_NOW, copy=False)
-        if not header.more:
-            raise Misframed
-        body = receive(_NOW, copy=False)
-        if not body.more:
-            return identity, header.bytes, body.buffer if view else body.bytes
-        while body.more:
-            body = receive(_NOW, copy=False)
-        raise Misframed
+        bursts: dict[bytes, Burst] = {}
+        octets = 0
+        for _ in range(most):
+            if octets > limits.BURST_HEADERS:
+                break
+            try:
+                identity = receive(_NOW)
+            except zmq.Again:
+                break
+            header = receive(_NOW, False)
+            body = receive(_NOW, False) if header.more else header
+            if body is header or body.more:
+                self._misframed(body)
+                continue
+            burst = bursts.get(identity)
+            if burst is None:
+                burst = bursts[identity] = Burst([], [])
+            octets += len(header)
+            burst.headers.append(header.bytes)
+            burst.bodies.append(body.buffer if view else body.bytes)
+        return bursts
+
+    def _misframed(self, frame: zmq.Frame) -> None:
+        self.misframed += 1
+        while frame.more:
+            frame = self.socket.recv(_NOW, copy=False)
 
     def send(self, *frames: bytes) -> Sent:
         """Send one message to the identity in its first frame."""
@@ -157,28 +178,52 @@ class RouterSocket:
         """Send one data command; a large body leaves from the memory it is in, which must not change until then."""
         return self._send((identity, header), body)
 
+    def send_commands(
+        self, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
+    ) -> tuple[int, Sent]:
+        """Send data commands one after the other: how many of them left, and what became of the next."""
+        put, sent, outcome = self._put, 0, Sent.OK
+        small = max(map(len, bodies), default=0) < min(self._large, limits.ZERO_COPY)
+        try:
+            for header, body in zip(headers, bodies, strict=True):
+                if small:
+                    put(identity, _FIRST)
+                    put(header, _FIRST)
+                    put(body, _NOW)
+                elif (outcome := self.send_command(identity, header, body)) is not Sent.OK:
+                    break
+                sent += 1
+        except zmq.ZMQError as e:
+            outcome = _refusal(e)
+        return sent, outcome
+
     def _send(self, frames: Sequence[bytes], last: Buffer) -> Sent:
         # Only the first frame can be refused: a queue that has room for it takes the rest.
-        send, size = self.socket.send, len(last)
+        put, size = self._put, len(last)
         counted = self._queued if size >= self._large else None
         if counted is not None and not counted.room(frames[0]):
             return Sent.FULL
         try:
             for frame in frames:
-                send(frame, _FIRST)
+                put(frame, _FIRST)
             if counted is None:
-                send(last, _NOW, copy=size < limits.ZERO_COPY)
+                put(last, _NOW, size < limits.ZERO_COPY)
             else:
                 whole = zmq.Frame(last, copy=False, track=True)
-                counted.add(frames[0], send(whole, _NOW, copy=False, track=True), size)
-        except zmq.Again:
-            return Sent.FULL
+                counted.add(frames[0], self.socket.send(whole, _NOW, copy=False, track=True), size)
         except zmq.ZMQError as e:
-            if e.errno == zmq.EHOSTUNREACH:
-                return Sent.GONE
-            raise
+            return _refusal(e)
         return Sent.OK
 
     def close(self) -> None:
         """Stop listening; what was sent leaves within the linger."""
         self.socket.close()
+
+
+def _refusal(error: zmq.ZMQError) -> Sent:
+    """Why a message did not leave; any other error is raised again."""
+    if error.errno == zmq.EAGAIN:
+        return Sent.FULL
+    if error.errno == zmq.EHOSTUNREACH:
+        return Sent.GONE
+    raise error

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import msgspec
@@ -47,6 +48,8 @@ __all__ = [
     "Reject",
     "Response",
     "Summon",
+    "content_headers",
+    "content_tail",
     "decode",
     "delivery_timestamp",
     "encode",
@@ -240,6 +243,21 @@ def _encode_content(command: Content) -> tuple[bytes, Buffer]:
     if len(name) > 255 or not is_printable(command.resource):
         encode_short(command.resource)
     return _NAMED.pack(5, command.sequence, len(name)) + name + command.properties, command.body
+
+
+def content_tail(resource: str, properties: bytes) -> bytes:
+    """What stands behind the sequence in the header of a Content; FieldError as `encode`."""
+    return encode_short(resource) + properties
+
+
+def content_headers(tail: bytes, first: int, count: int) -> list[bytes]:
+    """The headers of `count` Contents from `first` on that have this tail, one after the other."""
+    return list(map(_headers_of(len(tail)), repeat(5, count), range(first, first + count), repeat(tail)))
+
+
+@lru_cache(maxsize=1024)
+def _headers_of(tail: int) -> Callable[[int, int, bytes], bytes]:
+    return struct.Struct(f">BQ{tail}s").pack
 
 
 def _encode_response(command: Response) -> tuple[bytes, Buffer]:

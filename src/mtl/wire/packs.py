@@ -165,17 +165,23 @@ def trust_pack(buf: Buffer | ArrowBuffer) -> RecordBatch:
 
 def unpack(batch: RecordBatch) -> Iterator[tuple[bytes, memoryview]]:
     """Properties (encoded) and body of each content, in order; the bodies are views of the pack's memory."""
+    tables, bodies = unpacked(batch)
+    return zip(repeat(EMPTY, len(bodies)) if tables is None else tables, bodies, strict=True)
+
+
+def unpacked(batch: RecordBatch) -> tuple[list[bytes] | None, list[memoryview]]:
+    """The same as two lists; no properties (None) when no content has any."""
     count = batch.num_rows
     if count == 0:
-        return iter(())
+        return None, []
     properties, body = batch.columns
     _, offsets, data = body.buffers()
     ends = memoryview(offsets)[4 * body.offset : 4 * (body.offset + count + 1)].cast("b").cast("i").tolist()
     octets = memoryview(data if data is not None else b"").cast("B")
-    bodies = map(octets.__getitem__, map(slice, ends, ends[1:]))
+    bodies = list(map(octets.__getitem__, map(slice, ends, ends[1:])))
     if properties.null_count == count:
-        return zip(repeat(EMPTY), bodies, strict=False)
-    return zip((table or EMPTY for table in properties.to_pylist()), bodies, strict=True)
+        return None, bodies
+    return [table or EMPTY for table in properties.to_pylist()], bodies
 
 
 def _check_extent(column: Any) -> None:

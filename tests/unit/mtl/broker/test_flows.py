@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker import writers
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY
+from mtl.wire.fields import EMPTY, encode_table
 from tests.support.core import Client, Flow, Rig
 
 
@@ -280,3 +287,96 @@ def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> No
     client.close_lease(lease)
     rig.sleep(2)
     assert len(rig.broker.flows) == 0
+
+
+# --- bursts -------------------------------------------------------------------------------------------------
+
+LARGEST = 60
+
+Frames = tuple[bytes, bytes]
+CONTENTS = st.tuples(
+    st.sampled_from([0, 0, 0, 0, 0, 0, -1, -3, 1, 5]),  # from the number that comes next
+    st.sampled_from(["a", "a", "a", "a", "b", "", "missing"]),
+    st.sampled_from([{}, {}, {}, {}, {"k": 1}, {"mtl-mine": 1}]),
+    st.sampled_from([0, 1, 1, 1, LARGEST - 16, LARGEST, LARGEST + 1]),
+    st.integers(1, 9),  # so many in a row
+)
+OTHERS = st.sampled_from([c.Ping(), c.Confirm(1, True), c.Summon(9, "a"), b"\x05ill-formed"])
+STEPS = st.lists(
+    st.lists(CONTENTS | OTHERS, min_size=1, max_size=6)
+    | st.sampled_from(["hold", "let go", "fail", "rebind"]),
+    max_size=8,
+)
+
+
+class Sender:
+    """Makes bursts. A number that comes again is for the resource that it was for: a number is one content's."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._sent: dict[int, str] = {}
+
+    def burst(self, step: list[Any]) -> list[Frames]:
+        frames: list[Frames] = []
+        for one in step:
+            if isinstance(one, bytes):
+                frames.append((one, b""))
+            elif isinstance(one, tuple):
+                frames += self._contents(*one)
+            else:
+                frames.append(c.encode(one))  # type: ignore[arg-type]
+        return frames
+
+    def _contents(
+        self, offset: int, resource: str, properties: dict[str, Any], size: int, count: int
+    ) -> Iterator[Frames]:
+        table = encode_table(properties) if properties else EMPTY
+        first = max(1, self._next + offset)
+        for number in range(first, first + count):
+            name = self._sent.setdefault(number, resource) if offset <= 0 else resource
+            yield c.encode(c.Content(number, name, table, b""))[0], bytes(size)
+        if offset <= 0:
+            self._next = max(self._next, first + count)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@given(steps=STEPS)
+def test_a_burst_is_what_its_commands_are_one_by_one(named: bool, steps: list[Any]) -> None:
+    """Which is quick for contents that continue what came before, and must not be anything else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_PACK", LARGEST)
+        patch.setattr(limits, "MAX_CONTENT", LARGEST)
+        patch.setattr(limits, "INBOUND_OCTETS", 12 * limits.ARRIVAL_OVERHEAD)
+        patch.setattr(writers, "_RUN", 3)
+        rigs = [Rig(), Rig()]
+        clients = [rig.client() for rig in rigs]
+        for client in clients:
+            client.create("a", "b")
+        leases = [x.writer("a", "b", writer="w" if named else None) for x in clients]
+        flows = [x.flow(lease) for x, lease in zip(clients, leases, strict=True)]
+        sender = Sender()
+        for step in steps:
+            if isinstance(step, list):
+                frames = sender.burst(step)
+                for header, body in frames:
+                    flows[0].queue(header, body)
+                rigs[1].broker.burst(
+                    flows[1].peer, [h for h, _ in frames], [b for _, b in frames], rigs[1].now()
+                )
+            for rig in rigs:
+                if step == "hold":
+                    rig.hold(a.Append)
+                elif step == "let go":
+                    rig.let_go()
+                elif step == "fail":
+                    rig.disk.fail("write")
+                rig.run()
+            if step == "rebind":
+                flows = [x.flow(lease) for x, lease in zip(clients, leases, strict=True)]
+            assert flows[0].sent() == flows[1].sent()
+        for rig in rigs:
+            rig.let_go()
+        assert flows[0].sent() == flows[1].sent()
+        assert rigs[0].broker.statistics() == rigs[1].broker.statistics()
+        for name in ("a", "b"):
+            assert clients[0].read(name) == clients[1].read(name)

@@ -53,7 +53,7 @@ class Desk:
 
     def add(self, *numbers: int, of: WriterLease | None = None, body: bytes = b"x") -> None:
         for number in numbers:
-            self.intake.add(Arrival(of or WRITER, number, 1, body, EMPTY))
+            self.intake.add(Arrival(of or WRITER, number, 1, (body,), EMPTY))
         self.intake.start()
 
     def actions(self) -> list[Any]:
@@ -110,7 +110,7 @@ def test_a_pack_stays_what_it_is_and_plain_neighbours_share_a_chunk(pattern: str
     number = 1
     for kind in pattern:
         count = 5 if kind == "K" else 1
-        desk.intake.add(Arrival(WRITER, number, count, b"x", None if kind == "K" else EMPTY))
+        desk.intake.add(Arrival(WRITER, number, count, (b"x",), None if kind == "K" else EMPTY))
         number += count
     desk.intake.release()
     drafts = desk.drafts()
@@ -124,7 +124,7 @@ def test_a_chunk_of_plain_contents_is_no_larger_than_a_pack(monkeypatch: pytest.
     desk = Desk()
     desk.intake.hold(lambda: None)
     for number, size in enumerate([30, 30, 30, 200, 1, 1, 1, 1, 1], 1):
-        desk.intake.add(Arrival(WRITER, number, 1, bytes(size), EMPTY))
+        desk.intake.add(Arrival(WRITER, number, 1, (bytes(size),), EMPTY))
     desk.intake.release()
     assert [d.count for d in desk.drafts()] == [2, 1, 1, 4, 1]
 
@@ -145,7 +145,7 @@ def test_runs_say_which_numbers_of_named_writers_a_chunk_holds(
     desk = Desk()
     desk.intake.hold(lambda: None)
     for key, number in arrivals:
-        desk.intake.add(Arrival(lease(key), number, 1, b"", EMPTY))
+        desk.intake.add(Arrival(lease(key), number, 1, (b"",), EMPTY))
     desk.intake.release()
     (draft,) = desk.drafts()
     assert list(draft.runs) == runs
@@ -172,7 +172,7 @@ def test_taken_runs_ahead_of_last() -> None:
 
 def test_an_echo_is_done_when_its_original_is() -> None:
     desk = Desk({1: 1})
-    durable, pending = Arrival(WRITER, 1, 1, echo=True), Arrival(WRITER, 2, 1, echo=True)
+    durable, pending = Arrival(WRITER, 1, 1), Arrival(WRITER, 2, 1)
     desk.add(2)
     desk.intake.echo(durable)
     desk.intake.echo(pending)
@@ -185,7 +185,7 @@ def test_an_echo_is_done_when_its_original_is() -> None:
 def test_an_echo_fails_with_its_original() -> None:
     desk = Desk()
     desk.add(1)
-    echo = Arrival(lease(1), 1, 1, echo=True)
+    echo = Arrival(lease(1), 1, 1)
     desk.intake.echo(echo)
     desk.answer(FAILED)
     assert desk.failed == [1, 1]
@@ -196,7 +196,7 @@ def test_an_echo_outlives_the_failure_of_another_writer() -> None:
     desk = Desk()
     desk.add(1)
     desk.add(1, of=lease(2))
-    echo = Arrival(lease(2), 1, 1, echo=True)
+    echo = Arrival(lease(2), 1, 1)
     desk.intake.echo(echo)
     desk.answer(FAILED)
     assert desk.failed == [1]

@@ -56,7 +56,7 @@ class Desk:
 
 
 def plain(*bodies: bytes, runs: tuple[RunEntry, ...] = ()) -> a.Draft:
-    return a.Draft(len(bodies), None, tuple((EMPTY, x) for x in bodies), runs)
+    return a.Draft(len(bodies), None, bodies, None, runs)
 
 
 def bodies(reader: LogReader) -> list[bytes]:
@@ -79,7 +79,10 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
     reader = desk.create()
     pack = encode_pack([b"p1", b"p2"])
     change = desk.append(
-        LOG, plain(b"x", b"y"), a.Draft(2, memoryview(pack), (), ()), a.Draft(2, bytes(pack), (), ())
+        LOG,
+        plain(b"x", b"y"),
+        a.Draft(2, memoryview(pack), (), None, ()),
+        a.Draft(2, bytes(pack), (), None, ()),
     )
     reader.apply(change)
     assert bodies(reader) == [b"x", b"y", b"p1", b"p2", b"p1", b"p2"]
@@ -92,7 +95,7 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
 def test_properties_are_packed_too(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": 1})
-    reader.apply(desk.append(LOG, a.Draft(2, None, ((table, b"x"), (EMPTY, b"y")), ())))
+    reader.apply(desk.append(LOG, a.Draft(2, None, (b"x", b"y"), (table, EMPTY), ())))
     ref = reader.find(1)
     assert ref is not None
     assert [p for p, _ in unpack(trust_pack(reader.read(ref)))] == [table, EMPTY]
@@ -102,7 +105,7 @@ def test_the_largest_content_fits(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": bytes(limits.MAX_TABLE - 20)})
     body = bytes(limits.MAX_CONTENT)
-    reader.apply(desk.append(LOG, a.Draft(1, None, ((table, body),), ())))
+    reader.apply(desk.append(LOG, a.Draft(1, None, (body,), (table,), ())))
     assert bodies(reader) == [body]
 
 
@@ -155,7 +158,7 @@ def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
 
 def test_contents_that_do_not_fit_after_all_are_a_failure_and_no_end(desk: Desk) -> None:
     desk.create()
-    assert isinstance(desk.append(LOG, a.Draft(0, None, (), ())), StorageFailed)
+    assert isinstance(desk.append(LOG, a.Draft(0, None, (), None, ())), StorageFailed)
     assert not isinstance(desk.append(LOG, plain(b"x")), StorageError)
 
 

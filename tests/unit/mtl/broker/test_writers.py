@@ -438,6 +438,6 @@ def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, 
     first = rig.held.popleft()
     rig.let_go(1)
     held = rig.broker.leases.find(lease.lease)
-    assert [len(x.body) for x in held.unconfirmed.values()] == [1, 0]  # type: ignore[union-attr]
+    assert [len(x.bodies) for x in held.unconfirmed] == [1, 0]  # type: ignore[union-attr]
     rig.held.append(first)
     rig.let_go()

@@ -58,7 +58,10 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
         found: list[tuple[bytes, bytes, bytes]] = []
         while not found:
             assert at.sockets.poll(PATIENCE_MS) == {port}
-            found += [(one, header, bytes(body)) for one, header, body in at.sockets.commands(port)]
+            for one, burst in next(at.sockets.commands(port), {}).items():
+                found += [
+                    (one, *command) for command in zip(burst.headers, map(bytes, burst.bodies), strict=True)
+                ]
         [(identity, header, body)] = found
         assert (header, body) == (b"header", b"body")
         assert at.sockets.send(port, identity, b"back", b"again") is Sent.OK

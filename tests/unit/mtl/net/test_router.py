@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from mtl.limits import ZERO_COPY
-from mtl.net.router import BindFailed, Misframed, Queued, RouterSocket, Sent, seed_identities
+from mtl.net.router import BindFailed, Queued, RouterSocket, Sent, seed_identities
 
 PATIENCE_MS = 10_000
 
@@ -60,15 +60,33 @@ def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
 @pytest.mark.requirement("MTL-57", "MTL-110")
 @pytest.mark.parametrize("view", [True, False])
 def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
-    assert at.router.receive_command(view=view) is None
-    for frames in ([b"one"], [b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"]):
-        at.say(*frames)
-        with pytest.raises(Misframed):
-            at.router.receive_command(view=view)
+    assert at.router.receive_commands(10, view=view) == {}
+    wrong = ([b"one"], [b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"], [b"1", b"2", b"3", b"4", b"5", b"6"])
+    for frames in wrong:
+        at.peer.send_multipart(frames)
     at.say(b"header", b"body")
-    received = at.router.receive_command(view=view)
-    assert received is not None
-    assert (received[1], bytes(received[2])) == (b"header", b"body")
+    commands: list[tuple[bytes, bytes]] = []
+    while not commands:
+        for burst in at.router.receive_commands(10, view=view).values():
+            commands += zip(burst.headers, map(bytes, burst.bodies), strict=True)
+    assert (commands, at.router.misframed) == ([(b"header", b"body")], len(wrong))
+
+
+def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(at: Setting) -> None:
+    other = at.context.socket(zmq.DEALER)
+    other.connect(at.router.endpoint)
+    for number in range(20):
+        for name, peer in ((b"a", at.peer), (b"b", other)):
+            peer.send_multipart([name + b"%d" % number, b"body"])
+    heard: dict[bytes, list[bytes]] = {}
+    while sum(map(len, heard.values())) < 40:
+        assert at.router.socket.poll(PATIENCE_MS)
+        bursts = at.router.receive_commands(7, view=False)
+        assert 1 <= sum(len(burst.headers) for burst in bursts.values()) <= 7
+        for identity, burst in bursts.items():
+            heard.setdefault(identity, []).extend(burst.headers)
+    assert sorted(heard.values()) == [[name + b"%d" % n for n in range(20)] for name in (b"a", b"b")]
+    other.close(0)
 
 
 def test_a_large_body_arrives_whole(at: Setting) -> None:
@@ -121,6 +139,26 @@ def test_peers_that_left_are_not_remembered(at: Setting) -> None:
     for number in range(1_000):
         queued.add(b"%d" % number, Done(), 10)  # type: ignore[arg-type]
     assert len(queued) < 5
+
+
+@pytest.mark.parametrize("size", [10, ZERO_COPY])
+def test_a_run_of_commands_leaves_up_to_where_the_queue_is_full(size: int) -> None:
+    at = Setting(hwm=2)
+    at.peer.set(zmq.RCVHWM, 2)
+    identity = at.identity()
+    headers = [b"%d" % number for number in range(3_000)]
+    bodies = [memoryview(bytes(size))] * len(headers)
+    sent = 0
+    while (told := at.router.send_commands(identity, headers[sent:], bodies[sent:]))[1] is Sent.FULL:
+        sent += told[0]
+        for _ in range(sent):
+            frames = at.peer.recv_multipart()
+            assert frames == [headers.pop(0), bytes(size)]
+            bodies.pop()
+        sent = 0
+    assert told == (len(headers), Sent.OK)
+    assert at.router.send_commands(b"nobody", [b"header"], [b""]) == (0, Sent.GONE)
+    at.close()
 
 
 def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:

@@ -69,3 +69,56 @@ def test_totals_are_those_of_what_is_left(counts: list[int], settles: list[tuple
     assert held.contents == sum(one.last - one.first + 1 for one in left)
     assert held.octets == sum(one.size for one in left)
     assert [one.first for one in left] == sorted(one.first for one in left)
+
+
+# --- single contents in a row -------------------------------------------------------------------------------
+
+RUNS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.integers(0, 3)), max_size=6)
+
+
+def in_rows(runs: list[tuple[int, int, int]]) -> tuple[Unsettled[None], Unsettled[None]]:
+    """The same contents kept in rows, and each by itself; a row follows a gap, with contents of one size."""
+    rows: Unsettled[None] = Unsettled()
+    each: Unsettled[None] = Unsettled()
+    at = 1
+    for gap, count, size in runs:
+        at += gap
+        rows.add(Sent(at, at + count - 1, size * count, None, divisible=True))
+        for sequence in range(at, at + count):
+            each.add(Sent(sequence, sequence, size, None))
+        at += count
+    return rows, each
+
+
+def singly(held: Unsettled[None]) -> list[tuple[int, int]]:
+    """Every unsettled sequence, and its size."""
+    return [(n, sent.size // sent.contents) for sent in held for n in range(sent.first, sent.last + 1)]
+
+
+@given(RUNS, SETTLES, st.integers(1, 40))
+def test_a_row_of_contents_settles_as_each_by_itself_would(
+    runs: list[tuple[int, int, int]], settles: list[tuple[int, bool]], cut: int
+) -> None:
+    rows, each = in_rows(runs)
+    for sequence, multiple in settles:
+        left = {n for n, _ in singly(each)}
+        gone = [n for sent in rows.settle(sequence, multiple) for n in range(sent.first, sent.last + 1)]
+        assert gone == [one.last for one in each.settle(sequence, multiple)]
+        assert set(gone) <= left
+        assert singly(rows) == singly(each)
+        assert (rows.contents, rows.octets, rows.lowest, rows.highest) == (
+            each.contents,
+            each.octets,
+            each.lowest,
+            each.highest,
+        )
+    gone = [n for sent in rows.cut(cut) for n in range(sent.first, sent.last + 1)]
+    assert gone == [one.last for one in each.cut(cut)]
+    assert singly(rows) == singly(each)
+    assert (rows.contents, rows.octets, rows.highest) == (each.contents, each.octets, each.highest)
+
+
+def test_what_was_not_sent_after_all_is_forgotten_and_a_pack_goes_whole() -> None:
+    held = filled([3, 3, 3])
+    assert [one.item for one in held.cut(5)] == [1, 2]
+    assert ([one.item for one in held], held.contents, held.octets, held.highest) == ([0], 3, 30, 4)

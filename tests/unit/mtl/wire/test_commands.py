@@ -20,6 +20,8 @@ from mtl.wire.commands import (
     Reject,
     Response,
     Summon,
+    content_headers,
+    content_tail,
     decode,
     delivery_timestamp,
     encode,
@@ -267,3 +269,10 @@ def test_a_count_that_is_no_positive_number_is_malformed(count: Any) -> None:
 )
 def test_reserved_names(table: dict[str, Any], expected: bool) -> None:
     assert reserved(encode_table(table)) is expected
+
+
+@given(st.text(max_size=20).filter(str.isprintable), st.integers(0, (1 << 64) - 3), st.integers(0, 3))
+def test_headers_in_a_row_are_those_of_each_content(resource: str, first: int, count: int) -> None:
+    properties = encode_table({"k": 1})
+    made = content_headers(content_tail(resource, properties), first, count)
+    assert made == [encode(Content(n, resource, properties, b""))[0] for n in range(first, first + count)]
