@@ -261,8 +261,8 @@ MAX_DESCRIBED = 5_000
 MAX_WAITERS = 10_000
 """Describes that wait for news at once; each is a client that would poll otherwise."""
 
-MAX_WAITING_NAMES = 500_000
-"""Names in all of their requests together; each costs some 200 octets, and a request may have tens of thousands."""
+MAX_WAITING_NAMES = 200_000
+"""Names in all of their requests together; each costs some 300 octets, and a request may have tens of thousands."""
 
 MAX_WAIT_S = 30.0
 """Longest wait of a Describe; shorter than any client's patience."""
@@ -414,11 +414,17 @@ QUEUE_BURY = 100
 CONTROL_HWM = 1_000
 """Control messages queued per peer; a REQ has one."""
 
+CONTROL_WAITING = 64
+"""Requests of one peer that wait for us; each may have MAX_CONTROL_FRAME. Then its TCP connection is not read."""
+
 PACKED_HWM = 32
 """Packed Contents queued per peer: HWM counts messages, and 32 packs of 4 MiB are 128 MiB already."""
 
 PLAIN_HWM = 1_000
 """Plain contents queued per peer, on a socket of their own because HWM is per socket."""
+
+PLAIN_WAITING = 256
+"""Plain contents of one peer that wait for us, for the same reason; more do not make it faster."""
 
 LINGER_MS = 500
 """How long a closing socket goes on sending: long enough for a last reply on loopback."""

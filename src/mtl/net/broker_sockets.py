@@ -38,7 +38,12 @@ class BrokerSockets:
                 self._by_port = {Port.CONTROL: self.control}
             else:
                 self.control = self._bind(
-                    opened, endpoint, limits.CONTROL_HWM, limits.MAX_CONTROL_FRAME * 2, limits.QUEUED_OCTETS
+                    opened,
+                    endpoint,
+                    limits.CONTROL_HWM,
+                    limits.MAX_CONTROL_FRAME * 2,
+                    limits.QUEUED_OCTETS,
+                    limits.CONTROL_WAITING,
                 )
                 packed, plain = (
                     _beside(endpoint, packed_port, "packed"),
@@ -46,7 +51,12 @@ class BrokerSockets:
                 )
                 self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
                 self.plain = self._bind(
-                    opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME, limits.QUEUED_OCTETS
+                    opened,
+                    plain,
+                    limits.PLAIN_HWM,
+                    limits.MAX_FRAME,
+                    limits.QUEUED_OCTETS,
+                    limits.PLAIN_WAITING,
                 )
                 self._by_port = {
                     Port.CONTROL: self.control,
@@ -60,9 +70,22 @@ class BrokerSockets:
         self._poller.register(wakeup, zmq.POLLIN)
 
     def _bind(
-        self, opened: ExitStack, endpoint: str, hwm: int, max_frame: int, max_queued: int | None = None
+        self,
+        opened: ExitStack,
+        endpoint: str,
+        hwm: int,
+        max_frame: int,
+        max_queued: int | None = None,
+        max_waiting: int | None = None,
     ) -> RouterSocket:
-        router = RouterSocket(self._context, endpoint, hwm=hwm, max_frame=max_frame, max_queued=max_queued)
+        router = RouterSocket(
+            self._context,
+            endpoint,
+            hwm=hwm,
+            max_frame=max_frame,
+            max_queued=max_queued,
+            max_waiting=max_waiting,
+        )
         opened.callback(router.close)
         return router
 

@@ -85,7 +85,7 @@ class Queued:
 
 class RouterSocket:
     """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
-    would be too much, `max_queued` bounds the octets of large ones as well.
+    would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
     """
 
     def __init__(
@@ -96,12 +96,13 @@ class RouterSocket:
         hwm: int,
         max_frame: int,
         max_queued: int | None = None,
+        max_waiting: int | None = None,
     ) -> None:
         socket = context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
         socket.setsockopt(zmq.SNDHWM, hwm)
-        socket.setsockopt(zmq.RCVHWM, hwm)
+        socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
         socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
         socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
         socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)

@@ -131,6 +131,14 @@ def test_octets_that_wait_for_a_peer_are_bounded_and_none_is_lost() -> None:
     at.close()
 
 
+def test_messages_that_wait_for_us_are_bounded_apart_from_those_that_wait_for_a_peer() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = RouterSocket(context, "tcp://127.0.0.1:*", hwm=1_000, max_frame=1 << 20, max_waiting=4)
+    assert (router.socket.get(zmq.SNDHWM), router.socket.get(zmq.RCVHWM)) == (1_000, 4)
+    router.close()
+    context.term()
+
+
 def test_peers_that_left_are_not_remembered(at: Setting) -> None:
     class Done:
         done = True

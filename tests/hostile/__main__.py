@@ -1,0 +1,49 @@
+"""python -m tests.hostile [--light] [NAME...]: play the hostile scenarios and print what was measured, as a table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.hostile import scenarios  # noqa: F401  puts them into the table
+from tests.hostile.harness import SCENARIOS, Measured, measure
+
+
+def head() -> str:
+    """The table's first two lines."""
+    return (
+        "| scenario | what was done | s | memory before, MiB | at most | files | others' answers | slowest, ms |\n"
+        "|---|---|---|---|---|---|---|---|"
+    )
+
+
+def row(one: Measured) -> str:
+    """One line of the table."""
+    return (
+        f"| {one.name} | {one.done} | {one.seconds:.1f} | {one.before:.0f} | {one.most:.0f} | {one.files} "
+        f"| {one.answers:,} | {one.slowest:.0f} |"
+    )
+
+
+def main() -> int:
+    """Exit code 1 when a scenario failed."""
+    parser = argparse.ArgumentParser(prog="scripts/hostile", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCENARIOS)}")
+    parser.add_argument("--light", action="store_true", help="as small as in the suite")
+    asked = parser.parse_args()
+    failed = []
+    print(head())
+    for name in asked.names or SCENARIOS:
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                print(row(measure(SCENARIOS[name], Path(place), heavy=not asked.light)), flush=True)
+            except AssertionError as error:
+                failed.append(name)
+                print(f"| {name} | FAILED: {error} | | | | | | |", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

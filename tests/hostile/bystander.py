@@ -1,0 +1,74 @@
+"""python -m tests.hostile.bystander ENDPOINT: writes, reads and asks until told to stop; prints how that went.
+
+Nothing of it is more than pyzmq and struct: tests.support.minimal_client.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from tests.support.minimal_client import MinimalClient, minimal_client
+
+RESOURCE = "bystander"
+PAUSE_S = 0.01
+
+
+class Bystander:
+    """One writer and one reader of a resource, and a session to ask questions on."""
+
+    def __init__(self, client: MinimalClient) -> None:
+        self._client = client
+        assert client.ask("Resource.Create", resource=RESOURCE)[0] == 200
+        self._reader = client.lease("Reader", resources=[RESOURCE], confirm="full", **{"from": "earliest"})
+        self._reader.summon(RESOURCE)
+        self._writer = client.lease("Writer", resources=[RESOURCE], confirm="full")
+        self._written = 0
+        self.answers = 0
+        self.slowest = 0.0
+
+    def _timed(self, work: Callable[[], None]) -> None:
+        began = time.perf_counter()
+        work()
+        self.answers += 1
+        self.slowest = max(self.slowest, time.perf_counter() - began)
+
+    def live(self) -> None:
+        """Everything once."""
+        self._timed(self._write)
+        self._timed(self._read)
+        self._timed(self._ask)
+
+    def _write(self) -> None:
+        self._written += 1
+        self._writer.content(self._written, b"%d" % self._written)
+        assert self._writer.confirmed() == self._written
+
+    def _read(self) -> None:
+        sequence, _, _, body = self._reader.read()
+        assert (sequence, body) == (self._written, b"%d" % self._written)
+        self._reader.confirm(sequence)
+
+    def _ask(self) -> None:
+        code, described = self._client.ask("Resource.Describe", resource=RESOURCE)
+        assert (code, described["resources"][0]["next"]) == (200, self._written + 1)
+
+
+def main() -> None:
+    """See the module."""
+    with minimal_client(sys.argv[1]) as client:
+        one = Bystander(client)
+        one.live()
+        one.slowest = 0.0  # what is slow once is not what this is about
+        print("served", flush=True)
+        while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
+            one.live()
+        one.live()
+        print(json.dumps({"answers": one.answers, "slowest": one.slowest}))
+
+
+if __name__ == "__main__":
+    main()

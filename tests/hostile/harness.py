@@ -1,0 +1,148 @@
+"""How a scenario is run: a broker process, a bystander that wants to be served meanwhile, and what it all cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtl.testing import RunningBroker, broker
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+
+PATIENCE_S = 3.0
+"""The longest that a bystander may wait for one answer, on a machine with other work."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`play(broker, heavy)` does its worst, asserts what it can see, and says in a few words what it did. `memory` is
+    what the broker may take meanwhile above what it had, in MiB; `config` lines are the broker's.
+    """
+
+    name: str
+    play: Callable[[RunningBroker, bool], str]
+    memory: int
+    config: str
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def scenario(
+    *, memory: int = 64, config: str = ""
+) -> Callable[[Callable[[RunningBroker, bool], str]], Callable[[RunningBroker, bool], str]]:
+    """Put a function into the table under its name."""
+
+    def register(play: Callable[[RunningBroker, bool], str]) -> Callable[[RunningBroker, bool], str]:
+        name = play.__name__
+        SCENARIOS[name] = Scenario(name.replace("_", " "), play, memory, config)
+        return play
+
+    return register
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row: what was done in how many seconds, the broker's own memory before and at most (MiB) and its open files
+    at most, how often the bystander was answered and after how many ms at the latest.
+    """
+
+    name: str
+    done: str
+    seconds: float
+    before: float
+    most: float
+    files: int
+    answers: int
+    slowest: float
+
+
+class Watch:
+    """Looks at the broker's process every few milliseconds."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.memory: list[float] = [own_memory(pid)]
+        self.files: list[int] = [open_files(pid)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.02):
+            self.memory.append(own_memory(self._pid))
+            self.files.append(open_files(self._pid))
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def own_memory(pid: int) -> float:
+    """MiB that only this process has: mapped files, which the system takes back when it needs to, left out."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) / 1024 for line in status if line.startswith("RssAnon"))
+
+
+def open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@contextmanager
+def bystander(endpoint: str) -> Iterator[dict[str, Any]]:
+    """A well-behaved client in a process of its own, so that an attack's own work does not slow it. What it saw is in
+    the yielded dict after the block.
+    """
+    seen: dict[str, Any] = {}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.hostile.bystander", endpoint],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "served\n", "the bystander was never served"
+        try:
+            yield seen
+            report, _ = process.communicate("stop\n", timeout=30)
+            seen |= json.loads(report)
+        finally:
+            process.kill()
+
+
+def measure(one: Scenario, place: Path, *, heavy: bool) -> Measured:
+    """Play a scenario against a broker of its own and judge it. AssertionError says what was not as it must be."""
+    place.mkdir(parents=True, exist_ok=True)
+    config = place / "broker.toml"
+    config.write_text(one.config, encoding="utf-8")
+    with broker(place / "data", config) as running, bystander(running.endpoint) as seen:
+        watch, began = Watch(running.pid), time.perf_counter()
+        try:
+            done = one.play(running, heavy)
+        finally:
+            seconds = time.perf_counter() - began
+            watch.stop()
+    row = Measured(
+        one.name,
+        done,
+        seconds,
+        watch.memory[0],
+        max(watch.memory),
+        max(watch.files),
+        seen["answers"],
+        seen["slowest"] * 1000,
+    )
+    assert seen["answers"] > 0, row
+    assert seen["slowest"] < PATIENCE_S, row
+    assert row.most - row.before < one.memory, row
+    return row

@@ -1,0 +1,5 @@
+"""Every scenario, by what it abuses; importing this puts them into the table."""
+
+from tests.hostile.scenarios import connections, contents, control, cuts, leases, resources
+
+__all__ = ["connections", "contents", "control", "cuts", "leases", "resources"]

@@ -1,0 +1,149 @@
+"""Requests: too many, too large, too deep, too clever."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import zmq
+
+from mtl import limits
+from mtl.testing import RunningBroker
+from tests.hostile.harness import scenario
+from tests.hostile.scenarios.connections import OPEN, asked
+from tests.support.minimal_client import MinimalClient, minimal_client
+from tests.support.zmtp import RawPeer
+
+HUGE = limits.MAX_CONTROL_FRAME
+
+
+def pipelining(client: MinimalClient) -> zmq.Socket[bytes]:
+    """A DEALER to the control port, which need not wait for replies, with a session of the profile log."""
+    dealer = client.socket(zmq.DEALER)
+    dealer.connect(client.endpoint)
+    for command, body in (
+        (b"Connection.Open", OPEN),
+        (b"Connection.Profile", b'{"profile":"log"}'),
+    ):
+        dealer.send_multipart([b"", command, body])
+        assert dealer.recv_multipart()[1][:1] == b"2"
+    return dealer
+
+
+@scenario()
+def tiny_requests(broker: RunningBroker, heavy: bool) -> str:
+    """As fast as one connection gives them, all answered."""
+    count, window = (1_000_000 if heavy else 20_000), 200
+    with minimal_client(broker.endpoint) as client:
+        dealer = pipelining(client)
+        for number in range(count + window):
+            if number < count:
+                dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"log"}'])
+            if number >= window:
+                assert dealer.recv_multipart()[1] == b"200"
+    return f"{count:,} requests on one connection"
+
+
+@scenario(memory=128)
+def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
+    """Deep, long, ambiguous and impossible JSON, each of a megabyte; only the well-formed is answered."""
+    rounds = 50 if heavy else 3
+    bodies = {
+        b"[" * (HUGE - 1): False,
+        b'{"a":' * (HUGE // 5): False,
+        b'{"profile":"log","x":' + b"9" * (HUGE - 100) + b"}": False,
+        b'{"profile":"log","x":1e' + b"9" * (HUGE - 100) + b"}": True,
+        b'{"profile":"log","x":NaN}': False,
+        b'{"profile":"log","x":"\xff\xff"}': False,
+        b"{" + b'"profile":"test",' * (HUGE // 18) + b'"profile":"log"}': True,
+        b'{"profile":' + b" " * (HUGE - 100) + b"12}": True,
+        b'{"profile":"' + b"\\u0041" * (HUGE // 7) + b'"}': True,
+    }
+    with minimal_client(broker.endpoint) as client:
+        dealer = pipelining(client)
+        for _ in range(rounds):
+            for body in bodies:
+                dealer.send_multipart([b"", b"Connection.Profile", body])
+        dealer.send_multipart([b"", b"Resource.List", b"{}"])
+        answers = 0
+        while json.loads(dealer.recv_multipart()[2]).get("resources") is None:
+            answers += 1
+        assert rounds * sum(bodies.values()) - rounds <= answers <= rounds * (sum(bodies.values()) + 1)
+    return f"{rounds * len(bodies)} requests of up to 1 MiB, {answers} answered"
+
+
+@scenario(memory=128)
+def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
+    """Descriptions of half a megabyte, asked for a thousand times by peers that read none."""
+    peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)
+    with minimal_client(broker.endpoint) as client:
+        dealer = pipelining(client)
+        name = "r" * 200
+        for number in range(resources):
+            body = json.dumps({"resource": f"{name}{number}", "durability": "os"}).encode()
+            dealer.send_multipart([b"", b"Resource.Create", body])
+        for _ in range(resources):
+            assert dealer.recv_multipart()[1] == b"200"
+        deaf = []
+        for _ in range(peers):
+            peer = RawPeer(broker.endpoint).shake_hands()
+            assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"
+            assert asked(peer, b"Connection.Profile", b'{"profile":"log"}')[0] == b"200"
+            for _ in range(requests):
+                peer.send(b"", b"Resource.List", b"{}")
+            deaf.append(peer)
+        time.sleep(1)
+        for peer in deaf:
+            peer.close()
+    return f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"
+
+
+@scenario(memory=128)
+def describes_that_wait_for_ever(broker: RunningBroker, heavy: bool) -> str:
+    """Each as large as a request may be, on more and more connections; the broker says 503 when it is too much."""
+    count = 2_000 if heavy else 300
+    after = {f"{number:06}": 1 for number in range(60_000 if heavy else 30_000)}
+    after["bystander"] = (1 << 63) - 1
+    body = json.dumps({"resource": "bystander", "after": after, "wait": 30_000}).encode()
+    waiting = limits.MAX_WAITING_NAMES // len(after)
+    with minimal_client(broker.endpoint) as client:
+        dealer = pipelining(client)
+        for _ in range(count):
+            dealer.send_multipart([b"", b"Resource.Describe", body])
+        for _ in range(count - waiting):
+            assert dealer.recv_multipart()[1] == b"503"
+    return f"{count:,} waiting requests of {len(body) / 1024:.0f} KiB, all but {waiting} refused"
+
+
+@scenario()
+def patterns_that_explode(broker: RunningBroker, heavy: bool) -> str:
+    rounds = 50 if heavy else 5
+    patterns = (
+        "(a+)+$",
+        "((a{99}){99}){99}",
+        "(a|aa)+$",
+        ".*" * 400 + "x",
+        "[" * 900,
+        "(" * 900,
+        r"(\w+\s?)*!",
+        "(?=a)",
+    )
+    with minimal_client(broker.endpoint) as client:
+        for number in range(300):
+            client.ask("Resource.Create", resource="a" * 200 + f"{number}", durability="os")
+        for _ in range(rounds):
+            for pattern in patterns:
+                code, _ = client.ask("Resource.List", pattern=pattern)
+                assert code in {200, 400}
+    return f"{rounds * len(patterns)} patterns over 300 names"
+
+
+@scenario()
+def sessions_without_end(broker: RunningBroker, heavy: bool) -> str:
+    """One connection each, which is how they are told apart; the longest silent ones leave."""
+    count = limits.MAX_SESSIONS + 5_000 if heavy else 1_000
+    for _ in range(count):
+        peer = RawPeer(broker.endpoint).shake_hands()
+        assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"
+        peer.close()
+    return f"{count:,} sessions"

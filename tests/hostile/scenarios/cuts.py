@@ -1,0 +1,180 @@
+"""Connections cut in the middle of what they carry, in every profile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+
+import mtl
+from mtl.testing import RunningBroker
+from tests.hostile.harness import scenario
+from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
+from tests.support.minimal_client import Flow, MinimalClient, minimal_client
+
+BETWEEN_S = 0.06
+RESOURCE = "cut"
+REDELIVERED = b"mtl-redelivered"
+
+
+@contextmanager
+def through_a_proxy(broker: RunningBroker, profile: str) -> Iterator[tuple[CuttingProxy, str]]:
+    """A proxy in front of all the broker's ports, and the endpoint that leads through it."""
+    ports = {int(broker.endpoint.rpartition(":")[2])}
+    with minimal_client(broker.endpoint, profile) as client:
+        resource = "resource" if profile == "test" else RESOURCE
+        if profile != "test":
+            assert client.ask("Resource.Create", resource=resource)[0] == 200
+            ports.add(client.granted("Writer", resources=[resource], confirm="full", packed=True)["port"])
+    with minimal_client(broker.endpoint, profile) as client:
+        ports.add(client.granted("Writer", resources=[resource])["port"])
+    with CuttingProxy(*ports) as proxy:
+        yield proxy, broker.endpoint.replace(BEHIND, HERE)
+
+
+def cutting(proxy: CuttingProxy, times: int) -> threading.Thread:
+    def cut() -> None:
+        for _ in range(times):
+            time.sleep(BETWEEN_S)
+            proxy.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    return thread
+
+
+def write(endpoint: str, count: int, profile: str, *, packed: bool) -> threading.Thread:
+    """Our own writer, pipelining through every cut."""
+
+    def run() -> None:
+        with (
+            mtl.connect(endpoint, profile=profile, request_timeout=1.0) as connection,
+            connection.writer(RESOURCE, packed=packed) as writer,
+        ):
+            for number in range(count):
+                writer.send(b"%d" % number)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def log(broker: RunningBroker, heavy: bool, *, packed: bool) -> str:
+    """Nothing lost, nothing twice, nothing out of order: the writer sends again what was not confirmed, the reader goes
+    on behind the last content that it has.
+    """
+    count, cuts = (400_000, 60) if heavy else (20_000, 6)
+    count *= 10 if packed else 1
+    with through_a_proxy(broker, "log") as (proxy, endpoint):
+        with mtl.connect(endpoint, request_timeout=1.0) as connection:
+            threads = [cutting(proxy, cuts), write(endpoint, count, "log", packed=packed)]
+            with connection.reader(RESOURCE, start="earliest", packed=packed) as reader:
+                for number, content in zip(range(count), reader, strict=False):
+                    assert (content.sequence, bytes(content.body)) == (number + 1, b"%d" % number)
+            for thread in threads:
+                thread.join()
+        return f"{count:,} contents, each once and in order, through {proxy.cuts} cut connections"
+
+
+@scenario()
+def cuts_in_profile_log(broker: RunningBroker, heavy: bool) -> str:
+    return log(broker, heavy, packed=False)
+
+
+@scenario()
+def cuts_in_profile_log_of_packs(broker: RunningBroker, heavy: bool) -> str:
+    return log(broker, heavy, packed=True)
+
+
+class Again:
+    """A plain reader that asks for a new lease whenever it hears nothing for a while."""
+
+    def __init__(self, endpoint: str, profile: str, resource: str, confirm: str) -> None:
+        self._endpoint, self._profile = endpoint, profile
+        self._resource, self._confirm = resource, confirm
+        self._client: MinimalClient | None = None
+        self._lease = ""
+        self._flow: Flow | None = None
+
+    def read(self) -> tuple[int, str, bytes, bytes] | None:
+        """The next content; None after a silence, with a new lease."""
+        try:
+            if self._flow is None:
+                self._flow = self._begin()
+            found = self._flow.read()
+            if self._confirm == "full":
+                self._flow.confirm(found[0])
+        except zmq.Again:
+            self.close()
+            return None
+        return found
+
+    def _begin(self) -> Flow:
+        self._client = client = MinimalClient(self._endpoint)
+        client.req.setsockopt(zmq.RCVTIMEO, 500)
+        client.open(self._profile)
+        if self._lease:
+            client.ask(
+                "Lease.Close", lease=self._lease
+            )  # what it has not confirmed is for others, and for us
+        lease = client.granted("Reader", resources=[self._resource], confirm=self._confirm)
+        self._lease = lease["lease"]
+        flow = client.connect(lease["port"])
+        flow.dealer.setsockopt(zmq.RCVTIMEO, 500)
+        flow.lease(self._lease)
+        flow.summon(self._resource)
+        return flow
+
+    def close(self) -> None:
+        self._flow = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+@scenario()
+def cuts_in_profile_queue(broker: RunningBroker, heavy: bool) -> str:
+    """Every content arrives, and what arrives again says that it does."""
+    count, cuts = (100_000, 30) if heavy else (5_000, 4)
+    seen: dict[bytes, int] = {}
+    with through_a_proxy(broker, "queue") as (proxy, endpoint):
+        consumer = Again(endpoint, "queue", RESOURCE, "full")
+        threads = [cutting(proxy, cuts), write(endpoint, count, "queue", packed=False)]
+        while len(seen) < count:
+            found = consumer.read()
+            if found is not None:
+                _, _, properties, body = found
+                assert body not in seen or REDELIVERED in properties, "a second delivery without a mark"
+                seen[body] = seen.get(body, 0) + 1
+        for thread in threads:
+            thread.join()
+        consumer.close()
+        again = sum(times - 1 for times in seen.values())
+        return f"{count:,} contents, {again} delivered again, through {proxy.cuts} cut connections"
+
+
+@scenario()
+def cuts_in_profile_test(broker: RunningBroker, heavy: bool) -> str:
+    """Nothing is kept for who is not there; a lease that goes on is in order, and a new one begins at 1."""
+    rounds = 30 if heavy else 5
+    got = 0
+    with through_a_proxy(broker, "test") as (proxy, endpoint):
+        with minimal_client(broker.endpoint, "test") as client:
+            writer = client.lease("Writer", resources=["resource"])
+            for _ in range(rounds):
+                reader = Again(endpoint, "test", "resource", "none")
+                reader._flow = reader._begin()
+                for number in range(1, 201):
+                    writer.content(number, b"%d" % number)
+                for number in range(1, 101):
+                    found = reader.read()
+                    assert found is not None
+                    assert (found[0], found[3]) == (number, b"%d" % number)
+                    got += 1
+                proxy.cut()
+                reader.close()
+            writer.quiet()
+        return f"{rounds} readers cut after 100 of 200 contents, {proxy.cuts} connections"

@@ -1,0 +1,61 @@
+"""Leases: without end, and other people's."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from mtl import limits
+from mtl.testing import RunningBroker
+from tests.hostile.harness import scenario
+from tests.hostile.scenarios.control import pipelining
+from tests.support.minimal_client import LEASE, RESPONSE, minimal_client, short, u64
+
+
+@scenario(memory=160)
+def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
+    """A session has its share; then it is told 503, and others still get theirs."""
+    sessions = 12 if heavy else 1
+    granted = refused = 0
+    with minimal_client(broker.endpoint, "test") as other:
+        with minimal_client(broker.endpoint) as client:
+            for _ in range(sessions):
+                dealer = pipelining(client)
+                dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"test"}'])
+                assert dealer.recv_multipart()[1] == b"200"
+                for _ in range(limits.MAX_LEASES_PER_SESSION + 100):
+                    dealer.send_multipart([b"", b"Connection.Writer", b'{"resources":["resource"]}'])
+                    _, code, body = dealer.recv_multipart()
+                    granted += code == b"202"
+                    refused += code == b"503"
+                    assert code == b"202" or json.loads(body)["reason"] == "overloaded"
+        assert refused >= 100 * sessions
+        assert granted <= limits.MAX_LEASES
+        if granted < limits.MAX_LEASES - 1:
+            assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
+    return f"{granted:,} leases, then {refused:,} times 503"
+
+
+@scenario()
+def claims_of_another_lease(broker: RunningBroker, heavy: bool) -> str:
+    """Tokens are guessed, and made of a real one; the owner notices nothing."""
+    count = 100_000 if heavy else 5_000
+    with minimal_client(broker.endpoint) as owner:
+        owner.ask("Resource.Create", resource="mine")
+        lease = owner.granted("Writer", resources=["mine"], confirm="full")
+        writer = owner.connect(lease["port"])
+        writer.lease(lease["lease"])
+        token = lease["lease"]
+        with minimal_client(broker.endpoint) as thief:
+            flow = thief.connect(lease["port"])
+            near = (token[:-1] + "g", token.upper() + "0", token[1:], token + "0", "", "0" * 32)
+            for number in range(count):
+                guess = near[number] if number < len(near) else os.urandom(16).hex()
+                flow.send(LEASE, u64(number + 1) + short(guess))
+                if number >= 100:
+                    assert flow.receive() == (RESPONSE + u64(number - 99), b"403")
+            flow.content(1, b"not mine", "mine")
+        writer.content(1, b"mine")
+        writer.await_confirm(1)
+        assert owner.ask("Resource.Describe", resource="mine")[1]["resources"][0]["next"] == 2
+    return f"{count:,} tokens guessed"

@@ -1,0 +1,15 @@
+"""The hostile scenarios in their small form; scripts/hostile plays the large one and prints the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import scenarios  # noqa: F401  puts them into the table
+from tests.hostile.harness import SCENARIOS, Scenario, measure
+
+
+@pytest.mark.parametrize("one", SCENARIOS.values(), ids=SCENARIOS)
+def test_others_are_served_and_memory_is_bounded(one: Scenario, tmp_path: Path) -> None:
+    measure(one, tmp_path, heavy=False)

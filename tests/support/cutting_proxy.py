@@ -1,0 +1,79 @@
+"""A TCP proxy that cuts: what a broker offers on 127.0.0.1 is there on 127.0.0.2 as well, until somebody cuts it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+from types import TracebackType
+from typing import Self
+
+HERE, BEHIND = "127.0.0.2", "127.0.0.1"
+
+
+class CuttingProxy:
+    """The same ports on another address of the machine, so that a port in a reply leads through the proxy, too."""
+
+    def __init__(self, *ports: int) -> None:
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listeners = {socket.create_server((HERE, port)): port for port in ports}
+        self._over = False
+        self.cuts = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        """End every connection with a reset, in the middle of whatever it was sending."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+            for pair in pairs:
+                for one in pair:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    one.close()
+            self.cuts += len(pairs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over = True
+        self._thread.join()
+        self.cut()
+        for listener in self._listeners:
+            listener.close()
+
+    def _run(self) -> None:
+        while not self._over:
+            with self._lock:
+                there = {a: b for pair in self._pairs for a, b in (pair, pair[::-1])}
+                ready, _, _ = select.select([*there, *self._listeners], [], [], 0.005)
+                for one in ready:
+                    if one in self._listeners:
+                        self._accept(one)
+                    else:
+                        self._pass_on(one, there[one])
+
+    def _accept(self, listener: socket.socket) -> None:
+        near, _ = listener.accept()
+        try:
+            far = socket.create_connection((BEHIND, self._listeners[listener]))
+        except OSError:
+            near.close()  # the broker is not there just now
+            return
+        self._pairs.append((near, far))
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        try:
+            data = one.recv(1 << 16)
+            if data:
+                other.sendall(data)
+                return
+        except OSError:
+            pass
+        self._pairs = [pair for pair in self._pairs if one not in pair]
+        one.close()
+        other.close()
