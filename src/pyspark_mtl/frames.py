@@ -6,8 +6,10 @@ share. The other way round a frame of Spark becomes packs of the same bodies, sl
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -28,16 +30,40 @@ ROWS = pa.schema([
 
 ROWS_WITH_PROPERTIES = ROWS.append(pa.field("properties", MAP))
 
-_COUNTING = pa.array(range(MAX_PACK_CONTENTS), pa.int64())
+_TIMESTAMP = ROWS.field("timestamp").type
+
+# Columns are made of buffers, not of Python values: where pandas is installed, the first `pa.scalar` or `pa.array` of a
+# process imports it, which costs each of Spark's workers a third of a second.
+
+
+def _numbers(values: Iterable[int], kind: Any) -> Any:
+    numbers = array("q", values)
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _same(number: int, count: int, kind: Any) -> Any:
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(array("q", (number,)) * count)])
+
+
+_COUNTING = _numbers(range(MAX_PACK_CONTENTS), pa.int64())
+
+
+@lru_cache(maxsize=4)
+def _names(resource: str) -> Any:
+    """The longest column of one resource's name that a pack needs: every row carries it, and it never changes."""
+    name = resource.encode()
+    offsets = array("i", range(0, len(name) * MAX_PACK_CONTENTS + 1, len(name)))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(name * MAX_PACK_CONTENTS)]
+    return pa.Array.from_buffers(pa.string(), MAX_PACK_CONTENTS, buffers)
 
 
 def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, include_properties: bool) -> Any:
     """The rows of a pack: contents `first` and on of `resource`, appended at `timestamp_us` (µs since 1970)."""
     count = pack.num_rows
     columns = [
-        pa.repeat(resource, count),
-        pc.add(_COUNTING.slice(0, count), first),
-        pa.repeat(pa.scalar(timestamp_us, ROWS.field("timestamp").type), count),
+        _names(resource).slice(0, count),
+        pc.add(_COUNTING.slice(0, count), _same(first, count, pa.int64())),
+        pa.nulls(count, _TIMESTAMP) if timestamp_us is None else _same(timestamp_us, count, _TIMESTAMP),
         pack.column("body"),
     ]
     if not include_properties:

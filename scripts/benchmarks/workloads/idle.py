@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 from benchmarks import accounting, sparks
 from benchmarks.bench import Bench, Kafka
 from benchmarks.measure import NotMeasured, Peer, Row, Sample, Side, Subject, compare
-from benchmarks.workloads.drain import KAFKA, backlog, kafka_source, mtl_source, topic
+from benchmarks.workloads.drain import KAFKA, backlog, generator, kafka_source, mtl_source, topic
+from benchmarks.workloads.latency import TICK
 
 NO_MORE = 1.0
 ROWS = 1_000
@@ -26,7 +27,10 @@ FIRST_S = 120.0
 def start(bench: Bench) -> list[Row]:
     """Seconds from `start()` to the end of the first batch, in a session that has run queries before."""
     subject = Subject("start", "first batch after start()", "s", "less")
-    return _beside_kafka(bench, subject, lambda frame, _: partial(_first_batch, bench, frame))
+    options = generator(ROWS, OCTETS)
+    no_op = bench.spark.readStream.format("bench_tick").options(**options).load()
+    api = Peer(TICK, partial(_first_batch, bench, no_op))  # what the Python API costs by itself
+    return _beside_kafka(bench, subject, lambda frame, _: partial(_first_batch, bench, frame), api)
 
 
 def idle(bench: Bench) -> list[Row]:
@@ -40,7 +44,9 @@ def idle(bench: Bench) -> list[Row]:
     return _beside_kafka(bench, subject, partial(_idle_side, bench))
 
 
-def _beside_kafka(bench: Bench, subject: Subject, side: Callable[[DataFrame, int], Side]) -> list[Row]:
+def _beside_kafka(
+    bench: Bench, subject: Subject, side: Callable[[DataFrame, int], Side], *others: Peer
+) -> list[Row]:
     with ExitStack() as stack:
         names = stack.enter_context(backlog(bench, ROWS, OCTETS))
         ours = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
@@ -51,7 +57,7 @@ def _beside_kafka(bench: Bench, subject: Subject, side: Callable[[DataFrame, int
             return side(frame, peer.node.pid)
 
         peer = bench.kafka_peer(KAFKA, NO_MORE, kafka)
-        return compare(subject, side(ours, bench.broker.pid), [peer], bench.plan.rounds)
+        return compare(subject, side(ours, bench.broker.pid), [peer, *others], bench.plan.rounds)
 
 
 def _first_batch(bench: Bench, frame: DataFrame) -> Sample:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -153,3 +156,24 @@ def test_no_more_packs_than_needed() -> None:
 def test_a_body_above_the_limit_is_an_error_with_its_size() -> None:
     with pytest.raises(ContentTooLarge, match="a content of 5 octets is above the broker's limit of 4"):
         next(split(pack([b"1", b"12345"]), 4, 100))
+
+
+def test_rows_are_made_without_pandas() -> None:
+    """pyarrow imports pandas, where it is there, with the first Python value it is given: 0.4 s in every new worker."""
+    code = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Watch(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        assert name != "pandas", "pandas is imported"
+
+sys.meta_path.insert(0, Watch())
+from mtl.wire.packs import encode_pack, trust_pack
+from pyspark_mtl.frames import contents, rows, split
+
+made = rows(trust_pack(encode_pack([b"one", b"two"])), "orders", 7, 8, include_properties=False)
+for _, batch in contents(made.select(["body"]), "orders"):
+    list(split(batch, 1 << 20, 1 << 20))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
