@@ -78,13 +78,18 @@ class DataLoss(Refused):
 
 
 class Unreachable(MtlError):
-    """Nobody answered at `endpoint` within `waited` seconds."""
+    """Nobody answered at `endpoint` within `waited` seconds; `denied` when somebody did, but the two did not agree
+    about encryption.
+    """
 
-    def __init__(self, endpoint: str, waited: float, doing: str) -> None:
-        super().__init__(
-            f"no MTL broker answered at {endpoint} within {waited:.1f} s ({doing}); "
-            "check the endpoint, and that `mtl broker` is running there"
+    def __init__(self, endpoint: str, waited: float, doing: str, *, denied: bool = False) -> None:
+        hint = (
+            "somebody listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
+            "CURVE at all, and whether it lets your key in"
+            if denied
+            else "check the endpoint, and that `mtl broker` is running there"
         )
+        super().__init__(f"no MTL broker answered at {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
 

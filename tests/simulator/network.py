@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtl import limits
-from mtl.net.endpoint import Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.wire.commands import Buffer, Content, decode
@@ -284,11 +284,11 @@ class ClientNetwork:
         self.wake = wake
         self.links: list[SimLink] = []
 
-    def request(self, endpoint: str) -> Link:
+    def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         """A REQ."""
         return self._connect(endpoint)
 
-    def data(self, endpoint: str, *, packed: bool) -> Link:
+    def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         """A DEALER."""
         return self._connect(endpoint)
 

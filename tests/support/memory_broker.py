@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from mtl.client.io import Loop
-from mtl.net.endpoint import Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.commands import packed_count
@@ -68,10 +68,10 @@ class MemoryBroker(MemoryNetwork):
         self._writers: dict[BrokerLink, int] = {}
         self._held: dict[BrokerLink, c.Confirm] = {}
 
-    def request(self, endpoint: str) -> Link:
+    def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         return self._link("request", endpoint)
 
-    def data(self, endpoint: str, *, packed: bool) -> Link:
+    def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         return self._link("data", endpoint)
 
     def _link(self, kind: str, endpoint: str) -> BrokerLink:

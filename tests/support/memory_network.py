@@ -15,7 +15,7 @@ from mtl.client.control import Channel
 from mtl.client.io import Loop
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
-from mtl.net.endpoint import Frames, Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Frames, Link, Poll, Ready, Watcher
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -145,12 +145,12 @@ class MemoryNetwork:
         self.links: list[MemoryLink] = []
         self.polls: list[MemoryPoll] = []
 
-    def request(self, endpoint: str) -> Link:
+    def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         if "invalid" in endpoint:
             raise OptionError(f"{endpoint} is invalid")
         return self._made(MemoryLink(self, "request", endpoint))
 
-    def data(self, endpoint: str, *, packed: bool) -> Link:
+    def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         return self._made(MemoryLink(self, "data", endpoint, packed=packed))
 
     def poll(self) -> Poll:

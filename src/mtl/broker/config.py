@@ -39,6 +39,13 @@ class AuthenticationConfig(
             raise OptionError("attempts has to be above 0")
 
 
+class CurveConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """[curve]: encryption; on when there is a key."""
+
+    key_file: str = ""
+    clients: Literal["any", "known"] = "any"
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
     """What `mtl broker` can be told; conf/broker.toml says what each is. Times are in seconds, sizes in octets."""
 
@@ -51,6 +58,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     auto_create: tuple[str, ...] = ()
     insecure: bool = False
     authentication: AuthenticationConfig = AuthenticationConfig()
+    curve: CurveConfig = CurveConfig()
     heartbeat: float = limits.HEARTBEAT_S
     lease_unbound: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
@@ -76,14 +84,22 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     @property
     def protected(self) -> bool:
         """Whether nobody else can read what is sent."""
-        return self.endpoint.startswith("ipc://")
+        return bool(self.curve.key_file) or self.endpoint.startswith("ipc://")
 
     def check_exposure(self) -> None:
-        """Raises `OptionError` when anybody on the network could come in without credentials."""
-        if self.authentication.anonymous is True and not self.insecure and not is_local(self.endpoint):
+        """Raises `OptionError` when anybody on the network could come in without credentials, or listen in."""
+        if self.insecure or is_local(self.endpoint):
+            return
+        way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
+        if self.authentication.anonymous is True:
             raise OptionError(
-                f"{self.endpoint} is reachable from other machines and clients need no credentials; listen on "
-                "127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
+                f"{self.endpoint} is reachable from other machines and clients need no credentials; set anonymous in "
+                f"[authentication], {way_out}"
+            )
+        if not self.protected:
+            raise OptionError(
+                f"{self.endpoint} is reachable from other machines and nothing is encrypted; set key-file in [curve] "
+                f"(`mtl keys` makes one), {way_out}"
             )
 
 

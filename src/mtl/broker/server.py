@@ -35,7 +35,8 @@ from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import OptionError, StorageError
 from mtl.log import FrugalDisk, Lock, RealDisk
-from mtl.net.broker_sockets import BrokerSockets, is_command
+from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
+from mtl.net.curve import read_pair
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
@@ -90,6 +91,7 @@ class Server:
                 config.plain_port,
                 self._wakeup.fileno(),
                 shared=config.shared_socket,
+                curve=self._curve(),
             )
             opened.pop_all()
         self._broker = Broker(
@@ -108,6 +110,15 @@ class Server:
         self._users_due = 0.0
         while not self._broker.ready:
             self._turn(serving=False)
+
+    def _curve(self) -> BrokerCurve | None:
+        """Our key, and who may connect: anybody, or the users' own keys."""
+        config = self._config.curve
+        if not config.key_file:
+            return None
+        _, secret = read_pair(Path(config.key_file))
+        everybody = config.clients == "any"
+        return BrokerCurve(secret, lambda key: everybody or self._broker.accounts.owner(key) is not None)
 
     def _settings(self, secret: bytes) -> Settings:
         config, packed, plain = self._config, self._sockets.packed, self._sockets.plain
@@ -196,20 +207,20 @@ class Server:
                 return
 
     def _requests(self, now: a.Now) -> Iterator[None]:
-        for frames in self._sockets.requests():
+        for frames, origin in self._sockets.requests():
             if self._sockets.shared and is_command(frames):
                 identity, header, body = frames
-                self._broker.data((Port.CONTROL, identity), header, body, now)
+                self._broker.data((Port.CONTROL, identity), header, body, now, origin.key)
                 self._sender.heard((Port.CONTROL, identity))
             else:
-                self._broker.control(frames, now)
+                self._broker.control(frames, now, origin)
             yield
 
     def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
         broker, sender = self._broker, self._sender
         for bursts in self._sockets.commands(port):
             for identity, burst in bursts.items():
-                broker.burst((port, identity), burst.headers, burst.bodies, now)
+                broker.burst((port, identity), burst.headers, burst.bodies, now, burst.key)
                 sender.heard((port, identity))
             yield
 

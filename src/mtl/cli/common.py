@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,21 @@ User = Annotated[str | None, typer.Option(envvar="MTL_USER", help="Log in as thi
 PasswordFile = Annotated[
     Path | None, typer.Option(envvar="MTL_PASSWORD_FILE", help="A file whose first line is the password.")
 ]
+PasswordEnv = Annotated[
+    str | None,
+    typer.Option(envvar="MTL_PASSWORD_ENV", help="The environment variable whose value is the password."),
+]
+Mechanism = Annotated[
+    str | None,
+    typer.Option(envvar="MTL_SASL_MECHANISM", help="Log in by this mechanism only, such as SCRAM-SHA-256."),
+]
+CurveServerKey = Annotated[
+    str | None,
+    typer.Option(envvar="MTL_CURVE_SERVER_KEY", help="The broker's public CURVE key, or its file: encrypt."),
+]
+CurveKeyFile = Annotated[
+    str | None, typer.Option(envvar="MTL_CURVE_KEY_FILE", help="Your own private CURVE key (`mtl keys`).")
+]
 Timeout = Annotated[
     float, typer.Option(help="Seconds after which a broker that does not answer is an error.")
 ]
@@ -47,22 +63,19 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
+@dataclass(frozen=True)
 class Broker:
     """How to reach the broker, as the options before a command say."""
 
-    def __init__(
-        self,
-        endpoint: str | None,
-        virtual_host: str | None,
-        user: str | None,
-        password_file: Path | None,
-        timeout: float,
-    ) -> None:
-        self.endpoint = endpoint
-        self.virtual_host = virtual_host
-        self.user = user
-        self.password_file = password_file
-        self.timeout = timeout
+    endpoint: str | None
+    virtual_host: str | None
+    user: str | None
+    password_file: Path | None
+    password_env: str | None
+    sasl_mechanism: str | None
+    curve_server_key: str | None
+    curve_key_file: str | None
+    timeout: float
 
     @contextmanager
     def connected(self, endpoint: str | None) -> Iterator[Connection]:
@@ -73,17 +86,13 @@ class Broker:
             request_timeout=min(5.0, self.timeout),
             retry_deadline=self.timeout,
             user=self.user,
-            password=self._password(),
+            password_file=self.password_file,
+            password_env=self.password_env,
+            sasl_mechanism=self.sasl_mechanism,
+            curve_server_key=self.curve_server_key,
+            curve_key_file=self.curve_key_file,
         ) as connection:
             yield connection
-
-    def _password(self) -> str | None:
-        if self.password_file is None:
-            return None
-        try:
-            return self.password_file.read_text(encoding="utf-8").partition("\n")[0]
-        except OSError as error:
-            raise OptionError(f"cannot read {self.password_file}: {error.strerror}") from error
 
 
 def remember(
@@ -92,10 +101,24 @@ def remember(
     virtual_host: VirtualHost = None,
     user: User = None,
     password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    sasl_mechanism: Mechanism = None,
+    curve_server_key: CurveServerKey = None,
+    curve_key_file: CurveKeyFile = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """A durable broker for 11/MTL, and what there is in it."""
-    context.obj = Broker(endpoint, virtual_host, user, password_file, timeout)
+    context.obj = Broker(
+        endpoint,
+        virtual_host,
+        user,
+        password_file,
+        password_env,
+        sasl_mechanism,
+        curve_server_key,
+        curve_key_file,
+        timeout,
+    )
 
 
 @contextmanager

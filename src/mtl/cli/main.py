@@ -13,7 +13,20 @@ try:
 except ImportError:
     sys.exit("the command line needs typer and rich: pip install 'pyspark-mtl[cli]'")
 
-from mtl.cli import broker, common, consume, cursors, publish, queues, resource, stages, tail, verify
+from mtl.cli import (
+    broker,
+    common,
+    consume,
+    cursors,
+    keys,
+    publish,
+    queues,
+    resource,
+    stages,
+    tail,
+    users,
+    verify,
+)
 
 app = typer.Typer(name="mtl", no_args_is_help=True, add_completion=False)
 app.callback()(common.remember)
@@ -26,6 +39,10 @@ app.add_typer(cursors.app, name="cursors")
 app.add_typer(queues.app, name="queues")
 app.add_typer(stages.app, name="stages")
 app.command("verify")(verify.verify)
+app.add_typer(users.app, name="user")
+app.command("grant")(users.grant)
+app.command("revoke")(users.revoke)
+app.command("keys")(keys.keys)
 
 
 @app.command("version")

@@ -31,6 +31,7 @@ from mtl.limits import (
     WRITER_WINDOW,
     WRITER_WINDOW_CONTENTS,
 )
+from mtl.net.curve import client_keys
 from mtl.wire import control as w
 
 Confirm = Literal["full", "none"]
@@ -51,6 +52,11 @@ def connect(
     retry_deadline: float = RETRY_DEADLINE_S,
     user: str | None = None,
     password: str | None = None,
+    password_file: str | os.PathLike[str] | None = None,
+    password_env: str | None = None,
+    sasl_mechanism: str | None = None,
+    curve_server_key: str | os.PathLike[str] | None = None,
+    curve_key_file: str | os.PathLike[str] | None = None,
     heartbeat: float | None = None,
     local_reads: bool = True,
 ) -> Connection:
@@ -60,6 +66,13 @@ def connect(
     of silence readers and writers ping the broker (default: what it says; 0: never). Raises `Unreachable` when nobody
     answers until the deadline, `Refused` when the broker does not let us in or knows no such virtual host or profile.
     With `local_reads` packs of a broker on this machine are read from its files where this process may do so.
+
+    `user` proves itself by a password: given itself, as the first line of `password_file`, or in the environment
+    variable `password_env`. `sasl_mechanism` is the only one to use (default: the strongest that both know; PLAIN on an
+    unencrypted tcp connection only when it is named here). `curve_server_key`, the broker's public key (40 characters
+    of Z85) or its file, turns encryption on; `curve_key_file` is a private file of one's own, by which a broker may
+    know who we are without a password (default: a key made up for this connection). Raises `OptionError` for what does
+    not fit together or cannot be read.
     """
     settings = Settings(
         endpoint,
@@ -69,6 +82,10 @@ def connect(
         retry_deadline,
         user,
         password,
+        _text(password_file),
+        password_env,
+        sasl_mechanism,
+        client_keys(_text(curve_server_key), _text(curve_key_file)),
         heartbeat=heartbeat,
         local_reads=local_reads,
     )
@@ -79,6 +96,10 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 class Connection(Administration):

@@ -98,6 +98,7 @@ class Channel:
         self._link: Link | None = None
         self._timer: Timer | None = None
         self._delay = 0.0
+        self._denied = False
         self._closed = False
         loop.members.add(self)
 
@@ -139,7 +140,7 @@ class Channel:
         left = call.started + within + call.patience - self._loop.clock()
         if left <= 0 and call.attempts:
             waited = self._loop.clock() - call.started
-            self._finish(Unreachable(self.settings.endpoint, waited, self._unanswered))
+            self._finish(Unreachable(self.settings.endpoint, waited, self._unanswered, denied=self._denied))
             return
         if call.attempts and call.fresh:
             self.forget_session()
@@ -167,7 +168,7 @@ class Channel:
                 with_token = msgspec.structs.replace(request, session=self._token)
             name, body = w.encode_request(with_token)
             if self._link is None:
-                self._link = self._loop.network.request(self.settings.endpoint)
+                self._link = self._loop.network.request(self.settings.endpoint, self.settings.curve)
                 self._loop.poll.add(self._link, self)
         except MtlError as error:
             self._finish(error)
@@ -231,6 +232,7 @@ class Channel:
             if frames is not None:
                 self._answered(frames[0], frames[1])
         if Ready.DOWN in what and link is self._link:
+            self._denied = Ready.DENIED in what
             if self._asked is not None:
                 self._again()
             else:

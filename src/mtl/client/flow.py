@@ -233,7 +233,9 @@ class Flow:
         self._session = DataSession(CLIENT)
         try:
             endpoint = data_endpoint(self._channel.settings.endpoint, self.lease)
-            self._link = self._loop.network.data(endpoint, packed=self.lease.packed)
+            self._link = self._loop.network.data(
+                endpoint, packed=self.lease.packed, curve=self._channel.settings.curve
+            )
         except MtlError as error:
             self._fail(error)
             return

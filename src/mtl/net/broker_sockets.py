@@ -7,31 +7,53 @@ peer full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import zmq
 
 from mtl import limits
+from mtl.net.origin import Origin
 from mtl.net.ports import Port
 from mtl.net.router import Burst, RouterSocket, Sent
+from mtl.net.zap import ZapHandler
 from mtl.wire.commands import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCurve:
+    """The broker's secret CURVE key in Z85, and whether a client's public key is let in."""
+
+    secret: bytes = field(repr=False)
+    admits: Callable[[str], bool]
 
 
 class BrokerSockets:
     """Bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
     `shared` means that there is only the control socket. Its queues are as short as those for packs then, since any
-    message may be one.
+    message may be one. With `curve` all of them are encrypted.
     """
 
     def __init__(
-        self, endpoint: str, packed_port: int, plain_port: int, wakeup: int, *, shared: bool = False
+        self,
+        endpoint: str,
+        packed_port: int,
+        plain_port: int,
+        wakeup: int,
+        *,
+        shared: bool = False,
+        curve: BrokerCurve | None = None,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)
+            self._secret = curve.secret if curve is not None else None
+            self._zap = ZapHandler(self._context, curve.admits) if curve is not None else None
+            if self._zap is not None:
+                opened.callback(self._zap.close)
             if shared:
                 self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
                 self.packed = self.plain = self.control
@@ -68,6 +90,8 @@ class BrokerSockets:
         for router in self._by_port.values():
             self._poller.register(router.socket, zmq.POLLIN)
         self._poller.register(wakeup, zmq.POLLIN)
+        if self._zap is not None:
+            self._poller.register(self._zap.socket, zmq.POLLIN)
 
     def _bind(
         self,
@@ -85,6 +109,7 @@ class BrokerSockets:
             max_frame=max_frame,
             max_queued=max_queued,
             max_waiting=max_waiting,
+            secret=self._secret,
         )
         opened.callback(router.close)
         return router
@@ -92,15 +117,19 @@ class BrokerSockets:
     def poll(self, patience_ms: int) -> set[Port]:
         """Which sockets have something to read, after waiting at most so long."""
         readable = {source for source, _ in self._poller.poll(patience_ms)}
+        if self._zap is not None and self._zap.socket in readable:
+            self._zap.answer()
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
-    def requests(self) -> Iterator[list[bytes]]:
-        """Messages of the control socket, all frames of them; on a shared one data commands too (`is_command`)."""
+    def requests(self) -> Iterator[tuple[list[bytes], Origin]]:
+        """Messages of the control socket, all frames of them, and who they are from; on a shared one data commands too
+        (`is_command`).
+        """
         for _ in range(limits.DRAIN_MESSAGES):
-            frames = self.control.receive()
-            if frames is None:
+            received = self.control.receive()
+            if received is None:
                 return
-            yield frames
+            yield received
 
     def commands(self, port: Port) -> Iterator[dict[bytes, Burst]]:
         """The data commands that wait, some at a time, by the identity of their peer; on the packed port one at a time,
@@ -132,6 +161,8 @@ class BrokerSockets:
         """Stop listening."""
         for router in self._by_port.values():
             router.close()
+        if self._zap is not None:
+            self._zap.close()
         self._context.term()
 
 

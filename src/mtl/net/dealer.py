@@ -5,10 +5,11 @@ from __future__ import annotations
 import zmq
 
 from mtl.limits import MAX_FRAME, PACKED_HWM, PLAIN_HWM
+from mtl.net.endpoint import Curve
 from mtl.net.link import SocketLink
 
 
-def dealer(endpoint: str, *, packed: bool) -> SocketLink:
+def dealer(endpoint: str, *, packed: bool, curve: Curve | None = None) -> SocketLink:
     """A DEALER that connects to `endpoint`. On `packed` flows bodies arrive as views, and few are queued."""
     hwm = PACKED_HWM if packed else PLAIN_HWM
-    return SocketLink(zmq.DEALER, endpoint, hwm=hwm, max_frame=MAX_FRAME, view=packed)
+    return SocketLink(zmq.DEALER, endpoint, hwm=hwm, max_frame=MAX_FRAME, view=packed, curve=curve)

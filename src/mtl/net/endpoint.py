@@ -15,12 +15,13 @@ from mtl.wire.fields import Buffer
 
 
 class Ready(Flag):
-    """What a link has to say."""
+    """What a link has to say. DENIED comes with DOWN: the two ends do not agree about CURVE, or its keys."""
 
     READABLE = auto()
     WRITABLE = auto()
     UP = auto()
     DOWN = auto()
+    DENIED = auto()
 
 
 Frames: TypeAlias = tuple[bytes, Buffer]
@@ -86,10 +87,10 @@ class Poll(Protocol):
 class Network(Protocol):
     """Makes links and polls."""
 
-    def request(self, endpoint: str) -> Link:
+    def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         """A link for the control flow: REQ."""
 
-    def data(self, endpoint: str, *, packed: bool) -> Link:
+    def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         """A link for a data flow: DEALER."""
 
     def poll(self) -> Poll:

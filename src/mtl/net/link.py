@@ -9,14 +9,14 @@ import zmq
 from mtl.errors import OptionError
 from mtl.limits import ZERO_COPY
 from mtl.net.context import context
-from mtl.net.endpoint import Frames, Ready
+from mtl.net.curve import as_client
+from mtl.net.endpoint import Curve, Frames, Ready
 from mtl.wire.fields import Buffer
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED
-_DOWN = (
-    zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_CLOSED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_DOWN = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+_DENIED = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
@@ -41,7 +41,9 @@ class SocketLink:
     `OptionError` for an endpoint that libzmq does not understand.
     """
 
-    def __init__(self, kind: int, endpoint: str, *, hwm: int, max_frame: int, view: bool) -> None:
+    def __init__(
+        self, kind: int, endpoint: str, *, hwm: int, max_frame: int, view: bool, curve: Curve | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.malformed = 0
         """Messages that were dropped because they had not two frames."""
@@ -53,7 +55,9 @@ class SocketLink:
         self.socket.set(zmq.MAXMSGSIZE, max_frame)
         self.socket.set(zmq.SNDHWM, hwm)
         self.socket.set(zmq.RCVHWM, hwm)
-        self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(_UP | _DOWN)
+        if curve is not None:
+            as_client(self.socket, curve)
+        self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(_UP | _DOWN | _DENIED)
         self._closed = False
         try:
             self.socket.connect(endpoint)
@@ -98,7 +102,7 @@ class SocketLink:
             self.malformed += 1
 
     def signals(self) -> Ready:
-        """What the monitor has to say: UP, DOWN, both or nothing."""
+        """What the monitor has to say: UP, DOWN, both or nothing; DENIED with DOWN after a failed handshake."""
         what = Ready(0)
         while True:
             try:
@@ -106,6 +110,8 @@ class SocketLink:
             except zmq.Again:
                 return what
             what |= Ready.UP if event & _UP else Ready.DOWN
+            if event & _DENIED:
+                what |= Ready.DENIED
 
     def close(self) -> None:
         """Close both sockets at once."""

@@ -8,7 +8,7 @@ from typing import cast
 import zmq
 
 from mtl.net.dealer import dealer
-from mtl.net.endpoint import Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.net.link import SocketLink
 from mtl.net.req import req
 from mtl.net.wakeup import Wakeup
@@ -17,13 +17,13 @@ from mtl.net.wakeup import Wakeup
 class ZmqNetwork:
     """Links over tcp, ipc and inproc."""
 
-    def request(self, endpoint: str) -> Link:
+    def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         """A REQ."""
-        return req(endpoint)
+        return req(endpoint, curve)
 
-    def data(self, endpoint: str, *, packed: bool) -> Link:
+    def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
         """A DEALER."""
-        return dealer(endpoint, packed=packed)
+        return dealer(endpoint, packed=packed, curve=curve)
 
     def poll(self) -> Poll:
         """A poll over zmq_poll."""

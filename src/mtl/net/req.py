@@ -7,9 +7,10 @@ from __future__ import annotations
 import zmq
 
 from mtl.limits import MAX_CONTROL_FRAME
+from mtl.net.endpoint import Curve
 from mtl.net.link import SocketLink
 
 
-def req(endpoint: str) -> SocketLink:
+def req(endpoint: str, curve: Curve | None = None) -> SocketLink:
     """A REQ that connects to `endpoint`."""
-    return SocketLink(zmq.REQ, endpoint, hwm=4, max_frame=MAX_CONTROL_FRAME, view=False)
+    return SocketLink(zmq.REQ, endpoint, hwm=4, max_frame=MAX_CONTROL_FRAME, view=False, curve=curve)

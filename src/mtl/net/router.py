@@ -10,13 +10,17 @@ import ctypes
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 import zmq
 
 from mtl import limits
 from mtl.errors import MtlError
+from mtl.net.curve import as_server
+from mtl.net.origin import Origin
+from mtl.net.zap import DOMAIN
+from mtl.wire.commands import LEASE
 from mtl.wire.fields import Buffer
 
 
@@ -24,11 +28,21 @@ class BindFailed(MtlError):
     """The endpoint cannot be bound: in use, not ours, or not an endpoint."""
 
 
-class Burst(NamedTuple):
-    """Commands of one peer, in their order."""
+_SEVERAL = "several"
+"""No key: who takes over an identity in the middle of a burst is not who the Leases before it came from."""
 
-    headers: list[bytes]
-    bodies: list[Buffer]
+
+@dataclass(slots=True)
+class Burst:
+    """Commands of one peer, in their order; `key` is the CURVE key that its Leases came with, where there are such."""
+
+    headers: list[bytes] = field(default_factory=list)
+    bodies: list[Buffer] = field(default_factory=list)
+    key: str = ""
+
+    def presented(self, key: str) -> None:
+        """A Lease came with this key."""
+        self.key = key if self.key in {"", key} else _SEVERAL
 
 
 # Plain numbers: combining zmq's enums costs a microsecond each time.
@@ -86,6 +100,8 @@ class Queued:
 class RouterSocket:
     """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
     would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
+
+    With `secret`, a CURVE key in Z85, it talks to nobody without encryption, nor to whom ZAP (`zap`) does not let in.
     """
 
     def __init__(
@@ -97,6 +113,7 @@ class RouterSocket:
         max_frame: int,
         max_queued: int | None = None,
         max_waiting: int | None = None,
+        secret: bytes | None = None,
     ) -> None:
         socket = context.socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -109,6 +126,9 @@ class RouterSocket:
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, limits.ZMTP_TIMEOUT_MS)
         if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
             socket.setsockopt(zmq.IPV6, 1)
+        self._curve = secret is not None
+        if secret is not None:
+            as_server(socket, secret, DOMAIN)
         try:
             socket.bind(endpoint)
         except zmq.ZMQError as e:
@@ -129,12 +149,13 @@ class RouterSocket:
         """The TCP port that it is bound to; 0 where the transport has none."""
         return int(self.endpoint.rpartition(":")[2]) if self.endpoint.startswith("tcp://") else 0
 
-    def receive(self) -> list[bytes] | None:
-        """The frames of the next message, identity first; None when there is none."""
+    def receive(self) -> tuple[list[bytes], Origin] | None:
+        """The frames of the next message, identity first, and who it is from; None when there is none."""
         try:
-            return self.socket.recv_multipart(zmq.DONTWAIT)
+            frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
+        return [frame.bytes for frame in frames], Origin(_address(frames[-1]), self._key(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
         """What waits, up to `most` messages or some octets of headers, which take their time to decode: the commands of
@@ -160,9 +181,11 @@ class RouterSocket:
                 continue
             burst = bursts.get(identity)
             if burst is None:
-                burst = bursts[identity] = Burst([], [])
+                burst = bursts[identity] = Burst()
             octets += len(header)
             burst.headers.append(header.bytes)
+            if self._curve and burst.headers[-1].startswith(LEASE):
+                burst.presented(self._key(header))
             burst.bodies.append(body.buffer if view else body.bytes)
         return bursts
 
@@ -170,6 +193,9 @@ class RouterSocket:
         self.misframed += 1
         while frame.more:
             frame = self.socket.recv(_NOW, copy=False)
+
+    def _key(self, frame: zmq.Frame) -> str:
+        return str(frame.get("User-Id")) if self._curve else ""
 
     def send(self, *frames: bytes) -> Sent:
         """Send one message to the identity in its first frame."""
@@ -228,3 +254,11 @@ def _refusal(error: zmq.ZMQError) -> Sent:
     if error.errno == zmq.EHOSTUNREACH:
         return Sent.GONE
     raise error
+
+
+def _address(frame: zmq.Frame) -> str:
+    """The peer's address; empty where the transport has none."""
+    try:
+        return str(frame.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""

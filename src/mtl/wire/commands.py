@@ -34,6 +34,7 @@ from mtl.wire.fields import (
 
 __all__ = [
     "COUNT",
+    "LEASE",
     "REDELIVERED",
     "SEQUENCE",
     "TIMESTAMP",
@@ -57,6 +58,10 @@ __all__ = [
     "packed_properties",
     "reserved",
 ]
+
+
+LEASE = b"\x01"
+"""How the header of a Lease begins; the broker's sockets look at who sends one."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

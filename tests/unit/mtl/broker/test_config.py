@@ -128,4 +128,8 @@ def test_what_only_this_machine_reaches(endpoint: str, local: bool) -> None:
         with pytest.raises(OptionError, match="insecure"):
             config.check_exposure()
     load(None, endpoint=endpoint, insecure=True).check_exposure()
-    load(None, endpoint=endpoint, authentication={"anonymous": False}).check_exposure()
+    closed = {"authentication": {"anonymous": False}}
+    load(None, endpoint=endpoint, curve={"key-file": "broker.key"}, **closed).check_exposure()
+    if not local:
+        with pytest.raises(OptionError, match="encrypted"):
+            load(None, endpoint=endpoint, **closed).check_exposure()

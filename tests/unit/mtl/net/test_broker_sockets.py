@@ -1,29 +1,36 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import zmq
 
-from mtl.net.broker_sockets import BrokerSockets, is_command
+from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
+from mtl.net.curve import as_client, make_keys
+from mtl.net.endpoint import Curve
+from mtl.net.origin import Origin
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.net.wakeup import Wakeup
+from mtl.wire.commands import LEASE
 
 PATIENCE_MS = 10_000
 
 
 class Setting:
-    def __init__(self, endpoint: str, *, shared: bool = False) -> None:
+    def __init__(self, endpoint: str, *, shared: bool = False, curve: BrokerCurve | None = None) -> None:
         self.wakeup = Wakeup()
-        self.sockets = BrokerSockets(endpoint, 0, 0, self.wakeup.fileno(), shared=shared)
+        self.sockets = BrokerSockets(endpoint, 0, 0, self.wakeup.fileno(), shared=shared, curve=curve)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.peers: list[zmq.Socket[bytes]] = []
 
-    def peer(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    def peer(self, kind: int, endpoint: str, curve: Curve | None = None) -> zmq.Socket[bytes]:
         made = self.context.socket(kind)
         made.set(zmq.LINGER, 0)
+        if curve is not None:
+            as_client(made, curve)
         made.connect(endpoint)
         self.peers.append(made)
         return made
@@ -47,7 +54,8 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
     request = at.peer(zmq.REQ, at.sockets.control.endpoint)
     request.send_multipart([b"Connection.Open", b"{}"])
     assert at.sockets.poll(PATIENCE_MS) == {Port.CONTROL}
-    [frames] = at.sockets.requests()
+    [(frames, origin)] = at.sockets.requests()
+    assert origin == Origin("127.0.0.1")
     assert frames[-3:] == [b"", b"Connection.Open", b"{}"]
     at.sockets.control.send(*frames[:-2], b"201", b"{}")
     assert request.recv_multipart() == [b"201", b"{}"]
@@ -93,10 +101,67 @@ def test_one_socket_for_everything(tmp_path: Path) -> None:
     found: list[list[bytes]] = []
     while len(found) < 2:
         assert setting.sockets.poll(PATIENCE_MS) == {Port.CONTROL}
-        found += setting.sockets.requests()
+        found += [frames for frames, _ in setting.sockets.requests()]
     assert [x[1:] for x in found] == [[b"header", b"body"], [b"", b"Connection.Open", b"{}"]]
     assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is Sent.OK
     assert peer.recv_multipart() == [b"back", b""]
+    setting.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, shared: bool) -> None:
+    public, secret = make_keys()
+    asked: list[str] = []
+    setting = Setting(
+        "tcp://127.0.0.1:0", shared=shared, curve=BrokerCurve(secret, lambda k: not asked.append(k))
+    )  # type: ignore[func-returns-value]
+    mine = Curve(public, *make_keys())
+    key = mine.public.decode()
+    request = setting.peer(zmq.REQ, setting.sockets.control.endpoint, mine)
+    request.send_multipart([b"Connection.Open", b"{}"])
+    found: list[tuple[list[bytes], Origin]] = []
+    while not found:
+        assert setting.sockets.poll(PATIENCE_MS) <= {Port.CONTROL}
+        found += setting.sockets.requests()
+    assert found[0][1] == Origin("127.0.0.1", key)
+    assert set(asked) == {key}
+    if not shared:
+        peer = setting.peer(zmq.DEALER, setting.sockets.plain.endpoint, mine)
+        for header in (LEASE + b"...", b"other"):
+            peer.send_multipart([header, b""])
+        leased: list[tuple[bytes, str]] = []
+        while not leased:
+            setting.sockets.poll(PATIENCE_MS)
+            for burst in next(setting.sockets.commands(Port.PLAIN), {}).values():
+                leased += [(header, burst.key) for header in burst.headers if header.startswith(LEASE)]
+        assert leased == [(LEASE + b"...", key)]
+    setting.close()
+
+
+@pytest.mark.parametrize("wrong", ["none", "server", "denied"])
+def test_behind_curve_nobody_else_is_heard(wrong: str) -> None:
+    public, secret = make_keys()
+    setting = Setting("tcp://127.0.0.1:0", curve=BrokerCurve(secret, lambda _: wrong != "denied"))
+    keys = {
+        "none": None,
+        "server": Curve(make_keys()[0], *make_keys()),
+        "denied": Curve(public, *make_keys()),
+    }[wrong]
+    made = setting.context.socket(zmq.REQ)
+    setting.peers.append(made)
+    if keys is not None:
+        as_client(made, keys)
+    monitor = made.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    made.connect(setting.sockets.control.endpoint)
+    for _ in range(PATIENCE_MS // 10):
+        setting.sockets.poll(10)
+        if monitor.poll(0):
+            break
+    (event,) = struct.unpack_from("=H", monitor.recv_multipart(zmq.NOBLOCK)[0])
+    assert event == zmq.EVENT_DISCONNECTED
+    assert list(setting.sockets.requests()) == []
+    made.disable_monitor()
+    monitor.close(0)
     setting.close()
 
 

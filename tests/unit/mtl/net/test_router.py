@@ -6,7 +6,8 @@ import pytest
 import zmq
 
 from mtl.limits import ZERO_COPY
-from mtl.net.router import BindFailed, Queued, RouterSocket, Sent, seed_identities
+from mtl.net.origin import Origin
+from mtl.net.router import BindFailed, Burst, Queued, RouterSocket, Sent, seed_identities
 
 PATIENCE_MS = 10_000
 
@@ -31,7 +32,7 @@ class Setting:
         self.say(b"hello", b"")
         received = self.router.receive()
         assert received is not None
-        return received[0]
+        return received[0][0]
 
     def close(self) -> None:
         self.peer.close(0)
@@ -50,8 +51,10 @@ def at() -> Iterator[Setting]:
 def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
     assert at.router.receive() is None
     at.say(b"", b"Connection.Open", b"{}")
-    received = at.router.receive()
-    assert received is not None
+    answer = at.router.receive()
+    assert answer is not None
+    received, origin = answer
+    assert origin == Origin("127.0.0.1")
     assert received[1:] == [b"", b"Connection.Open", b"{}"]
     assert at.router.send(*received[:2], b"201", b"{}") is Sent.OK
     assert at.peer.recv_multipart() == [b"", b"201", b"{}"]
@@ -177,3 +180,13 @@ def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:
 
 def test_identities_can_be_seeded() -> None:
     seed_identities()
+
+
+def test_leases_of_several_keys_in_one_burst_come_with_none() -> None:
+    burst = Burst()
+    burst.presented("a")
+    burst.presented("a")
+    assert burst.key == "a"
+    burst.presented("b")
+    burst.presented("a")
+    assert burst.key not in {"a", "b", ""}

@@ -1,0 +1,181 @@
+"""`mtl user`, `mtl grant`, `mtl revoke`: who may do what, written into a broker's data directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtl.broker.accounts import Right
+from mtl.broker.records import GrantRecord, PasswordRecord
+from mtl.broker.users import Users, new_password
+from mtl.cli.common import Json, line, table
+from mtl.client.settings import read_password
+from mtl.errors import OptionError
+from mtl.limits import DEFAULT_VIRTUAL_HOST, SCRAM_ITERATIONS
+from mtl.net.curve import read_public
+
+app = typer.Typer(
+    help="Make, list and remove users, in the data directory of a broker that runs or does not.",
+    no_args_is_help=True,
+)
+
+Name = Annotated[str, typer.Argument(help="The user's name.")]
+Data = Annotated[Path, typer.Option(envvar="MTL_DATA", help="The broker's data directory.")]
+PasswordFile = Annotated[
+    Path | None, typer.Option(help="Take the first line of this file instead of asking for a password.")
+]
+PasswordEnv = Annotated[
+    str | None, typer.Option(help="Take the value of this environment variable instead of asking.")
+]
+Iterations = Annotated[
+    int, typer.Option(help="PBKDF2 iterations: what a guess costs, and a log-in its client.")
+]
+Key = Annotated[str, typer.Argument(help="A CURVE public key, or the file NAME.pub that has it.")]
+Patterns = Annotated[
+    list[str] | None,
+    typer.Option(help="Resources, by a regular expression for whole names; may be repeated."),
+]
+VirtualHost = Annotated[str, typer.Option(help="The namespace of resources that it is about.")]
+
+DATA = Path("mtl-data")
+
+
+@app.command()
+def add(
+    name: Name,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    key: Annotated[
+        list[str] | None, typer.Option(help="A CURVE public key or its file that stands for the user.")
+    ] = None,
+    no_password: Annotated[bool, typer.Option("--no-password", help="The user has CURVE keys only.")] = False,
+    iterations: Iterations = SCRAM_ITERATIONS,
+    data: Data = DATA,
+) -> None:
+    """Make a user. Asks for the password, unless told where it is; what the user may do, `mtl grant` says."""
+    with Users(data) as users:
+        password = None if no_password else _password(password_file, password_env, iterations)
+        users.add(name, password, [read_public(k).decode() for k in key or ()])
+
+
+@app.command()
+def password(
+    name: Name,
+    password_file: PasswordFile = None,
+    password_env: PasswordEnv = None,
+    iterations: Iterations = SCRAM_ITERATIONS,
+    data: Data = DATA,
+) -> None:
+    """Change a user's password. Its sessions have to log in again; their readers and writers go on meanwhile."""
+    with Users(data) as users:
+        users.set_password(name, _password(password_file, password_env, iterations))
+
+
+@app.command()
+def key(
+    name: Name,
+    key: Key,
+    remove: Annotated[bool, typer.Option("--remove", help="It stands for the user no more.")] = False,
+    data: Data = DATA,
+) -> None:
+    """Have a CURVE key stand for a user, who then needs no password."""
+    public = read_public(key).decode()
+    with Users(data) as users:
+        if remove:
+            users.remove_key(name, public)
+        else:
+            users.add_key(name, public)
+
+
+@app.command()
+def remove(name: Name, data: Data = DATA) -> None:
+    """Remove a user with its grants; a running broker ends its sessions, readers and writers."""
+    with Users(data) as users:
+        users.remove(name)
+
+
+@app.command("list")
+def list_(json: Json = False, data: Data = DATA) -> None:
+    """List users and what they may do. Nothing of a password is shown."""
+    with Users(data) as users:
+        found = users.all()
+    if json:
+        for user in found:
+            grants = [{"virtual-host": g.vhost, "right": g.right, "pattern": g.pattern} for g in user.grants]
+            line(
+                {
+                    "user": user.name,
+                    "password": user.password is not None,
+                    "keys": user.keys,
+                    "grants": grants,
+                }
+            )
+        return
+    table(
+        ["USER", "PROVED BY", "MAY"],
+        [
+            (
+                user.name,
+                "\n".join([*(["password"] if user.password else []), *(f"key {k}" for k in user.keys)]),
+                "\n".join(f"{g.right} {g.pattern} in {g.vhost}" for g in user.grants),
+            )
+            for user in found
+        ],
+    )
+
+
+def grant(
+    name: Name,
+    read: Patterns = None,
+    write: Patterns = None,
+    manage: Patterns = None,
+    virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
+    data: Data = DATA,
+) -> None:
+    """Let a user read, write or manage (create, delete) resources. `anonymous` are those without credentials."""
+    with Users(data) as users:
+        users.grant(name, _grants(virtual_host, read, write, manage))
+
+
+def revoke(
+    name: Name,
+    read: Patterns = None,
+    write: Patterns = None,
+    manage: Patterns = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every right, in every virtual host.")] = False,
+    virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
+    data: Data = DATA,
+) -> None:
+    """Take back what was granted in the same words; readers and writers that it covered end."""
+    with Users(data) as users:
+        users.revoke(name, None if everything else _grants(virtual_host, read, write, manage))
+
+
+def _grants(
+    virtual_host: str, read: list[str] | None, write: list[str] | None, manage: list[str] | None
+) -> list[GrantRecord]:
+    said = [(Right.READ, read), (Right.WRITE, write), (Right.MANAGE, manage)]
+    grants = [GrantRecord(virtual_host, right.value, p) for right, patterns in said for p in patterns or ()]
+    if not grants:
+        raise OptionError(
+            "say what: --read, --write or --manage, each with a pattern of resources ('.*' is all)"
+        )
+    return grants
+
+
+def _password(file: Path | None, variable: str | None, iterations: int) -> PasswordRecord:
+    """The password from where it is said to be, else asked for; never from the command line, where others see it."""
+    if file is not None and variable is not None:
+        raise OptionError("--password-file and --password-env contradict each other; give one of them")
+    if file is not None:
+        said = read_password(file)
+    elif variable is not None:
+        said = os.environ.get(variable, "")
+        if not said:
+            raise OptionError(f"the environment variable {variable} has no password")
+    else:
+        said = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    return new_password(said, os.urandom, iterations)
