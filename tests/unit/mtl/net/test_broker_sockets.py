@@ -112,9 +112,12 @@ def test_one_socket_for_everything(tmp_path: Path) -> None:
 def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, shared: bool) -> None:
     public, secret = make_keys()
     asked: list[str] = []
-    setting = Setting(
-        "tcp://127.0.0.1:0", shared=shared, curve=BrokerCurve(secret, lambda k: not asked.append(k))
-    )  # type: ignore[func-returns-value]
+
+    def admits(key: str) -> bool:
+        asked.append(key)
+        return True
+
+    setting = Setting("tcp://127.0.0.1:0", shared=shared, curve=BrokerCurve(secret, admits))
     mine = Curve(public, *make_keys())
     key = mine.public.decode()
     request = setting.peer(zmq.REQ, setting.sockets.control.endpoint, mine)

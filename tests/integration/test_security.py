@@ -1,0 +1,273 @@
+"""Users, grants and encryption against a real broker, by the commands that an administrator runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mtl
+from mtl.broker.accounts import Right
+from mtl.broker.records import GrantRecord
+from mtl.broker.users import Users, new_password
+from mtl.client import Connection
+from mtl.errors import Refused, Unreachable
+from mtl.testing import RunningBroker, broker
+from tests.integration.test_cli import run
+
+CLOSED = "[authentication]\nanonymous = false\n"
+QUICK = {"request_timeout": 2.0, "retry_deadline": 10.0}
+PATIENCE_S = 20.0
+
+
+class Place:
+    """A broker that lets in nobody without credentials, its data directory, and a file with the password."""
+
+    def __init__(self, running: RunningBroker, password: Path) -> None:
+        self.running = running
+        self.endpoint = running.endpoint
+        self.password = str(password)
+        self.data = str(running.data)
+
+    def mtl(self, *arguments: str, code: int = 0) -> str:
+        return run(*arguments, "--data", self.data, code=code)
+
+    def add(self, name: str, *, grant: bool = True) -> None:
+        add(self.running.data, name, grant=grant)
+
+    def connect(self, user: str | None = "etl", password: str | None = "secret", **more: Any) -> Connection:
+        return mtl.connect(self.endpoint, user=user, password=password, **(QUICK | more))
+
+    def comes(self, happened: Callable[[], bool]) -> None:
+        """A running broker finds a change within a second."""
+        until = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < until
+            time.sleep(0.3)  # slower than log-ins are limited
+
+
+def add(data: Path, name: str, *, grant: bool = True) -> None:
+    """A user with the password "secret", who may do everything."""
+    with Users(data) as users:
+        users.add(name, new_password("secret", os.urandom, 4096), [])
+        if grant:
+            users.grant(name, [GrantRecord("/", right.value, ".*") for right in Right])
+
+
+def refused(work: Callable[[], object]) -> int:
+    """The status of a refusal; 0 when there is none."""
+    try:
+        work()
+    except Refused as error:
+        return error.status
+    return 0
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with place_with(tmp_path, CLOSED) as place:
+        yield place
+
+
+@contextmanager
+def place_with(tmp_path: Path, configuration: str) -> Iterator[Place]:
+    """A broker with the user etl, whose password is "secret"."""
+    config, password, data = tmp_path / "broker.toml", tmp_path / "password", tmp_path / "data"
+    config.write_text(configuration)
+    password.write_text("secret\n")
+    data.mkdir()
+    add(data, "etl")
+    with broker(data, config) as running:
+        yield Place(running, password)
+
+
+# --- users ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-24", "MTL-27", "MTL-31", "MTL-32", "MTL-33")
+def test_who_comes_in(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETL_PASSWORD", "secret")
+    for how in ({"password": "secret"}, {"password_file": place.password}, {"password_env": "ETL_PASSWORD"}):
+        with mtl.connect(place.endpoint, user="etl", **(QUICK | how)) as connection:
+            connection.create_resource("orders", exist_ok=True)
+    assert refused(lambda: place.connect(None, None)) == 401
+    assert refused(lambda: place.connect(password="wrong")) == 401
+    assert refused(lambda: place.connect("nobody")) == 401
+    assert refused(lambda: place.connect(sasl_mechanism="PLAIN")) == 401, (
+        "not on a connection others can read"
+    )
+    listed = place.mtl("user", "list")
+    assert "etl" in listed
+    assert "manage .* in /" in listed
+
+
+def test_a_broker_that_restarts_knows_its_users(place: Place) -> None:
+    place.running.kill()
+    place.running.restart()
+    with place.connect() as connection:
+        connection.list_resources()
+
+
+def test_failed_log_ins_are_limited(place: Place) -> None:
+    statuses = [refused(lambda: place.connect(password="a guess")) for _ in range(12)]
+    assert statuses[0] == 401
+    assert statuses[-1] == 403
+    assert refused(place.connect) == 403, "also with the right password, until a minute is over"
+    place.add("other")
+    place.comes(lambda: refused(lambda: place.connect("other").close()) == 0)
+
+
+@pytest.mark.requirement("MTL-28", "MTL-29")
+def test_a_new_password_while_connected(place: Place, tmp_path: Path) -> None:
+    """The client reads it where it is, logs in again by itself, and its writer goes on."""
+    file = tmp_path / "mine"
+    file.write_text("secret")
+    other = place.connect()
+    with mtl.connect(place.endpoint, user="etl", password_file=file, **QUICK) as connection:
+        connection.create_resource("orders")
+        with connection.writer("orders") as writer:
+            writer.send(b"before")
+            writer.flush()
+            lease = writer._pump.lease
+            file.write_text("changed")
+            place.mtl("user", "password", "etl", "--password-file", str(file), "--iterations", "4096")
+            place.comes(lambda: refused(other.list_resources) == 401)
+            assert connection.describe(["orders"])["orders"].contents == 1
+            writer.send(b"after")
+            writer.flush()
+            assert writer._pump.lease is lease
+        assert connection.describe(["orders"])["orders"].contents == 2
+    other.close()
+
+
+@pytest.mark.requirement("MTL-28")
+def test_a_user_who_is_removed_while_connected(place: Place) -> None:
+    place.add("other")
+    with place.connect() as admin:
+        admin.create_resource("orders")
+    place.comes(lambda: refused(lambda: place.connect("other").close()) == 0)
+    connection = place.connect("other")
+    writer = connection.writer("orders")
+    writer.send(b"x")
+    writer.flush()
+    place.mtl("user", "remove", "other")
+    place.comes(lambda: refused(connection.list_resources) == 401)
+    writer.send(b"y")
+    assert refused(writer.flush) == 401
+    writer.abandon()
+    connection.close()
+
+
+# --- grants -------------------------------------------------------------------------------------------------
+
+
+def test_what_each_may_do(place: Place) -> None:
+    place.add("reader", grant=False)
+    place.mtl("grant", "reader", "--read", "orders.*")
+    with place.connect() as admin:
+        admin.create_resource("orders")
+        admin.create_resource("salaries")
+        place.comes(lambda: refused(lambda: place.connect("reader").close()) == 0)
+        with place.connect("reader") as connection:
+            assert [r.resource for r in connection.list_resources()] == ["orders"]
+            with connection.reader("orders", start="earliest"):
+                pass
+            for work in (
+                lambda: connection.reader("salaries", start="earliest"),
+                lambda: connection.writer("orders"),
+                lambda: connection.create_resource("orders2"),
+                lambda: connection.delete_resource("orders"),
+                lambda: connection.describe(["salaries"]),
+            ):
+                assert refused(work) == 403
+            place.mtl("grant", "reader", "--write", "orders")
+            place.comes(lambda: refused(lambda: connection.writer("orders").close()) == 0)
+            place.mtl("revoke", "reader", "--all")
+            place.comes(lambda: refused(lambda: connection.describe(["orders"])) == 403)
+    assert refused(lambda: place.connect("reader")) == 403, "nothing to do in this virtual host"
+
+
+# --- CURVE --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    for name in ("broker", "etl", "stranger"):
+        run("keys", str(tmp_path / name))
+        assert stat.S_IMODE((tmp_path / f"{name}.key").stat().st_mode) == 0o600
+    assert "not overwritten" in run("keys", str(tmp_path / "broker"), code=1)
+    return tmp_path
+
+
+def curve(keys: Path, own: str | None = None, server: str = "broker") -> dict[str, Any]:
+    said: dict[str, Any] = {"curve_server_key": keys / f"{server}.pub"}
+    return said if own is None else {**said, "curve_key_file": keys / f"{own}.key"}
+
+
+def use(connection: Connection, name: str) -> None:
+    """Write and read, so that every socket is used."""
+    connection.create_resource(name)
+    for packed in (True, False):
+        with connection.writer(name, packed=packed) as writer:
+            writer.send(b"x")
+        with connection.reader(name, start="earliest", until=2, packed=packed) as reader:
+            assert [x.body for x in reader] == [b"x"]
+
+
+def test_encrypted_connections(keys: Path) -> None:
+    with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
+        place.mtl("user", "key", "etl", str(keys / "etl.pub"))
+        with place.connect(**curve(keys)) as connection:
+            use(connection, "with-password")
+        with place.connect(**curve(keys), sasl_mechanism="PLAIN") as connection:
+            use(connection, "with-plain")
+        place.comes(lambda: refused(lambda: place.connect(None, None, **curve(keys, "etl")).close()) == 0)
+        with place.connect(None, None, **curve(keys, "etl")) as connection:
+            use(connection, "with-key")
+        assert refused(lambda: place.connect(None, None, **curve(keys, "stranger"))) == 401
+        for wrong in ({}, curve(keys, server="stranger")):
+            with pytest.raises(Unreachable, match="CURVE handshake"):
+                place.connect(**wrong, request_timeout=0.5, retry_deadline=1.5)
+
+
+def test_only_keys_that_are_known(keys: Path) -> None:
+    with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\nclients = "known"\n') as place:
+        place.mtl("user", "key", "etl", str(keys / "etl.pub"))
+        with place.connect(None, None, **curve(keys, "etl")) as connection:
+            use(connection, "mine")
+        with pytest.raises(Unreachable, match="CURVE handshake"):
+            place.connect(**curve(keys, "stranger"), request_timeout=0.5, retry_deadline=1.5)
+
+
+def test_the_command_line_makes_users_and_logs_in(keys: Path) -> None:
+    with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
+        login = (
+            "--user",
+            "etl",
+            "--password-file",
+            place.password,
+            "--curve-server-key",
+            str(keys / "broker.pub"),
+        )
+        at = ("--endpoint", place.endpoint)
+        place.mtl(
+            "user", "add", "new", "--password-file", place.password, "--key", str(keys / "stranger.pub")
+        )
+        assert "already" in place.mtl("user", "add", "new", "--no-password", code=1)
+        assert "no user" in place.mtl("grant", "nobody", "--read", ".*", code=1)
+        assert "say what" in place.mtl("grant", "new", code=1)
+        place.mtl("user", "key", "new", str(keys / "stranger.pub"), "--remove")
+        [new] = [
+            x for x in map(json.loads, place.mtl("user", "list", "--json").splitlines()) if x["user"] == "new"
+        ]
+        assert new == {"user": "new", "password": True, "keys": [], "grants": []}
+        run(*login, *at, "resource", "create", "orders")
+        assert "orders" in run(*login, *at, "resource", "list")
+        assert "401" in run("--curve-server-key", str(keys / "broker.pub"), *at, "resource", "list", code=1)
