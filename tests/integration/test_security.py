@@ -23,7 +23,7 @@ from mtl.testing import RunningBroker, broker
 from tests.integration.test_cli import run
 
 CLOSED = "[authentication]\nanonymous = false\n"
-QUICK = {"request_timeout": 2.0, "retry_deadline": 10.0}
+QUICK: dict[str, Any] = {"request_timeout": 2.0, "retry_deadline": 10.0}
 PATIENCE_S = 20.0
 
 
