@@ -12,6 +12,12 @@ _CHOICES: dict[str, tuple[int, ...]] = {
     "ADOPT_OCTETS": (256, 1_500, limits.ADOPT_OCTETS),
     "GROUP_OCTETS": (300, limits.GROUP_OCTETS),
     "INBOUND_OCTETS": (4_000, limits.INBOUND_OCTETS, limits.INBOUND_OCTETS),
+    "QUEUE_AHEAD": (1, 10, limits.QUEUE_AHEAD),
+    "QUEUE_BURY": (1, limits.QUEUE_BURY),
+    "QUEUE_LOOK": (1, limits.QUEUE_LOOK),
+    "QUEUE_OUTSTANDING": (3, limits.QUEUE_OUTSTANDING, limits.QUEUE_OUTSTANDING),
+    "QUEUE_RANGES": (2, limits.QUEUE_RANGES, limits.QUEUE_RANGES),
+    "QUEUE_RETURNED": (2, limits.QUEUE_RETURNED, limits.QUEUE_RETURNED),
     "TURN_CONTENTS": (1, 5, limits.TURN_CONTENTS),
     "TURN_OCTETS": (500, limits.TURN_OCTETS),
 }

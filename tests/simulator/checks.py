@@ -8,46 +8,65 @@ what a reader was shown stays       stages are there whole, in order and once, o
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
+from mtl.broker.dead_letters import PREFIX
 from mtl.broker.records import ResourceRecord
 from mtl.broker.resources import log_key
 from mtl.broker.storage import Storage
 from mtl.errors import MtlError
 from mtl.log import LogReader
+from mtl.wire.fields import decode_table
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.machine import ROOT, BrokerProcess, Machine
 from tests.simulator.model import Model, Tag, Version, Violation
+from tests.simulator.queues import DEAD
 
 Contents = dict[str, dict[int, Tag]]
 """Per resource: sequence to tag."""
 
+Letters = dict[tuple[str, str], list[dict[str, Any]]]
+"""Per queue (its name and resource): the properties of its dead letters."""
 
-def read_all(machine: Machine) -> Contents:
-    """Open the data directory as a broker would, and read every content. Changes what it opens."""
+
+def read_all(machine: Machine) -> tuple[Contents, Letters]:
+    """Open the data directory as a broker would, and read every content and dead letter. Changes what it opens."""
     storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
     restored = storage.restore(machine.boot, "check", machine.world.wall_us)
     contents: Contents = {}
+    letters: Letters = {}
     for record in restored.records:
         if not isinstance(record, ResourceRecord):
             continue
         opened = restored.logs[log_key(record)]
         if isinstance(opened, MtlError):
             raise Violation(f"{record.name} does not open: {opened}")
-        contents[record.name] = read_log(opened[0], record.name)
-    return contents
+        found = read_log(opened[0], record.name)
+        if record.name.endswith(DEAD):
+            _sort_letters(letters, [properties for _, properties in found.values()])
+        else:
+            contents[record.name] = {sequence: tag for sequence, (tag, _) in found.items()}
+    return contents, letters
 
 
-def read_log(log: LogReader, name: str) -> dict[int, Tag]:
-    """Every content of a log; raises for gaps."""
-    tags: dict[int, Tag] = {}
+def _sort_letters(letters: Letters, found: list[dict[str, Any]]) -> None:
+    for properties in found:
+        letters.setdefault((properties[f"{PREFIX}queue"], properties[f"{PREFIX}resource"]), []).append(
+            properties
+        )
+
+
+def read_log(log: LogReader, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
+    """Every content of a log and its properties; raises for gaps."""
+    tags: dict[int, tuple[Tag, dict[str, Any]]] = {}
     ref = log.find(log.earliest)
     at = log.earliest
     while ref is not None:
         if ref.base != at:
             raise Violation(f"{name}: a chunk begins at {ref.base} where {at} is due")
         batch = decode_pack(log.read(ref), ref.count)
-        for _, body in unpack(batch):
-            tags[at] = bytes(body).decode()
+        for properties, body in unpack(batch):
+            tags[at] = bytes(body).decode(), decode_table(properties)
             at += 1
         ref = log.following(ref)
     if at != log.next:
@@ -67,9 +86,18 @@ def imagine_crash(machine: Machine, model: Model, keep: str) -> None:
     twin.disk.crash(keep=keep)
     twin.store = machine.store.copy()
     twin.store.crash(landed=keep == "all")
-    contents = read_all(twin)
+    contents, letters = read_all(twin)
     machine.world.random.setstate(state)
     check_kept(model, contents)
+    check_letters(letters)
+
+
+def check_letters(letters: Letters) -> None:
+    """No content of a queue is dead twice."""
+    for queue, found in letters.items():
+        sequences = [x[f"{PREFIX}sequence"] for x in found]
+        if len(sequences) != len(set(sequences)):
+            raise Violation(f"{queue} has dead letters twice: {sorted(sequences)}")
 
 
 def check_kept(model: Model, contents: Contents) -> None:
@@ -83,6 +111,8 @@ def check_kept(model: Model, contents: Contents) -> None:
         if published.confirmed and tag not in where and "/" not in tag:
             raise Violation(f"{tag} was confirmed and is lost")
     for resource, end in model.ends.items():
+        if resource.endswith(DEAD):
+            continue  # observers are told of these, too; `check_letters` is about them
         if end > max(contents.get(resource, {}), default=0) + 1:
             raise Violation(f"{resource} was told to end at {end}")
     for resource, shown in model.shown.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from mtl.client.control import Call, Channel, Done
 from mtl.client.io import Loop
@@ -37,9 +38,9 @@ class Process:
         self._watchers: list[Callable[[], None]] = []
         self.alive = True
 
-    def channel(self) -> Channel:
+    def channel(self, profile: str = "log") -> Channel:
         """A control session of its own, with a socket of its own."""
-        return Channel(self.loop, self.settings)
+        return Channel(self.loop, replace(self.settings, profile=profile))
 
     def watch(self, call: Callable[[], None]) -> None:
         """Call after every round of the loop: what an application's thread would see."""

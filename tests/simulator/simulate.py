@@ -18,6 +18,7 @@ from tests.simulator.network import Routers, Weather
 from tests.simulator.observers import ObserverApp
 from tests.simulator.plain import PlainApp
 from tests.simulator.process import Process
+from tests.simulator.queues import QueueApp
 from tests.simulator.readers import RangeApp, ReaderApp
 from tests.simulator.sparks import SparkApp
 from tests.simulator.world import World
@@ -58,7 +59,7 @@ class App(Protocol):
 
 
 class Simulation:
-    """A system: resources, a broker, writers, readers, groups and Spark-like drivers, as many as the seed says."""
+    """A system: resources, a broker, writers, readers, groups, queues and drivers, as many as the seed says."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -83,6 +84,7 @@ class Simulation:
         self.groups: list[GroupApp] = []
         self.sparks: list[SparkApp] = []
         self.observers: list[ObserverApp] = []
+        self.queues: list[QueueApp] = []
         self._admin = Process(world, self.routers, "admin")
 
     # --- building -------------------------------------------------------------------------------------------
@@ -130,6 +132,9 @@ class Simulation:
 
         for n in range(world.upto(1)):
             self.observers.append(ObserverApp(world, routers, model, f"look{n}"))
+        for n in range(world.upto(2)):
+            resource, consumers = pick(self.resources), 1 + world.upto(2)
+            self.queues.append(QueueApp(world, routers, model, f"q{n}", resource, consumers))
 
     def chaos(self) -> Chaos:
         """What goes wrong."""
@@ -143,11 +148,20 @@ class Simulation:
         processes += [app.process for app in self.plain]
         processes += [driver.process for group in self.groups for driver in group.drivers]
         processes += [app.process for app in self.sparks] + [app.process for app in self.observers]
+        processes += [consumer.process for queue in self.queues for consumer in queue.consumers]
         return [process for process in processes if process.alive]
 
     def apps(self) -> list[App]:
         """Every application."""
-        return [*self.writers, *self.plain, *self.readers, *self.groups, *self.sparks, *self.observers]
+        return [
+            *self.writers,
+            *self.plain,
+            *self.readers,
+            *self.groups,
+            *self.sparks,
+            *self.observers,
+            *self.queues,
+        ]
 
     # --- running --------------------------------------------------------------------------------------------
 
@@ -177,6 +191,8 @@ class Simulation:
         self.machine.stop()  # a log that a failing disk stopped goes on after a restart
         writing: list[App] = [*self.writers, *self.plain, *self.sparks]
         self.run_until(lambda: all(app.settled for app in writing), SETTLE_S)
+        for queue in self.queues:
+            queue.written()
         self.run_until(lambda: not self.unsettled(), SETTLE_S)
 
     def shut_down(self) -> None:
@@ -206,5 +222,8 @@ def _simulate(world: World, steps: int) -> Outcomes:
     chaos.heal()
     system.settle()
     system.shut_down()
-    check_all(system.model, read_all(system.machine))
+    contents, letters = read_all(system.machine)
+    check_all(system.model, contents)
+    for queue in system.queues:
+        queue.check(contents[queue.resource], letters.get((queue.name, queue.resource), []))
     return Outcomes(world.steps, world.mono - 1_000.0, dict(world.counts), world.digest)

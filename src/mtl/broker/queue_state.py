@@ -163,7 +163,10 @@ class QueueState:
 
     @property
     def open(self) -> bool:
-        """Whether contents that were never handed out may be: what is remembered is bounded (`limits`)."""
+        """Whether contents that were never handed out may be: what is remembered is bounded (`limits`).
+
+        The bound on ranges cannot be kept by waiting alone: after a restart the contents between them are with nobody.
+        """
         returned = self._counts[At.READY] + self._counts[At.DELAYED]
         return (
             len(self.settled) < limits.QUEUE_RANGES
@@ -201,9 +204,9 @@ class QueueState:
         for sequence in self._ready[: limits.QUEUE_LOOK]:
             if alone or self._held[sequence].avoid != consumer:
                 return sequence
-        if not self.open:
-            return None
         self.next = self._skip(self.next)
+        if not self.open and self.next > self.settled.low:
+            return None  # the oldest may always go: all others may be waiting for it
         return self.next if self.next < end else None
 
     def _skip(self, sequence: int) -> int:

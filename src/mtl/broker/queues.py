@@ -186,9 +186,12 @@ class Queues:
             self.save(queue, lambda _: None)
 
     def close(self) -> None:
-        """Write what changed and, for a clean stop, how far contents were delivered indeed."""
+        """Write what changed and how far contents were delivered indeed; from now on nothing new is."""
         self._ahead = 0
-        self._dirty |= dict.fromkeys(q for q in self._queues if q.ahead > q.state.next)
+        for queue in self._queues:
+            if queue.ahead > queue.state.next:
+                queue.ahead = queue.state.next
+                self.touch(queue)
         self.flush()
 
     def burying(self) -> Mapping[Queue, None]:
@@ -212,7 +215,8 @@ class Queues:
                     queue.saving_ahead = queue.ahead
                     self.touch(queue)
                 else:
-                    queue.ahead, queue.low, queue.buried = record.ahead, record.low, record.buried
+                    queue.ahead = record.ahead if self._ahead else min(queue.ahead, record.ahead)
+                    queue.low, queue.buried = record.low, record.buried
                     self.ready(queue)
             then(refusal(result))
 

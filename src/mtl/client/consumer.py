@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 from mtl.client.contents import Content
-from mtl.client.control import Waiter
 from mtl.client.deliveries import Deliveries
 from mtl.client.io import Loop
+from mtl.client.leased import Leased
 from mtl.client.settings import Settings
-from mtl.errors import Closed, MtlError
 from mtl.protocol.consuming import Answer, Hand
 
 
@@ -50,23 +46,21 @@ class QueuedContent(Content):
         self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT)
 
 
-class Consumer:
+class Consumer(Leased):
     """A lease to consume from the queues of one or more resources, beside whoever else does.
 
     Iterating gives `QueuedContent`s for ever. It survives restarts of the broker. Several threads may answer contents
     while one takes them. Raises (from wherever it is used) `Unreachable` when nobody answers for `retry_deadline`,
-    `Refused` when a resource is gone.
+    `Refused` when a resource is gone. Closing sends the last answers; what was not answered goes back to the queue.
     """
+
+    what = "consumer"
 
     def __init__(
         self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
     ) -> None:
-        self._loop = loop
-        self._settings = settings
+        super().__init__(loop, settings, deliveries, closed)
         self._deliveries = deliveries
-        self._closed = closed
-        self._pid = os.getpid()
-        self._open = True
         self._posted = False
 
     @property
@@ -125,35 +119,3 @@ class Consumer:
     def _send_answers(self) -> None:
         self._posted = False
         self._deliveries.answer()
-
-    # --- closing --------------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """End the lease, answers sent; what was not answered goes back to the queue. Harmless when repeated."""
-        if not self._open:
-            return
-        self._open = False
-        if self._pid != os.getpid():
-            return
-        waiter = Waiter()
-        within = self._settings.request_timeout
-        try:
-            self._loop.post(lambda: self._deliveries.close(waiter.done, within=within))
-            waiter.wait(3 * within)
-        except MtlError:
-            pass  # it was closed already, or expires by itself
-        self._closed()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _check(self) -> None:
-        if not self._open:
-            raise Closed("the consumer is closed")
-        if self._pid != os.getpid():
-            raise Closed("the consumer belongs to another process; open one after the fork")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 from mtl.client.contents import Content, Pack
-from mtl.client.control import Waiter
 from mtl.client.feed import Feed
 from mtl.client.io import Loop
+from mtl.client.leased import Leased
 from mtl.client.local import NotLocal, Places, sees
 from mtl.client.settings import Settings
-from mtl.errors import Closed, MtlError, Unreachable
+from mtl.errors import Unreachable
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap
 from mtl.wire import commands as c
@@ -29,7 +26,7 @@ from mtl.wire.places import Place, stored_octets
 log = logging.getLogger("mtl.client")
 
 
-class Reader:
+class Reader(Leased):
     """A lease to read one resource from a place on, in order, without gaps and without anything twice.
 
     Iterating gives `Content`s and ends at `until`, or never; `batches` gives `Pack`s. An item counts as consumed when
@@ -41,13 +38,11 @@ class Reader:
     `Unreachable` when nobody answers for `retry_deadline`.
     """
 
+    what = "reader"
+
     def __init__(self, loop: Loop, settings: Settings, feed: Feed, closed: Callable[[], None]) -> None:
-        self._loop = loop
-        self._settings = settings
+        super().__init__(loop, settings, feed, closed)
         self._feed = feed
-        self._closed = closed
-        self._pid = os.getpid()
-        self._open = True
         self._summoned = False
         self._current: Iterator[Content] | None = None
         self._taken: Delivery | None = None
@@ -312,34 +307,9 @@ class Reader:
 
     def close(self) -> None:
         """End the lease. Harmless when repeated."""
-        if not self._open:
-            return
-        self._open = False
-        self._places.close()
-        if self._pid != os.getpid():
-            return
-        waiter = Waiter()
-        within = self._settings.request_timeout
-        try:
-            self._loop.post(lambda: self._feed.close(waiter.done, within=within))
-            waiter.wait(3 * within)
-        except MtlError:
-            pass  # it was closed already, or expires by itself
-        self._closed()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _check(self) -> None:
-        if not self._open:
-            raise Closed("the reader is closed")
-        if self._pid != os.getpid():
-            raise Closed("the reader belongs to another process; open one after the fork")
+        if self._open:
+            self._places.close()
+        super().close()
 
 
 def _unpacked(pack: Pack) -> Iterator[Content]:

@@ -187,6 +187,19 @@ def test_with_too_much_to_remember_nothing_new_is_handed_out(monkeypatch: pytest
     assert queue.peek(END, "a", alone=True) is None
 
 
+def test_the_oldest_content_goes_however_many_ranges_a_restart_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "QUEUE_RANGES", 2)
+    queue = QueueState(Settled(1, [(2, 3), (5, 6), (7, 8)]), doubtful=9)
+    assert take(queue, 9) == Run(1, 1, again=True)
+    assert take(queue, 9) is None
+    queue.confirm([1])
+    assert take(queue, 9) == Run(3, 4, again=True)
+    queue.confirm([3, 4])
+    assert take(queue, 9) == Run(6, 6, again=True)
+
+
 def test_retention_takes_contents_out_of_any_state() -> None:
     queue = state()
     take(queue, 5)

@@ -79,6 +79,22 @@ def test_after_a_clean_stop_only_what_was_delivered_is_marked(rig: Rig, client: 
     assert told(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
 
 
+def test_while_the_broker_stops_nothing_new_is_delivered(rig: Rig, client: Client) -> None:
+    """How far contents were delivered is being written then."""
+    client.fill("a", bodies(limits.QUEUE_AHEAD + 50))
+    flow = consumer(client, "a", window=window(2))
+    assert len(flow.contents()) == 2
+    rig.hold(a.Save)
+    flow.confirm(1)
+    assert flow.numbers() == [3]
+    rig.broker.close(rig.now())
+    flow.confirm(3)
+    assert flow.sent() == []
+    rig.let_go()
+    assert flow.sent() == []
+    assert records(rig)[0].ahead == 4
+
+
 def test_confirms_are_written_together(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(500))
     flow = consumer(client, "a")

@@ -1,0 +1,65 @@
+"""What a reader and a consumer have in common: a lease that an application closes once, in its own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import ClassVar, Protocol, Self
+
+from mtl.client.control import Outcome, Waiter
+from mtl.client.io import Loop
+from mtl.client.settings import Settings
+from mtl.errors import Closed, MtlError
+
+
+class Side(Protocol):
+    """The part in the IO thread."""
+
+    def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
+        """End the lease, in `within` seconds at most; `then` gets the reply or why there is none."""
+
+
+class Leased:
+    """See the module; a context manager."""
+
+    what: ClassVar[str]
+    """What it is called in an error."""
+
+    def __init__(self, loop: Loop, settings: Settings, side: Side, closed: Callable[[], None]) -> None:
+        self._loop = loop
+        self._settings = settings
+        self._side = side
+        self._closed = closed
+        self._pid = os.getpid()
+        self._open = True
+
+    def close(self) -> None:
+        """End the lease. Harmless when repeated."""
+        if not self._open:
+            return
+        self._open = False
+        if self._pid != os.getpid():
+            return
+        waiter = Waiter()
+        within = self._settings.request_timeout
+        try:
+            self._loop.post(lambda: self._side.close(waiter.done, within=within))
+            waiter.wait(3 * within)
+        except MtlError:
+            pass  # it was closed already, or expires by itself
+        self._closed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if not self._open:
+            raise Closed(f"the {self.what} is closed")
+        if self._pid != os.getpid():
+            raise Closed(f"the {self.what} belongs to another process; open one after the fork")

@@ -1,0 +1,156 @@
+"""Queues: consumers that share a resource's contents, are killed, reject and recycle; and what must come of that.
+
+Every content is confirmed or dead in the end, none is dead twice, and none comes again without its mark. What a
+consumer does with a content is decided by its tag: some are always rejected, some are recycled now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from mtl.client.control import Outcome
+from mtl.client.deliveries import ConsumerOptions, Deliveries
+from mtl.protocol.consuming import Answer, Hand
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.simulator.model import Model, Tag, Violation
+from tests.simulator.network import Routers
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.world import World
+
+DEAD = ".dead"
+_BAD_OF = 11
+_LOOK_S = 1.0
+
+
+def is_bad(tag: Tag) -> bool:
+    """Whether consumers always reject it."""
+    return crc32(tag.encode()) % _BAD_OF == 0
+
+
+class QueueApp:
+    """One queue of a resource, and what is known of its contents: seen, confirmed, by position."""
+
+    def __init__(
+        self, world: World, routers: Routers, model: Model, name: str, resource: str, consumers: int
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.resource = resource
+        self.model = model
+        self.seen: dict[int, Tag] = {}
+        self.confirmed: set[int] = set()
+        self.told: w.QueueInfo | None = None
+        self.since = 0.0
+        """What the broker was asked before is of no interest."""
+        self.consumers = [ConsumerApp(self, routers, f"{name}-{n}") for n in range(consumers)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the broker says that everything is settled."""
+        return self.told is not None and self.told.unsettled == 0
+
+    def written(self) -> None:
+        """Everything is written: what was said of the queue before does not count."""
+        self.since = self.world.mono
+        self.told = None
+
+    def kill(self) -> None:
+        """One of the consumers dies."""
+        self.world.random.choice(self.consumers).kill()
+
+    def take(self, hand: Hand, content: c.Content) -> Tag:
+        """A consumer is given a content."""
+        tag = bytes(content.body).decode()
+        self.model.show(self.resource, hand.position, [tag])
+        if hand.position in self.seen and not hand.again:
+            raise Violation(f"{self.name} is given {hand.position} of {self.resource} again, without a mark")
+        self.seen[hand.position] = tag
+        return tag
+
+    def check(self, contents: Mapping[int, Tag], letters: Sequence[Mapping[str, Any]]) -> None:
+        """When all has settled: `contents` of the resource, and the properties of the dead letters of this queue."""
+        dead = [letter["dead-letter-sequence"] for letter in letters]
+        if len(dead) != len(set(dead)):
+            raise Violation(f"{self.name}: dead letters twice: {sorted(dead)}")
+        for sequence, tag in contents.items():
+            if sequence not in self.seen:
+                raise Violation(f"{self.name} never delivered {sequence} of {self.resource}")
+            if is_bad(tag) and sequence not in dead:
+                raise Violation(f"{self.name}: {sequence} was rejected and is not among the dead letters")
+            if sequence not in self.confirmed and sequence not in dead:
+                raise Violation(f"{self.name}: {sequence} was neither confirmed nor is it dead")
+
+
+class ConsumerApp:
+    """One consumer: takes contents, answers them after a while, and is killed now and then."""
+
+    def __init__(self, queue: QueueApp, routers: Routers, name: str) -> None:
+        self.queue = queue
+        self.world = queue.world
+        self.name = name
+        self._routers = routers
+        self._hands: list[tuple[Hand, Tag]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A new life."""
+        self.process = Process(self.world, self._routers, self.name)
+        self.channel = self.process.channel(profile="queue")
+        queue = self.queue
+        options = ConsumerOptions(
+            (queue.resource,), queue.name, "earliest", 1 + self.world.upto(20), 16 << 10
+        )
+        self.deliveries = Deliveries(self.process.loop, self.channel, options)
+        self.deliveries.flow.start()
+        self._hands.clear()
+        self.process.wake()
+        self._work_later()
+        self.process.after(_LOOK_S, self._look)
+
+    def kill(self) -> None:
+        """The process dies with what it has in hand."""
+        self.process.kill()
+        self.begin()
+
+    def _work_later(self) -> None:
+        self.process.after(self.world.between(0.002, 0.1), self._work)
+
+    def _work(self) -> None:
+        deliveries = self.deliveries
+        if is_of_the_disk(deliveries.error):
+            self.process.after(self.world.between(0.05, 2.0), self.kill)
+            return
+        if deliveries.error is not None:
+            raise Violation(f"consumer {self.name} failed: {deliveries.error!r}")
+        while deliveries.queue:
+            hand, content = deliveries.queue.popleft()
+            self._hands.append((hand, self.queue.take(hand, content)))
+        for _ in range(min(len(self._hands), self.world.upto(8))):
+            hand, tag = self._hands.pop(self.world.upto(len(self._hands) - 1))
+            deliveries.answers.append((hand, self._answer(hand, tag)))
+        deliveries.answer()
+        self._work_later()
+
+    def _answer(self, hand: Hand, tag: Tag) -> Answer:
+        if is_bad(tag):
+            return Answer.REJECT
+        if self.world.chance(0.02):
+            return Answer.RECYCLE
+        self.queue.confirmed.add(hand.position)
+        return Answer.CONFIRM
+
+    def _look(self) -> None:
+        asked = self.world.mono
+        request = w.QueueDescribe(group=self.queue.name, resource=self.queue.resource)
+        self.process.ask(self.channel, request, lambda outcome: self._described(asked, outcome))
+
+    def _described(self, asked: float, outcome: Outcome) -> None:
+        if isinstance(outcome, w.Queues):
+            for info in outcome.queues if asked >= self.queue.since else ():
+                self.queue.told = info
+        elif not is_of_the_disk(outcome):
+            raise Violation(f"{self.name} cannot see its queue: {outcome!r}")
+        self.process.after(_LOOK_S, self._look)
