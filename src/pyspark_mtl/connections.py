@@ -31,5 +31,12 @@ def connection(to: Connect) -> Connection:
                 virtual_host=to.virtual_host,
                 request_timeout=to.request_timeout,
                 retry_deadline=to.retry_deadline,
+                user=to.user,
+                password=to.password,
+                password_file=to.password_file,
+                password_env=to.password_env,
+                sasl_mechanism=to.sasl_mechanism,
+                curve_server_key=to.curve_server_key,
+                curve_key_file=to.curve_key_file,
             )
         return _connections[key]

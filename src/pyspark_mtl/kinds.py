@@ -72,6 +72,13 @@ def text(value: str) -> str:
     return value.strip()
 
 
+def secret(value: str) -> str:
+    """Any text that is not empty, as it is; never shown."""
+    if not value:
+        raise ValueError("it is empty")
+    return value
+
+
 def name(value: str) -> str:
     """The name of a resource, group, application or virtual host: what fits an RFC 11 short string."""
     found = text(value)

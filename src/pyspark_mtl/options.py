@@ -73,6 +73,50 @@ OPTIONS: tuple[Option, ...] = (
         RETRY_DEADLINE_S,
         "how long a request, a read or a commit is tried again, reconnecting, before it is an error",
     ),
+    # --- who we are there, and encryption -------------------------------------------------------------------
+    Option("user", Use.ALL, kinds.text, None, "log in as this user"),
+    Option(
+        "password",
+        Use.ALL,
+        kinds.secret,
+        None,
+        "its password; better where only those see it who need it: the next two",
+    ),
+    Option(
+        "passwordFile",
+        Use.ALL,
+        kinds.text,
+        None,
+        "a file, on the driver and every executor, whose first line is the password",
+    ),
+    Option(
+        "passwordEnv",
+        Use.ALL,
+        kinds.text,
+        None,
+        "an environment variable, of the driver and every executor, that is the password",
+    ),
+    Option(
+        "saslMechanism",
+        Use.ALL,
+        kinds.text,
+        None,
+        "SCRAM-SHA-256, PLAIN, EXTERNAL or ANONYMOUS, and no other; else the strongest that the broker offers",
+    ),
+    Option(
+        "curveServerKey",
+        Use.ALL,
+        kinds.text,
+        None,
+        "the broker's public CURVE key, or its file on the driver and every executor: encrypts everything",
+    ),
+    Option(
+        "curveKeyFile",
+        Use.ALL,
+        kinds.text,
+        None,
+        "a private CURVE key, by its file on the driver and every executor, that the broker knows the user by",
+    ),
     # --- what is read ---------------------------------------------------------------------------------------
     Option("resources", Use.READ, kinds.names, None, "names, separated by commas, or a JSON array of names"),
     Option("resourcePattern", Use.READ, kinds.pattern, None, "a regular expression that matches whole names"),
@@ -201,12 +245,21 @@ SPARKS_OWN = frozenset({
 
 @dataclass(frozen=True)
 class Connect:
-    """How to reach the broker. Times in seconds."""
+    """How to reach the broker, and what to show there. Times in seconds. Files and variables are read where a
+    connection is made: on the driver and on executors.
+    """
 
     endpoint: str
     virtual_host: str
     request_timeout: float
     retry_deadline: float
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    password_env: str | None = None
+    sasl_mechanism: str | None = None
+    curve_server_key: str | None = None
+    curve_key_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -361,7 +414,19 @@ def _connect(given: Given) -> Connect:
     timeout, deadline = given["requestTimeout"], given["retryDeadline"]
     if timeout > deadline:
         raise OptionError(f"requestTimeout ({timeout:g} s) is longer than retryDeadline ({deadline:g} s)")
-    return Connect(given["endpoint"], given["virtualHost"], timeout, deadline)
+    return Connect(
+        given["endpoint"],
+        given["virtualHost"],
+        timeout,
+        deadline,
+        given["user"],
+        given["password"],
+        given["passwordFile"],
+        given["passwordEnv"],
+        given["saslMechanism"],
+        given["curveServerKey"],
+        given["curveKeyFile"],
+    )
 
 
 def _limits(given: Given) -> Limits:

@@ -23,13 +23,21 @@ def test_another_process_or_broker_has_its_own(client: FakeClient, monkeypatch: 
         return FakeClient()
 
     monkeypatch.setattr("mtl.client.connect", connect)
-    elsewhere = replace(DEFAULT, virtual_host="other")
+    login: dict[str, Any] = {
+        "user": "etl",
+        "password": "secret",
+        "password_file": "file",
+        "password_env": "VARIABLE",
+        "sasl_mechanism": "PLAIN",
+        "curve_server_key": "broker.pub",
+        "curve_key_file": "etl.key",
+    }
+    elsewhere = replace(DEFAULT, virtual_host="other", **login)
     install(FakeClient(), monkeypatch, elsewhere)
     del connections._connections[os.getpid(), elsewhere]
     assert connections.connection(elsewhere) is connections.connection(elsewhere)
-    assert made == [
-        ("tcp://127.0.0.1:5975", {"virtual_host": "other", "request_timeout": 5.0, "retry_deadline": 30.0})
-    ]
+    times = {"request_timeout": 5.0, "retry_deadline": 30.0}
+    assert made == [("tcp://127.0.0.1:5975", {"virtual_host": "other", **times, **login})]
     monkeypatch.setattr(os, "getpid", lambda: -1)
     found: object = connections.connection(DEFAULT)
     assert found is not client

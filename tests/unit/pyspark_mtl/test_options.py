@@ -206,3 +206,33 @@ def test_a_write_that_cannot_be_meant_is_an_error(
 ) -> None:
     with pytest.raises(OptionError, match=words):
         sink(streaming=streaming, **options)
+
+
+# --- security -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_how_to_log_in_reaches_every_connection(*, streaming: bool) -> None:
+    said = {
+        "user": "etl",
+        "password": " secret ",
+        "saslMechanism": "SCRAM-SHA-256",
+        "curveServerKey": "/keys/broker.pub",
+        "curveKeyFile": "/keys/etl.key",
+    }
+    for settings in (stream(**said) if streaming else batch(**said), sink(streaming=streaming, **said)):
+        to = settings.connect
+        assert (to.user, to.password, to.sasl_mechanism) == ("etl", " secret ", "SCRAM-SHA-256")
+        assert (to.curve_server_key, to.curve_key_file) == ("/keys/broker.pub", "/keys/etl.key")
+        assert "secret" not in repr(settings) + str(settings)
+    files = stream(user="etl", passwordFile="/run/password").connect
+    assert (files.password, files.password_file) == (None, "/run/password")
+    assert stream(user="etl", passwordEnv="SECRET").connect.password_env == "SECRET"
+
+
+def test_a_secret_is_not_in_an_error_about_it() -> None:
+    with pytest.raises(OptionError, match="password: it is empty"):
+        stream(user="etl", password="")
+    with pytest.raises(OptionError) as caught:
+        stream(user="etl", pasword="secret")
+    assert "secret" not in str(caught.value)
