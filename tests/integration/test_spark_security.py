@@ -48,10 +48,10 @@ def test_scram_and_curve(
     file.write_text(SECRET)
     login = options | {how: SECRET if how == "password" else str(file)}
     name = f"events-{how}"
-    rows = spark.createDataFrame([(f"row {n}",) for n in range(100)], ["value"])
+    rows = spark.createDataFrame([(f"row {n}",) for n in range(100)], ["body"])
     rows.write.format("mtl").options(**login, resource=name, createResource="true").mode("append").save()
     read = spark.read.format("mtl").options(**login, resources=name).load()
-    assert sorted(r.value.decode() for r in read.select("value").collect()) == sorted(
+    assert sorted(r.body.decode() for r in read.select("body").collect()) == sorted(
         f"row {n}" for n in range(100)
     )
     with redirect_stdout(io.StringIO()) as shown:
