@@ -10,7 +10,7 @@ import msgspec
 
 from mtl import limits
 from mtl.errors import OptionError
-from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM
+from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
 """5975 is the port that the earliest implementation of RFC 11 bound."""
@@ -101,6 +101,23 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
                 f"{self.endpoint} is reachable from other machines and nothing is encrypted; set key-file in [curve] "
                 f"(`mtl keys` makes one), {way_out}"
             )
+
+    def check_logins(self) -> None:
+        """Raises `OptionError` when nobody could come in: there is no way to prove anything."""
+        said = self.authentication
+        with_key = EXTERNAL in said.mechanisms and self.curve.key_file
+        readable = self.protected or said.plain_without_encryption
+        with_password = SCRAM in said.mechanisms or (PLAIN in said.mechanisms and readable)
+        if said.anonymous or with_key or (with_password and scram_available()):
+            return
+        if with_password:
+            raise OptionError(
+                "clients need a password, and checking it needs scramp: pip install 'pyspark-mtl[scram]'"
+            )
+        raise OptionError(
+            "nobody could log in: EXTERNAL needs key-file in [curve], PLAIN that or plain-without-encryption; "
+            "add SCRAM-SHA-256 to mechanisms in [authentication]"
+        )
 
 
 def is_local(endpoint: str) -> bool:

@@ -101,6 +101,10 @@ class Server:
             lambda body, count: void(decode_pack(body, count)),
             clock(),
         )
+        if config.authentication.anonymous is True and len(self._broker.accounts):
+            log.warning(
+                "there are users, but whoever shows no credentials may do everything: see [authentication]"
+            )
         self._sender = Sender(self._sockets, self._broker, clock)
         self._commits = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
         self._records = ThreadPoolExecutor(1, "mtl-records")
@@ -343,6 +347,7 @@ def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
     newer version, full or damaged, and `BindFailed`.
     """
     config.check_exposure()
+    config.check_logins()
     raise_file_limit()
     server = Server(config)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -133,3 +133,38 @@ def test_what_only_this_machine_reaches(endpoint: str, local: bool) -> None:
     if not local:
         with pytest.raises(OptionError, match="encrypted"):
             load(None, endpoint=endpoint, **closed).check_exposure()
+
+
+@pytest.mark.parametrize(
+    ("said", "extra", "right"),
+    [
+        ({}, False, True),
+        ({"authentication": {"anonymous": "granted"}}, False, True),
+        ({"authentication": {"anonymous": False}}, True, True),
+        ({"authentication": {"anonymous": False}}, False, False),
+        ({"authentication": {"anonymous": False}, "curve": {"key-file": "x"}}, False, True),
+        ({"authentication": {"anonymous": False, "mechanisms": ["EXTERNAL"]}}, True, False),
+        ({"authentication": {"anonymous": False, "mechanisms": ["PLAIN"]}}, True, False),
+        (
+            {
+                "authentication": {
+                    "anonymous": False,
+                    "mechanisms": ["PLAIN"],
+                    "plain-without-encryption": True,
+                }
+            },
+            True,
+            True,
+        ),
+    ],
+)
+def test_a_broker_that_nobody_could_log_in_to_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], *, extra: bool, right: bool
+) -> None:
+    monkeypatch.setattr("mtl.broker.config.scram_available", lambda: extra)
+    config = load(None, **said)
+    if right:
+        config.check_logins()
+    else:
+        with pytest.raises(OptionError, match="scramp" if not extra else "nobody could log in"):
+            config.check_logins()

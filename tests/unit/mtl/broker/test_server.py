@@ -21,9 +21,10 @@ import zmq
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.config import BrokerConfig
-from mtl.broker.records import RunRecord
+from mtl.broker.records import GrantRecord, RunRecord
 from mtl.broker.server import Server, boot_id, clock, serve
 from mtl.broker.store import VERSION, SqliteStore
+from mtl.broker.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OptionError
 from mtl.net.router import BindFailed
 
@@ -192,3 +193,13 @@ def test_the_clock() -> None:
     assert first.mono <= second.mono
     assert first.wall_us > 1_700_000_000_000_000
     assert boot_id() == boot_id()
+
+
+def test_users_and_everybody_else_is_worth_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for warned in (False, True):
+        with running(Server(config(tmp_path / "data"))):
+            assert ("there are users" in caplog.text) is warned
+        with Users(tmp_path / "data") as users:
+            users.grant("anonymous", [GrantRecord("/", "read", ".*")])
