@@ -15,7 +15,7 @@ try:
 except ImportError:
     sys.exit("fuzz: atheris is needed, which has wheels for Python 3.11 to 3.13 on Linux (x86-64) only")
 
-with atheris.instrument_imports(include=["mtl", "pyspark_mtl", "tests.fuzzing"]):
+with atheris.instrument_imports(include=["mtl", "pyspark_mtl", "scramp", "tests.fuzzing"]):
     from tests.fuzzing.targets import BY_NAME
 
 

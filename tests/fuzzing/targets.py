@@ -17,7 +17,7 @@ from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
 from pyspark_mtl import offsets
-from tests.fuzzing import examples, logs
+from tests.fuzzing import examples, logs, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
 # --- data commands: two octets with the size of the header, the header, the body ------------------------------
@@ -136,6 +136,8 @@ TARGETS = (
     ),
     Target("replies", codec(decode_reply, encode_reply), examples.REPLIES, examples.MEMBERS),
     Target("packs", run_pack, examples.PACKS),
+    Target("sasl-server", sasl.run_server, sasl.SERVER, sasl.TOKENS),
+    Target("sasl-client", sasl.run_client, sasl.CLIENT, sasl.TOKENS),
     Target("patterns", codec(lambda data: examples.match(matching, data), error=Refused), examples.PATTERNS),
     Target("chunks", logs.run_segment, logs.SEGMENTS, logs.TOKENS),
     Target("indexes", logs.run_index, logs.INDEXES, logs.TOKENS),

@@ -1,0 +1,1 @@
+"""The broker beside a model of RFC 11 and PROTOCOL.md: random commands of several clients, every answer compared."""

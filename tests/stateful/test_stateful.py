@@ -1,0 +1,20 @@
+"""The short form of the stateful model test; MTL_MODEL_EXAMPLES and MTL_MODEL_STEPS make it as long as wanted."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from tests.stateful.machine import BrokerAndModel
+
+EXAMPLES = int(os.environ.get("MTL_MODEL_EXAMPLES", "150"))
+STEPS = int(os.environ.get("MTL_MODEL_STEPS", "50"))
+
+TestBrokerAndModel = BrokerAndModel.TestCase
+TestBrokerAndModel.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=STEPS,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
