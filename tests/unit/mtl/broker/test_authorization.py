@@ -41,6 +41,7 @@ def test_every_command_has_a_row() -> None:
         ),
         ("manage", w.ResourceCreate(resource="a", exist_ok=True)),
         ("manage", w.ResourceDelete(resource="a")),
+        ("manage", w.QueueDelete(group="default", resource="a")),
     ],
     ids=lambda x: x.command if isinstance(x, w.Request) else x,
 )
@@ -49,11 +50,38 @@ def test_a_command_needs_its_right_on_its_resources(right: str, request_: w.Requ
     client, admin = client_with(*others, f"{right} b")
     if isinstance(request_, w.CursorDelete):
         admin.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    if isinstance(request_, w.QueueDelete):
+        admin.ask(w.Profile(profile="queue"), w.Ok)
+        admin.ask(w.Reader(resources=["a"]), w.DataLease)
     refused = client.refused(request_)
     assert (refused.status, refused.reason) == (403, w.NOT_AUTHORIZED)
     assert refused.members["resources"] == ["a"]
     client.rig.broker.users([ADMIN, user("me", "secret", f"{right} a")], client.rig.now())
     client.ask(request_, w.Reply)
+
+
+@pytest.mark.requirement("MTL-46")
+def test_a_consumer_of_any_and_all_consumes_what_it_may_read() -> None:
+    client, admin = client_with("read a")
+    client.ask(w.Profile(profile="queue"), w.Ok)
+    for name in ("a", "b"):
+        admin.fill(name, [name.encode()])
+    assert client.refused(w.Reader(resources=["a", "b"])).status == 403
+    flow = client.flow(client.ask(w.Reader(resources=[], confirm="full"), w.DataLease))
+    assert flow.summon("b") == 400
+    assert flow.summon("a") == 200
+    assert flow.bodies() == [b"a"]
+    admin.ask(w.Profile(profile="queue"), w.Ok)
+    admin.ask(w.Reader(resources=["b"]), w.DataLease)
+    assert [q.resource for q in client.ask(w.QueueDescribe(), w.Queues).queues] == ["a"]
+    assert client.refused(w.QueueDescribe(resource="b")).status == 403
+
+
+def test_whoever_names_dead_letters_must_be_allowed_to_manage_them() -> None:
+    client, _ = client_with("manage mine.*")
+    client.create("mine", dead_letter="mine.failed")
+    refused = client.refused(w.ResourceCreate(resource="mine2", dead_letter="a"))
+    assert (refused.status, refused.members["resources"]) == (403, ["a"])
 
 
 @pytest.mark.parametrize("right", ["read", "write", "manage"])
