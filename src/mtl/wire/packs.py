@@ -15,8 +15,9 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -72,12 +73,63 @@ def encode_pack(
     ContentTooLarge above `max_pack` octets (what the broker announced) or MAX_PACK_CONTENTS; FieldError for none.
     """
     sizes = list(map(len, bodies))
-    _check_local(len(sizes), sum(sizes), max_pack)
-    offsets = pa.py_buffer(array("i", accumulate(sizes, initial=0)))
+    octets = sum(sizes)
+    _check_local(len(sizes), octets, max_pack)
+    if properties is None or all(table is None or table == EMPTY for table in properties):
+        pack = _encode_bodies(bodies, sizes, octets)
+        _check_local(len(sizes), pack.size, max_pack)
+        return pack
+    offsets = pa.py_buffer(_offsets(sizes))
     column = pa.Array.from_buffers(pa.binary(), len(sizes), [None, offsets, pa.py_buffer(b"".join(bodies))])
-    return encode_batch(
-        pa.RecordBatch.from_arrays([_properties(properties, len(sizes)), column], schema=SCHEMA), max_pack
-    )
+    tables = pa.array([None if table == EMPTY else table for table in properties], pa.binary())
+    return encode_batch(pa.RecordBatch.from_arrays([tables, column], schema=SCHEMA), max_pack)
+
+
+def _encode_bodies(bodies: Sequence[Buffer], sizes: Sequence[int], octets: int) -> ArrowBuffer:
+    """What Arrow makes of contents without properties, octet by octet: its metadata for so many, with two numbers of
+    their own. Asking Arrow costs 35 us, which a single content would wait for, and copies every body once more.
+    """
+    template = _template(len(sizes))
+    metadata, padding = bytearray(template.metadata), -octets % 8
+    _I64.pack_into(metadata, template.length_at, template.length + octets + padding)
+    _I64.pack_into(metadata, template.octets_at, octets)
+    before, behind = bytes(template.before), bytes(template.behind)
+    return pa.py_buffer(b"".join((metadata, before, _offsets(sizes), behind, *bodies, bytes(padding))))
+
+
+class _Template(NamedTuple):
+    """A pack of so many contents without properties and without octets: everything before its body, which has zeros
+    (`before`), the offsets and zeros again (`behind`); where its length and the octets of all contents are stated.
+    """
+
+    metadata: bytes
+    before: int
+    behind: int
+    length: int
+    length_at: int
+    octets_at: int
+
+
+@lru_cache(maxsize=4096)
+def _template(count: int) -> _Template:
+    """As Arrow encodes it. Field numbers as in `_check_message`; a Buffer is {offset, length}, 64 bits each."""
+    columns = [pa.nulls(count, pa.binary()), pa.array([b""] * count, pa.binary())]
+    pack = memoryview(pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize())
+    _, size = _FRAMING.unpack_from(pack)
+    meta = bytes(pack[8 : 8 + size])
+    message = _read(_U32, meta, 0)
+    length_at, header = _field(meta, message, 3), _field(meta, message, 2)
+    vector = _field(meta, header + _read(_U32, meta, header), 2)
+    buffers = vector + _read(_U32, meta, vector) + 4
+    offsets_at, data_at = buffers + 16 * (_BUFFERS - 2), buffers + 16 * (_BUFFERS - 1)
+    before = _read(_I64, meta, offsets_at)
+    behind = _read(_I64, meta, data_at) - before - 4 * (count + 1)
+    length = _read(_I64, meta, length_at)
+    return _Template(bytes(pack[: 8 + size]), before, behind, length, 8 + length_at, 8 + data_at + 8)
+
+
+def _offsets(sizes: Sequence[int]) -> bytes:
+    return array("i", accumulate(sizes, initial=0)).tobytes()
 
 
 def encode_batch(batch: RecordBatch, max_pack: int = MAX_PACK) -> ArrowBuffer:
@@ -107,12 +159,6 @@ def _cut(column: Any) -> Any:
         return column
     buffers = [validity, offsets, data.slice(0, end)]
     return pa.Array.from_buffers(column.type, len(column), buffers, column.null_count, column.offset)
-
-
-def _properties(properties: Sequence[bytes | None] | None, count: int) -> Any:
-    if properties is None or all(table is None or table == EMPTY for table in properties):
-        return pa.nulls(count, pa.binary())
-    return pa.array([None if table == EMPTY else table for table in properties], pa.binary())
 
 
 def _check_local(count: int, size: int, max_pack: int) -> None:

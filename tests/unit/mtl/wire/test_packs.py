@@ -387,3 +387,19 @@ def test_no_word_of_a_pack_is_trusted(contents: Contents) -> None:
     for at in range(0, len(raw) - 3, 2):
         for word in WORDS:
             read(raw[:at] + word + raw[at + 4 :], len(contents))
+
+
+@given(st.lists(st.binary(max_size=70), min_size=1, max_size=70))
+def test_contents_without_properties_are_packed_as_arrow_packs_them(bodies: list[bytes]) -> None:
+    """Octet by octet, for it is not asked."""
+    columns = [pa.nulls(len(bodies), pa.binary()), pa.array(bodies, pa.binary())]
+    by_arrow = bytes(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
+    assert bytes(encode_pack(bodies)) == by_arrow
+    assert bytes(encode_pack([memoryview(x) for x in bodies], [EMPTY] * len(bodies))) == by_arrow
+
+
+@pytest.mark.parametrize("count", [127, 128, 1_000, 9_999, 10_000])
+def test_many_contents_are_packed_as_arrow_packs_them(count: int) -> None:
+    bodies = [bytes(n % 5) for n in range(count)]
+    columns = [pa.nulls(count, pa.binary()), pa.array(bodies, pa.binary())]
+    assert encode_pack(bodies).equals(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
