@@ -15,11 +15,14 @@ import zmq
 from mtl.testing import RunningBroker, broker
 from tests.support import minimal_client as module
 from tests.support.minimal_client import (
+    CONTENT,
+    DISMISS,
     EMPTY,
     LEASE,
     PING,
     PONG,
     REJECT,
+    RESPONSE,
     SUMMON,
     Flow,
     MinimalClient,
@@ -76,7 +79,7 @@ def test_the_client_shares_nothing_with_the_project() -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     names = {a.name for x in ast.walk(tree) if isinstance(x, ast.Import) for a in x.names}
     names |= {x.module or "" for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
-    assert names == {"__future__", "collections.abc", "contextlib", "json", "struct", "typing", "zmq"}
+    assert names == {"__future__", "collections.abc", "contextlib", "json", "struct", "time", "typing", "zmq"}
 
 
 # --- the profiles -------------------------------------------------------------------------------------------
@@ -357,6 +360,30 @@ def test_contents_flow_from_the_summons_response_to_the_dismisss(client: Minimal
     reader.quiet()
     reader.summon("gated")
     assert reader.read()[3] == b"2"
+
+
+@pytest.mark.requirement("MTL-77", "MTL-82")
+@pytest.mark.parametrize("confirm", ["none", "full"])
+def test_a_dismiss_ends_a_stream_whose_queue_is_full(client: MinimalClient, confirm: str) -> None:
+    """What waited for the reader is taken back before the Response, and comes after the next Summon."""
+    name, size, count = f"stream-{confirm}", 16_384, 1_000
+    bodies = [b"%d" % n + bytes(size) for n in range(1, count + 1)]
+    written(client, name, *bodies)
+    reader = client.lease("Reader", resources=[name], confirm=confirm, hwm=1, **earliest())
+    reader.summon(name)
+    got = [reader.read()[0] for _ in range(10)]
+    dismissed = reader.ask(DISMISS, name)
+    while (command := reader.receive())[0][:1] == CONTENT:
+        got.append(int.from_bytes(command[0][1:9], "big"))
+    assert command == (RESPONSE + u64(dismissed), b"200")
+    reader.quiet()
+    assert len(got) < count
+    reader.confirm(got[-1], multiple=True)  # or the window stays as full as it is
+    reader.summon(name)
+    while len(got) < count:
+        got.append(reader.read()[0])
+        reader.confirm(got[-1])
+    assert got == list(range(1, count + 1))
 
 
 @pytest.mark.requirement("MTL-69", "MTL-70", "MTL-71", "MTL-74", "MTL-75", "MTL-76")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,11 +69,13 @@ class Flow:
 
     def receive(self) -> tuple[bytes, bytes]:
         """The next command that is no Ping; a Ping is answered."""
-        while True:
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while time.monotonic() < deadline:
             header, body = self.dealer.recv_multipart()
             if header != PING:
                 return header, body
             self.send(PONG)
+        raise TimeoutError("nothing but Pings")
 
     def read(self) -> tuple[int, str, bytes, bytes]:
         """The next command, a Content: sequence, resource, properties, body."""
