@@ -36,7 +36,13 @@ LAYERS: dict[str, set[str]] = {
     "mtl.broker": {"mtl.wire", "mtl.protocol", "mtl.profiles", "mtl.net", "mtl.log"},
     "mtl.client": {"mtl.wire", "mtl.protocol", "mtl.net"},  # never the broker or its log
     "mtl": {"mtl.client"},
-    "mtl.doors": {"mtl", "mtl.wire", "mtl.protocol", "mtl.client"},  # clients of the broker on one side
+    "mtl.doors": {
+        "mtl",
+        "mtl.wire",
+        "mtl.protocol",
+        "mtl.client",
+        "mtl.net",
+    },  # clients of the broker on one side
     "mtl.testing": {"mtl.*"},
     "mtl.pytest_plugin": {"mtl.*"},
     "mtl.cli": {"mtl.*"},
@@ -65,6 +71,11 @@ LONGEST_FILE = 500
 # Modules without a unit test of their own, and what tests them instead.
 TESTED_ELSEWHERE = {
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
+    "mtl.doors.bridge": "tests/integration/test_door_*.py: a door in front of a real broker",
+    "mtl.doors.mc0.client": "tests/integration/test_door_mc0.py",
+    "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",
+    "mtl.doors.mc0.peer": "tests/integration/test_door_mc0.py",
+    "mtl.doors.running": "tests/integration/test_doors.py: doors as processes",
     "mtl.errors": "definitions; every refusal's test raises them",
     "mtl.net.dealer": "tests/unit/mtl/net/test_link.py",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",

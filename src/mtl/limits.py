@@ -361,6 +361,7 @@ transaction that failed is taken back by another one."""
 RETENTION_CHECK_S = 5.0
 """How often retention looks at each resource."""
 
+
 # --- the broker: queues -------------------------------------------------------------------------------------
 
 DEFAULT_QUEUE = "default"

@@ -1,16 +1,11 @@
 """Properties of many contents at once: field tables to the column map<string,string>, and back.
 
 Arrow does the work per row; Python looks at each distinct table, and at each distinct pair of a name and a value.
-Values of a map are text. Field tables have types (RFC 11), which a reader sees as text: integers and decimals in
-digits, booleans true and false, times in ISO 8601, octets in base64, arrays and tables in JSON, no value as null.
+Values of a map are text. Field tables have types (RFC 11), which a reader sees as text (`mtl.wire.text`).
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +13,8 @@ import pyarrow.compute as pc
 
 from mtl.errors import FieldError
 from mtl.limits import MAX_TABLE
-from mtl.wire.fields import Value, decode_table, encode_properties
+from mtl.wire.fields import decode_table, encode_properties
+from mtl.wire.text import text
 
 MAP = pa.map_(pa.string(), pa.string())
 """Spark's map<string,string>."""
@@ -44,25 +40,6 @@ def to_maps(tables: Any) -> Any:
 
 def _texts(table: bytes) -> list[tuple[str, str | None]]:
     return [(name, text(value)) for name, value in decode_table(table).items()]
-
-
-def text(value: Value) -> str | None:
-    """A field's value as text; None for no value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str) or value is None:
-        return value
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, datetime):
-        return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    if isinstance(value, list | dict):
-        return json.dumps(value, default=_in_json, ensure_ascii=False, separators=(",", ":"))
-    return str(value)
-
-
-def _in_json(value: bytes | datetime | Decimal) -> str | None:
-    return text(value)
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ def load(path: Path | None, **overrides: object) -> BrokerConfig:
             raise OptionError(f"cannot read {path}: {e.strerror}") from e
         except msgspec.DecodeError as e:
             raise OptionError(f"{path} is no TOML: {e}") from e
+    members.pop("doors", None)  # the command line's: it runs them beside the broker
     members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
     try:
         return msgspec.convert(members, BrokerConfig)

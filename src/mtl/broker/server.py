@@ -14,13 +14,14 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -340,7 +341,17 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
+class Beside(Protocol):
+    """Clients that live and end with the broker: the doors of its configuration."""
+
+    def start(self, endpoint: str) -> None:
+        """The broker listens at `endpoint`."""
+
+    def stop(self) -> None:
+        """The broker is about to stop; it waits for this, and still confirms meanwhile. Harmless when repeated."""
+
+
+def serve(config: BrokerConfig, say: Callable[[str], None] = print, beside: Beside | None = None) -> int:
     """Run a broker until SIGTERM or SIGINT; says one line when it is ready. Returns the exit code 0.
 
     Raises `OptionError` for a configuration that cannot be, `StorageError` for a data directory that is in use, of a
@@ -350,8 +361,21 @@ def serve(config: BrokerConfig, say: Callable[[str], None] = print) -> int:
     config.check_logins()
     raise_file_limit()
     server = Server(config)
+
+    def stop() -> None:
+        if beside is not None:
+            beside.stop()
+        server.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stop())
+        # In a thread, for the loop has to go on meanwhile.
+        signal.signal(number, lambda *_: threading.Thread(target=stop, daemon=True).start())
     say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
-    server.run()
+    if beside is not None:
+        beside.start(server.endpoint)
+    try:
+        server.run()
+    finally:
+        if beside is not None:
+            beside.stop()
     return 0

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from mtl.broker.config import load
+from mtl.cli.beside import Doors
+from mtl.doors.config import load as load_doors
 
 
 def broker(
@@ -37,4 +39,5 @@ def broker(
         data=str(data) if data is not None else None,
         insecure=insecure or None,
     )
-    raise typer.Exit(serve(given, lambda line: print(line, flush=True)))
+    doors = Doors(load_doors(config))
+    raise typer.Exit(serve(given, lambda line: print(line, flush=True), doors))

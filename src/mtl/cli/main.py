@@ -18,6 +18,7 @@ from mtl.cli import (
     common,
     consume,
     cursors,
+    door,
     keys,
     publish,
     queues,
@@ -31,6 +32,7 @@ from mtl.cli import (
 app = typer.Typer(name="mtl", no_args_is_help=True, add_completion=False)
 app.callback()(common.remember)
 app.command("broker")(broker.broker)
+app.command("door")(door.door)
 app.add_typer(resource.app, name="resource")
 app.command("publish")(publish.publish)
 app.command("tail")(tail.tail)

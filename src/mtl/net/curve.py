@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -102,7 +102,7 @@ def client_keys(server: str | None, own: str | None) -> Curve | None:
     return Curve(read_public(server), public, secret, lasting=own is not None)
 
 
-def as_client(socket: zmq.Socket[bytes], keys: Curve) -> None:
+def as_client(socket: zmq.Socket[Any], keys: Curve) -> None:
     """Have a socket, before it connects, talk CURVE to the broker with that key and to no other."""
     socket.curve_serverkey = keys.server
     socket.curve_publickey = keys.public

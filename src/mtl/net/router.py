@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, TypeVar
 
 import zmq
 
@@ -44,6 +45,8 @@ class Burst:
         """A Lease came with this key."""
         self.key = key if self.key in {"", key} else _SEVERAL
 
+
+S = TypeVar("S", bound=zmq.Socket[Any])
 
 # Plain numbers: combining zmq's enums costs a microsecond each time.
 _NOW = int(zmq.DONTWAIT)
@@ -97,6 +100,42 @@ class Queued:
         return len(self._by_peer)
 
 
+def bind_router(
+    context: zmq.Context[S],
+    endpoint: str,
+    *,
+    hwm: int,
+    max_frame: int,
+    max_waiting: int | None = None,
+    secret: bytes | None = None,
+) -> S:
+    """A bound ROUTER; `hwm` messages are queued per peer and direction (`max_waiting` of those that came), no frame is
+    larger than `max_frame` octets. With `secret`, a CURVE key in Z85, it talks to nobody without encryption, nor to
+    whom the context's ZAP handler, if there is one, does not let in. Raises `BindFailed`.
+    """
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, hwm)
+    socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, limits.ZMTP_TIMEOUT_MS)
+    if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
+        socket.setsockopt(zmq.IPV6, 1)
+    if secret is not None:
+        as_server(socket, secret, DOMAIN)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as e:
+        socket.close()
+        raise BindFailed(
+            f"cannot listen on {endpoint}: {e.strerror}; choose another with --endpoint or --listen"
+        ) from e
+    return socket
+
+
 class RouterSocket:
     """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
     would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
@@ -115,34 +154,16 @@ class RouterSocket:
         max_waiting: int | None = None,
         secret: bytes | None = None,
     ) -> None:
-        socket = context.socket(zmq.ROUTER)
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
-        socket.setsockopt(zmq.SNDHWM, hwm)
-        socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
-        socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
-        socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
-        socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, limits.ZMTP_TIMEOUT_MS)
-        if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
-            socket.setsockopt(zmq.IPV6, 1)
+        self.socket = bind_router(
+            context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret
+        )
         self._curve = secret is not None
-        if secret is not None:
-            as_server(socket, secret, DOMAIN)
-        try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as e:
-            socket.close()
-            raise BindFailed(
-                f"cannot listen on {endpoint}: {e.strerror}; choose another with --endpoint"
-            ) from e
-        self.socket = socket
         self._queued = Queued(max_queued) if max_queued is not None else None
         self._large = max_queued // hwm if max_queued is not None else limits.ZERO_COPY
         self.misframed = 0
-        self._put: Callable[..., object] = super(zmq.Socket, socket).send
+        self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
-        self.endpoint = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     @property
     def port(self) -> int:

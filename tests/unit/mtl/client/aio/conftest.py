@@ -19,6 +19,6 @@ def blocking(memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> It
     """A connection whose network is the broker in memory, for a twin to stand on."""
     loop = memory_broker.loop()
     monkeypatch.setattr("mtl.client.connection.loop", lambda: loop)
-    with Connection(Settings("tcp://memory:1", request_timeout=0.5, retry_deadline=1.0)) as connected:
+    with Connection(Settings("tcp://memory:1", request_timeout=0.5, retry_deadline=5.0)) as connected:
         yield connected
     loop.stop()

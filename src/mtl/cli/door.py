@@ -1,0 +1,58 @@
+"""`mtl door`: run a front door until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated
+
+import msgspec
+import typer
+
+from mtl.cli.common import Broker
+from mtl.client.settings import DEFAULT_ENDPOINT
+from mtl.doors.config import DoorConfig
+
+
+def door(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Which: mc0.")],
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]", show_default=False
+        ),
+    ] = None,
+    listen: Annotated[str | None, typer.Option(help="Where; its form is the protocol's.")] = None,
+    create: Annotated[
+        list[str] | None,
+        typer.Option(help="Patterns of resource names that are made when a peer asks for them."),
+    ] = None,
+    max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
+    config: Annotated[
+        str | None, typer.Option(hidden=True, help="A whole configuration as JSON, from `mtl broker`.")
+    ] = None,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")
+    ] = False,
+) -> None:
+    """Run a door for another protocol. Prints one line when it is ready; stops cleanly on SIGTERM."""
+    from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    broker = context.obj
+    assert isinstance(broker, Broker)
+    if config is not None:
+        given = msgspec.json.decode(config, type=DoorConfig)
+    else:
+        members = {
+            "listen": listen,
+            "create": create,
+            "max-sessions": max_sessions,
+            "virtual-host": broker.virtual_host,
+            "user": broker.user,
+            "password-file": str(broker.password_file) if broker.password_file is not None else None,
+        }
+        given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)
+    endpoint = connect or broker.endpoint or DEFAULT_ENDPOINT
+    asyncio.run(serve(name, given, endpoint, lambda line: print(line, flush=True), until_eof=until_eof))

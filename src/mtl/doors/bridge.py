@@ -1,0 +1,144 @@
+"""The inner side of a door: its peers' contents to the broker, and the broker's to its peers.
+
+Publishing is in two steps. `publish` returns when the content is on its way, so that a peer's contents stay in order
+and many are under way at once; the future that it returns is done when the broker's Confirm is there, which is when the
+content is synced. Only then a door acknowledges anything.
+
+Memory: what was taken in and is not confirmed is bounded by one budget for all peers, and what was read and is not sent
+by a small window per subscription; whoever is slow waits, and what it has not read is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from mtl.client.aio import Connection, Reader, Writer
+from mtl.client.feed import Start
+from mtl.doors.budget import Budget
+from mtl.doors.limits import (
+    DOOR_INBOUND,
+    DOOR_READER_CONTENTS,
+    DOOR_READER_OCTETS,
+    DOOR_SUBSCRIPTIONS,
+    DOOR_WRITER_OCTETS,
+    DOOR_WRITERS,
+)
+from mtl.doors.writers import Writers
+from mtl.errors import Closed, Refused
+from mtl.limits import ARRIVAL_OVERHEAD
+from mtl.wire.control import OVERLOADED, UNKNOWN_RESOURCE
+from mtl.wire.fields import Buffer, Value
+
+T = TypeVar("T")
+
+_TRIES = 2
+"""A writer may be closed for another resource's sake between being found and being used."""
+
+
+class Bridge:
+    """One door's way to the broker. `create` are patterns (* ? [...]) of names that are made when asked for."""
+
+    def __init__(self, connection: Connection, create: Sequence[str] = ()) -> None:
+        self._connection = connection
+        self._create = create
+        self._inbound = Budget(DOOR_INBOUND)
+        self._writers = Writers(self._open_writer, DOOR_WRITERS)
+        self._subscriptions = 0
+
+    async def publish(
+        self, resource: str, body: Buffer, properties: Mapping[str, Value] | None = None
+    ) -> asyncio.Future[None]:
+        """Send a content to the broker; await the result for its Confirm.
+
+        Raises, here or from the result, `Refused` (404 no such resource), `ContentTooLarge`, `FieldError` for
+        properties that cannot be, `ContentRefused`, and `Unreachable` when nobody knows what became of it.
+        """
+        size = len(body) + ARRIVAL_OVERHEAD
+        await self._inbound.take(size)
+        try:
+            settled = await self._sent(resource, body, properties)
+        except BaseException:
+            self._inbound.give(size)
+            raise
+        settled.add_done_callback(lambda _: self._inbound.give(size))
+        return settled
+
+    async def _sent(
+        self, resource: str, body: Buffer, properties: Mapping[str, Value] | None
+    ) -> asyncio.Future[None]:
+        for left in reversed(range(_TRIES)):
+            writer = await self._writers.get(resource)
+            try:
+                return writer.settled(await writer.send(body, properties))
+            except Closed:
+                if not left:
+                    raise
+        raise AssertionError
+
+    async def subscribe(self, resource: str, start: Start) -> Subscription:
+        """Contents from `start` on; it has begun when this returns. What retention took meanwhile is skipped.
+
+        Raises `Refused`: 404 no such resource, 503 when the door has too many subscriptions already.
+        """
+        if self._subscriptions >= DOOR_SUBSCRIPTIONS:
+            raise Refused(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
+        self._subscriptions += 1
+        try:
+            reader = await self._made(
+                resource,
+                lambda: self._connection.reader(
+                    resource,
+                    start=start,
+                    skip_lost=True,
+                    window_contents=DOOR_READER_CONTENTS,
+                    window_bytes=DOOR_READER_OCTETS,
+                ),
+            )
+        except BaseException:
+            self._subscriptions -= 1
+            raise
+        return Subscription(reader, self._ended)
+
+    def _ended(self) -> None:
+        self._subscriptions -= 1
+
+    async def close(self) -> None:
+        """Flush what was taken in, and end the writers; subscriptions are ended by whoever made them."""
+        await self._writers.close()
+
+    async def _open_writer(self, resource: str) -> Writer:
+        return await self._made(
+            resource, lambda: self._connection.writer(resource, window_bytes=DOOR_WRITER_OCTETS)
+        )
+
+    async def _made(self, resource: str, opening: Callable[[], Awaitable[T]]) -> T:
+        """Open; where the resource is missing and may be made, make it and open again."""
+        try:
+            return await opening()
+        except Refused as refused:
+            if refused.reason != UNKNOWN_RESOURCE or not self._creates(resource):
+                raise
+        await self._connection.create_resource(resource, exist_ok=True)
+        return await opening()
+
+    def _creates(self, resource: str) -> bool:
+        return any(fnmatchcase(resource, pattern) for pattern in self._create)
+
+
+class Subscription:
+    """A reader that counts against the door's limit until it is closed."""
+
+    def __init__(self, reader: Reader, ended: Callable[[], None]) -> None:
+        self.next = reader.next
+        self._reader = reader
+        self._ended: Callable[[], None] | None = ended
+
+    async def close(self) -> None:
+        """End the lease. Harmless when repeated."""
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            ended()
+        await self._reader.close()

@@ -1,0 +1,67 @@
+"""What a door can be told: `[doors.<name>]` in broker.toml, or options of `mtl door`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from mtl.doors.limits import DOOR_SESSIONS
+from mtl.errors import OptionError
+
+
+class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """One door. `listen` is where: its form is the protocol's, its default too; port 0 is any free one.
+
+    `create` are patterns of resource names that are made when a peer asks for them; none: unknown ones are errors.
+    """
+
+    listen: str | None = None
+    create: tuple[str, ...] = ("*",)
+    virtual_host: str | None = None
+    user: str | None = None
+    password_file: str | None = None
+    curve_key_file: str | None = None
+    """The private file of the door's own CURVE keys, where its protocol runs on ZeroMQ."""
+    max_sessions: int = DOOR_SESSIONS
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if self.max_sessions < 1:
+            raise OptionError("max-sessions has to be above 0")
+
+    @property
+    def password(self) -> str | None:
+        """The first line of the password file. Raises `OptionError` when it cannot be read."""
+        if self.password_file is None:
+            return None
+        try:
+            return Path(self.password_file).read_text(encoding="utf-8").partition("\n")[0]
+        except OSError as error:
+            raise OptionError(f"cannot read {self.password_file}: {error.strerror}") from error
+
+
+class _File(msgspec.Struct, frozen=True):
+    """The part of broker.toml that is the doors'."""
+
+    doors: dict[str, DoorConfig] = {}
+
+
+def load(path: Path | None) -> dict[str, DoorConfig]:
+    """The doors that a broker's configuration names. Raises `OptionError` naming what is wrong."""
+    if path is None:
+        return {}
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=_File).doors
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise OptionError(f"{path}: {error}") from error
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """HOST:PORT, [HOST]:PORT for IPv6. Raises `OptionError` for anything else."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise OptionError(f"{listen!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)

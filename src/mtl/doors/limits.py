@@ -1,0 +1,59 @@
+"""The doors' bounds, each with its reason; see `mtl.limits`."""
+
+from __future__ import annotations
+
+DOOR_SESSIONS = 1_000
+"""Default of the peers that one door serves at once; more are turned away. Some 10 KB each without subscriptions."""
+
+DOOR_SUBSCRIPTIONS = 2_000
+"""Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
+
+DOOR_INBOUND = 64 << 20
+"""Contents that one door has taken in and the broker has not confirmed; above it the door reads no more from its
+peers. A few times what a broker at full speed has under way."""
+
+DOOR_WRITERS = 256
+"""Resources that one door keeps a writer open for; another one takes a request more."""
+
+DOOR_WRITER_OCTETS = 16 << 20
+"""The window of one of them: no resource takes the whole of DOOR_INBOUND."""
+
+DOOR_READER_CONTENTS = 10_000
+"""The window of one subscription of a door; one pack."""
+
+DOOR_READER_OCTETS = 1 << 20
+"""The same in stored octets. This is what a slow consumer costs a door, beside one pack and its transport's buffer."""
+
+DOOR_STOP_S = 5.0
+"""How long a stopping door waits for the broker's Confirms: they take milliseconds where there is a broker."""
+
+MC0_HWM = 32
+"""mc0: messages queued for one peer. HWM counts messages, and 32 of 4 MiB are 128 MiB already; what does not fit waits
+in the broker's log."""
+
+MC0_RETRY_S = 0.005
+"""mc0: a peer whose queue is full is tried again after this; a ROUTER does not tell when there is room."""
+
+MC0_STUCK_S = 60.0
+"""mc0: a subscriber whose full queue takes nothing for so long is given up."""
+
+MC0_FRAMES = 10_000
+"""mc0: frames of one message; headers and positionals are lists made by hand."""
+
+MC0_TTL_MS = 24 * 3600 * 1000
+"""mc0: longest TTL; a day of silence is no liveness check."""
+
+MC0_INBOX = 100
+"""mc0: messages of one peer that wait for their turn; then the socket is read no more."""
+
+MC0_BACKLOG = 10_000
+"""mc0: answers that wait for one peer's full queue; one that lets more pile up reads nothing and is let go."""
+
+MC0_PROBE_S = 1.0
+"""mc0: how often a full door looks whether some of its peers are gone; a ROUTER does not tell when they leave."""
+
+MC0_CLIENT_WINDOW = 1_000
+"""mc0, the client: PUTs that are not answered yet, and contents that are not read yet."""
+
+MC0_TOPICS = 1_000
+"""mc0: subscriptions of one peer."""

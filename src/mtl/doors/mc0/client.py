@@ -1,0 +1,347 @@
+"""A client of an mc0 door, or of any other mc0 middleware, with the habits of `mtl.aio`.
+
+    async with mc0.connect("tcp://127.0.0.1:61616") as c:
+        async with c.reader("orders") as r:                # from now on: mc0 has no history
+            async with c.writer("orders") as w:
+                await w.send(b"...", {"kind": "new"})
+            async for received in r: ...
+
+It heartbeats as the connector does that the document describes (MC0-29): when nothing was heard for 1.05 TTL, or the
+connection broke, it connects anew, subscribes again, and sends again what was not answered with OK. So a PUT arrives at
+least once; what is published while a subscriber is away passes it by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from itertools import count
+from typing import Literal
+
+from mtl.client.aio.opening import Opening
+from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_HWM
+from mtl.doors.mc0.codec import ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
+from mtl.doors.mc0.contents import from_message
+from mtl.doors.mc0.session import HEAR, SAY
+from mtl.doors.properties import to_texts
+from mtl.doors.received import Received
+from mtl.errors import Closed, MtlError, Refused, Unreachable
+from mtl.limits import MAX_FRAME, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S, RETRY_DEADLINE_S
+from mtl.net.aio import AsyncDealer
+from mtl.wire.fields import Value
+
+VERSION_SPOKEN = "0.3"
+DEFAULT_TTL_S = 30.0
+
+Compat = Literal["mc0d"]
+
+
+class Connection:
+    """One DEALER, made again when it is lost. For the tasks of one event loop."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        ttl: float,
+        compat: Compat | None,
+        retry_deadline: float,
+        curve_server: bytes | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._curve_server = curve_server
+        self._ttl = ttl
+        self._delimited = compat == "mc0d"
+        self._deadline = retry_deadline
+        self._ids = count(1)
+        self._asked: dict[str, tuple[Message, asyncio.Future[None]]] = {}
+        self._readers: dict[str, list[Reader]] = {}
+        self._window = asyncio.Semaphore(MC0_CLIENT_WINDOW)
+        self._dealer: AsyncDealer | None = None
+        self._error: MtlError | None = None
+        self._said = self._heard = 0.0
+        self._paused = False
+        self._life = asyncio.create_task(self._lived())
+
+    # --- for readers and writers ----------------------------------------------------------------------------
+
+    def writer(self, topic: str) -> Opening[Writer]:
+        """A writer to a topic; `async with`, or await it."""
+
+        async def opened() -> Writer:
+            return Writer(self, topic)
+
+        return Opening(opened)
+
+    def reader(self, topic: str) -> Opening[Reader]:
+        """A reader of what is put to a topic from now on; `async with`, or await it."""
+
+        async def opened() -> Reader:
+            reader = Reader(self, topic)
+            self._readers.setdefault(topic, []).append(reader)
+            try:
+                await self.ask(Message(Verb.SUB, {}, (topic.encode(),)))
+            except BaseException:
+                self.forget(reader)
+                raise
+            return reader
+
+        return Opening(opened)
+
+    async def put(self, topic: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[None]:
+        """Send a PUT; the result is done with its OK. Waits while too many are unanswered."""
+        await self._window.acquire()
+        answered = self._begin(Message(Verb.PUT, {TOPIC: topic, **headers}, (body,)))
+        answered.add_done_callback(lambda _: self._window.release())
+        return answered
+
+    async def ask(self, message: Message) -> None:
+        """Send a command and wait for its OK. Raises `Refused` with the text of the ERROR."""
+        await self._begin(message)
+
+    def forget(self, reader: Reader) -> bool:
+        """Whether it was the last reader of its topic."""
+        readers = self._readers.get(reader.topic, [])
+        if reader in readers:
+            readers.remove(reader)
+            if not readers:
+                del self._readers[reader.topic]
+                return True
+        return False
+
+    def _begin(self, message: Message) -> asyncio.Future[None]:
+        if self._error is not None:
+            raise self._error
+        number = str(next(self._ids))
+        message = Message(message.verb, {ID: number, **message.headers}, message.positional)
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = message, answered
+        self._say(message)
+        return answered
+
+    # --- one connection after the other ---------------------------------------------------------------------
+
+    async def _lived(self) -> None:
+        delay, since = 0.0, time.monotonic()
+        while True:
+            try:
+                heard = await self._connected()
+            except MtlError as error:
+                self._fail(error)
+                return
+            now = time.monotonic()
+            if heard:
+                delay, since = 0.0, now
+            elif now - since > self._deadline:
+                self._fail(Unreachable(self.endpoint, now - since, "connecting to an mc0 middleware"))
+                return
+            delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
+            await asyncio.sleep(delay)
+
+    async def _connected(self) -> bool:
+        """The life of one connection; whether the middleware said anything."""
+        dealer = self._dealer = AsyncDealer(
+            self.endpoint, hwm=MC0_HWM, max_frame=MAX_FRAME, curve_server=self._curve_server
+        )
+        self._paused = False
+        began = self._said = self._heard = time.monotonic()
+        pulse = asyncio.create_task(self._beat(dealer))
+        ttl = str(int(self._ttl * 1000))
+        self._say(Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
+        if self._readers:
+            self._say(Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
+        for message, _ in list(self._asked.values()):
+            self._say(message)
+        try:
+            while (frames := await dealer.receive()) is not None:
+                self._heard = time.monotonic()
+                try:
+                    self._take(decode(frames)[0])
+                except BadMessage:
+                    continue
+                self._paused = True
+                for reader in [one for readers in self._readers.values() for one in readers]:
+                    await reader.room()
+                self._paused = False
+        finally:
+            pulse.cancel()
+            self._dealer = None
+            dealer.close()
+        return self._heard > began
+
+    async def _beat(self, dealer: AsyncDealer) -> None:
+        """NOOP when we were silent, the end of the connection when they were."""
+        while True:
+            now = time.monotonic()
+            if self._paused:
+                self._heard = now  # it is we who do not listen
+            if now >= self._heard + HEAR * self._ttl:
+                self._say(Message(Verb.DISCONNECT))
+                dealer.give_up()
+                return
+            if now >= self._said + SAY * self._ttl:
+                self._say(Message(Verb.NOOP))
+            due = min(self._said + SAY * self._ttl, self._heard + HEAR * self._ttl)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    def _say(self, message: Message) -> None:
+        """Send, if there is a connection; else it is sent when there is one."""
+        if self._dealer is not None:
+            self._said = time.monotonic()
+            self._dealer.send_soon(encode(message, delimited=self._delimited))
+
+    def _take(self, message: Message) -> None:
+        """What the middleware says."""
+        if message.verb is Verb.MESSAGE:
+            topic, sequence, properties, body = from_message(message)
+            for reader in self._readers.get(topic, ()):
+                reader.deliver(Received(topic, sequence, body, properties))
+            return
+        asked = self._asked.pop(message.id or "", None)
+        if asked is None or asked[1].done():
+            return
+        if message.verb is Verb.OK:
+            asked[1].set_result(None)
+        elif message.verb is Verb.ERROR:
+            asked[1].set_exception(Refused(400, "error", message.headers.get(TEXT, "")))
+
+    def _fail(self, error: MtlError) -> None:
+        self._error = error
+        for _, answered in self._asked.values():
+            if not answered.done():
+                answered.set_exception(error)
+        for readers in self._readers.values():
+            for reader in readers:
+                reader.fail(error)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
+        """Close, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """DISCONNECT, and forget everything. Harmless when repeated."""
+        self._say(Message(Verb.DISCONNECT))
+        self._fail(self._error or Closed("the connection is closed"))
+        self._life.cancel()
+        await asyncio.wait({self._life})
+
+
+class Writer:
+    """Puts contents to one topic. `flush` waits until all of them are answered with OK: durable, at an MTL door."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.topic = topic
+        self._connection = connection
+        self._under_way: set[asyncio.Future[None]] = set()
+        self._refused: list[BaseException] = []
+
+    async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
+        """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
+        headers = {f"X-{name}": value for name, value in to_texts(properties or {}).items()}
+        answered = await self._connection.put(self.topic, body, headers)
+        self._under_way.add(answered)
+        answered.add_done_callback(self._answered)
+        return answered
+
+    def _answered(self, answered: asyncio.Future[None]) -> None:
+        self._under_way.discard(answered)
+        error = None if answered.cancelled() else answered.exception()
+        if error is not None and not self._refused:
+            self._refused.append(error)
+
+    async def flush(self) -> None:
+        """Wait until everything is answered. Raises the first refusal since the last `flush`."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+        if self._refused:
+            raise self._refused.pop()
+
+    async def leave(self, *, failed: bool) -> None:
+        """Flush, at the end of a block that did not fail."""
+        if not failed:
+            await self.flush()
+
+
+class Reader:
+    """What is put to one topic while it is open, in order; at most once."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.topic = topic
+        self._connection = connection
+        self._queue: asyncio.Queue[Received | MtlError] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def next(self) -> Received:
+        """The next content. Raises `Unreachable` when the middleware stays away, `Closed`."""
+        one = await self._queue.get()
+        if self._queue.qsize() < MC0_CLIENT_WINDOW:
+            self._room.set()
+        if isinstance(one, MtlError):
+            self.fail(one)
+            raise one
+        return one
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        """Every content; it waits for more for ever."""
+        while True:
+            yield await self.next()
+
+    def deliver(self, received: Received) -> None:
+        """One came."""
+        self._queue.put_nowait(received)
+        if self._queue.qsize() >= MC0_CLIENT_WINDOW:
+            self._room.clear()
+
+    async def room(self) -> None:
+        """Wait while too many are unread: nothing more is received meanwhile."""
+        await self._room.wait()
+
+    def fail(self, error: MtlError) -> None:
+        """The end, after what came before."""
+        self._queue.put_nowait(error)
+        self._room.set()
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
+        """Unsubscribe, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Unsubscribe. Harmless when repeated."""
+        self._room.set()
+        if self._connection.forget(self):
+            try:
+                await self._connection.ask(Message(Verb.UNSUB, {}, (self.topic.encode(),)))
+            except MtlError:
+                pass  # the subscription ends with the connection
+        self.fail(Closed("the reader is closed"))
+
+
+def connect(
+    endpoint: str,
+    *,
+    ttl: float = DEFAULT_TTL_S,
+    compat: Compat | None = None,
+    retry_deadline: float = RETRY_DEADLINE_S,
+    curve_server: str | None = None,
+) -> Opening[Connection]:
+    """Connect to an mc0 middleware; `async with`, or await it and close what it gives.
+
+    `ttl` (seconds) is what both ends are judged by. `compat="mc0d"` puts the empty frame before every message that the
+    older middlewares insist on. `curve_server` is the middleware's public key in Z85, for CURVE. Raises `Unreachable`
+    when nobody answers for `retry_deadline` seconds.
+    """
+
+    async def opened() -> Connection:
+        key = None if curve_server is None else curve_server.encode()
+        connection = Connection(endpoint, ttl, compat, retry_deadline, key)
+        try:
+            await connection.ask(Message(Verb.NOOP))
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    return Opening(opened)

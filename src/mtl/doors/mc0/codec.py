@@ -1,0 +1,113 @@
+"""mc0 0.3: messages of frames, both ways. Pure functions.
+
+    [envelope] VERB *(KEY VALUE) ["" *POSITIONAL]
+
+The document shows bare frames; the implementations it describes put an empty frame before them (MC0-26). No verb is
+empty, so both are understood, and a peer is answered in its own style. Everything but positionals is UTF-8 text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from mtl.doors.limits import MC0_FRAMES
+from mtl.errors import Malformed
+from mtl.limits import MAX_TABLE
+
+
+class Verb(StrEnum):
+    """The commands of the protocol."""
+
+    NOOP = "NOOP"
+    CONNECT = "CONNECT"
+    DISCONNECT = "DISCONNECT"
+    SUB = "SUB"
+    UNSUB = "UNSUB"
+    PUT = "PUT"
+    MESSAGE = "MESSAGE"
+    ERROR = "ERROR"
+    OK = "OK"
+
+
+ID, TOPIC, TTL, VERSION, TEXT = "ID", "TOPIC", "TTL", "VERSION", "MESSAGE"
+"""The headers that are not free. TEXT is what an ERROR says."""
+
+FREE = "X-"
+"""How the names of free headers begin (MC0-06)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; `positional` is None where the delimiter before them is missing, too."""
+
+    verb: Verb
+    headers: Mapping[str, str] = field(default_factory=dict)
+    positional: tuple[bytes, ...] | None = None
+
+    @property
+    def id(self) -> str | None:
+        """What the sender wants the answer to carry."""
+        return self.headers.get(ID)
+
+
+class BadMessage(Malformed):
+    """Frames that are no message. `id` is the ID that they carry, as far as they could be read, for the ERROR."""
+
+    def __init__(self, text: str, id: str | None = None) -> None:  # noqa: A002 it is the header's name
+        super().__init__(text)
+        self.id = id
+
+
+def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
+    """The message of these frames, and whether a delimiter is before it. Raises `BadMessage`, and nothing else."""
+    if len(frames) > MC0_FRAMES:
+        raise BadMessage(f"a message has at most {MC0_FRAMES} frames")
+    delimited = bool(frames) and not frames[0]
+    if delimited:
+        frames = frames[1:]
+    if not frames:
+        raise BadMessage("a message without a verb")
+    end = next((at for at, frame in enumerate(frames) if at % 2 and not frame), None)
+    head = frames[1:end]
+    headers: dict[str, str] = {}
+    try:
+        for name, value in zip(head[::2], head[1::2], strict=False):
+            key = name.decode()
+            if key in headers:
+                raise BadMessage(f"header {key!r} is there twice", headers.get(ID))
+            headers[key] = value.decode()
+        said = frames[0].decode()
+    except UnicodeDecodeError:
+        raise BadMessage("verb and headers are UTF-8 text", headers.get(ID)) from None
+    if sum(map(len, head)) > MAX_TABLE:
+        raise BadMessage(f"headers have at most {MAX_TABLE} octets", headers.get(ID))
+    if len(head) % 2:
+        raise BadMessage("a header has no value", headers.get(ID))
+    try:
+        verb = Verb(said)
+    except ValueError:
+        raise BadMessage(f"there is no verb {said[:40]!r}", headers.get(ID)) from None
+    return Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
+
+
+def encode(message: Message, *, delimited: bool = False) -> list[bytes]:
+    """The frames of a message."""
+    frames = [b""] if delimited else []
+    frames.append(message.verb.encode())
+    for name, value in message.headers.items():
+        frames += [name.encode(), value.encode()]
+    if message.positional is not None:
+        frames += [b"", *message.positional]
+    return frames
+
+
+def ok(id: str) -> Message:  # noqa: A002 it is the header's name
+    """The answer to a command that succeeded (MC0-25)."""
+    return Message(Verb.OK, {ID: id})
+
+
+def error(text: str, id: str | None = None) -> Message:  # noqa: A002
+    """The answer to one that did not (MC0-24); also without having been asked for, then without ID."""
+    return Message(Verb.ERROR, {TEXT: text} if id is None else {TEXT: text, ID: id})

@@ -1,0 +1,60 @@
+"""mc0 messages as contents, and back: the header X-k is the property k, the positional frame the body.
+
+A content has one body. Where a PUT has another number of positional frames than one, they are joined, and the property
+`mc0-frames` holds their lengths, so that a MESSAGE repeats them as they were (MC0-27).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mtl.client import Content
+from mtl.doors.mc0.codec import FREE, TOPIC, Message, Verb
+from mtl.doors.mc0.session import Put
+from mtl.doors.properties import SEQUENCE, from_texts, to_texts
+from mtl.wire.fields import Value
+
+FRAMES = "mc0-frames"
+
+
+def to_content(put: Put) -> tuple[bytes, dict[str, Value]]:
+    """Body and properties of a PUT. Raises `Refused` for a header that no property can be."""
+    properties = from_texts(put.headers)
+    if len(put.positional) == 1:
+        return put.positional[0], properties
+    properties[FRAMES] = [len(frame) for frame in put.positional]
+    return b"".join(put.positional), properties
+
+
+def to_message(content: Content) -> Message:
+    """The MESSAGE that delivers a content (MC0-23); `X-mtl-sequence` is its place in the topic's log."""
+    properties = content.properties
+    positional = _split(content.body, properties)
+    headers = {f"{FREE}{name}": value for name, value in to_texts(properties).items()}
+    headers[f"{FREE}{SEQUENCE}"] = str(content.sequence)
+    return Message(Verb.MESSAGE, {TOPIC: content.resource, **headers}, positional)
+
+
+def _split(body: bytes, properties: dict[str, Value]) -> tuple[bytes, ...]:
+    """The frames that `mc0-frames` names; the body as it is where that is not their length."""
+    lengths = properties.get(FRAMES)
+    if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
+        return (body,)
+    frames, at = [], 0
+    for length in lengths:
+        assert isinstance(length, int)
+        frames.append(body[at : at + length])
+        at += length
+    if at != len(body):
+        return (body,)
+    del properties[FRAMES]
+    return tuple(frames)
+
+
+def from_message(message: Message) -> tuple[str, int | None, dict[str, str], bytes]:
+    """Topic, sequence, properties and body (frames joined) of a MESSAGE, for a client."""
+    headers: Mapping[str, str] = message.headers
+    properties = {n.removeprefix(FREE): v for n, v in headers.items() if n.startswith(FREE)}
+    sequence = properties.pop(SEQUENCE, "")
+    place = int(sequence) if sequence.isascii() and sequence.isdecimal() else None
+    return headers.get(TOPIC, ""), place, properties, b"".join(message.positional or ())

@@ -1,0 +1,234 @@
+"""One peer of the mc0 door: its messages one after the other, its subscriptions, and what waits for its queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from mtl.doors.bridge import Bridge, Subscription
+from mtl.doors.limits import MC0_BACKLOG, MC0_INBOX, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
+from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
+from mtl.doors.mc0.contents import to_content, to_message
+from mtl.doors.mc0.session import Due, Leave, Put, Session, State, Sub, Unsub
+from mtl.doors.running import failure
+from mtl.errors import MtlError, Refused
+from mtl.net.router import Sent
+
+
+class Send(Protocol):
+    """The way to one peer; never waits."""
+
+    def __call__(self, frames: list[bytes]) -> Sent:
+        """Send these frames to it."""
+
+
+class Peer:
+    """Lives from a peer's first message until it disconnects, is given up or cannot be reached.
+
+    `inbox` takes its messages; whoever fills it waits when it is full. `gone` is called once, at the end.
+    """
+
+    def __init__(
+        self, bridge: Bridge, send: Send, clock: Callable[[], float], gone: Callable[[], None]
+    ) -> None:
+        self.inbox: asyncio.Queue[list[bytes]] = asyncio.Queue(MC0_INBOX)
+        self._bridge = bridge
+        self._send = send
+        self._clock = clock
+        self._gone = gone
+        self._session = Session(clock())
+        self._delimited = False
+        self._backlog: deque[list[bytes]] = deque()
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._work = asyncio.create_task(self._worked())
+        self._full_since: float | None = None
+        self._ended = False
+
+    # --- what it says ---------------------------------------------------------------------------------------
+
+    async def _worked(self) -> None:
+        while not self._ended:
+            frames = await self.inbox.get()
+            try:
+                message, self._delimited = decode(frames)
+            except BadMessage as bad:
+                self._answer(error(str(bad), bad.id))
+                continue
+            try:
+                await self._handled(message)
+            except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
+                self._answer(error(failure(failed), message.id))
+            self._wind()
+
+    async def _handled(self, message: Message) -> None:
+        """Do what it asks for. Raises what is to be answered with ERROR (MC0-10)."""
+        event = self._session.received(message, self._clock())
+        if isinstance(event, Put):
+            await self._put(event, message.id)
+            return
+        if isinstance(event, Sub):
+            for topic in event.topics:
+                await self._subscribe(topic)
+        elif isinstance(event, Unsub):
+            for topic in event.topics:
+                await self._unsubscribe(topic)
+        if message.id is not None and message.verb not in {Verb.OK, Verb.ERROR}:
+            self._answer(ok(message.id))
+        if isinstance(event, Leave):
+            self.end()
+
+    async def _put(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
+        """Publish; the answer comes with the broker's Confirm, while what follows is under way already."""
+        body, properties = to_content(put)
+        settled = await self._bridge.publish(put.topic, body, properties)
+        settled.add_done_callback(partial(self._settled, id))
+
+    def _settled(self, id: str | None, settled: asyncio.Future[None]) -> None:  # noqa: A002
+        failed = None if settled.cancelled() else settled.exception()
+        if failed is not None:
+            self._answer(error(failure(failed), id))
+        elif id is not None and not settled.cancelled():
+            self._answer(ok(id))
+
+    # --- subscriptions --------------------------------------------------------------------------------------
+
+    async def _subscribe(self, topic: str) -> None:
+        """From now on; again is fine. When this returns no later PUT is missed."""
+        if topic in self._subscriptions:
+            return
+        if len(self._subscriptions) >= MC0_TOPICS:
+            raise Refused(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
+        subscription = await self._bridge.subscribe(topic, "latest")
+        self._subscriptions[topic] = asyncio.create_task(self._delivered(topic, subscription))
+
+    async def _unsubscribe(self, topic: str) -> None:
+        task = self._subscriptions.pop(topic, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _delivered(self, topic: str, subscription: Subscription) -> None:
+        """Hand over what comes, at the peer's pace. When it cannot go on the peer is told, and may SUB again."""
+        try:
+            while (content := await subscription.next()) is not None:
+                frames = encode(to_message(content), delimited=self._delimited)
+                while not self._passed(frames):
+                    if self._stuck():
+                        self._session.give_up()
+                        self._forget()
+                        return
+                    await asyncio.sleep(MC0_RETRY_S)
+        except MtlError as failed:
+            self._subscriptions.pop(topic, None)
+            self._answer(error(f"subscription to {topic!r} ended: {failed}"))
+        finally:
+            await subscription.close()
+
+    # --- what it is told ------------------------------------------------------------------------------------
+
+    def _answer(self, message: Message) -> None:
+        """Send, or keep it until there is room: an answer is never dropped, the peer is."""
+        if self._ended:
+            return
+        frames = encode(message, delimited=self._delimited)
+        if not self._passed(frames):
+            self._backlog.append(frames)
+            if len(self._backlog) > MC0_BACKLOG:
+                self.end()
+            elif self._retry is None:
+                self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
+
+    def _flush(self) -> None:
+        self._retry = None
+        backlog, self._backlog = self._backlog, deque()
+        while backlog and self._passed(backlog[0]):
+            backlog.popleft()
+        self._backlog = backlog
+        if backlog and not self._ended:
+            self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
+
+    def _passed(self, frames: list[bytes]) -> bool:
+        """Whether it left; also when nobody is there any more."""
+        if self._backlog:
+            return False
+        sent = self._send(frames)
+        if sent is Sent.FULL:
+            self._full_since = self._full_since or self._clock()
+            return False
+        self._full_since = None
+        if sent is Sent.GONE:
+            self.end()
+        else:
+            self._session.sent(self._clock())
+        return True
+
+    def _stuck(self) -> bool:
+        """Whether it has read nothing for so long that it never will: libzmq may keep the queue of a dead peer."""
+        return self._full_since is not None and self._clock() > self._full_since + MC0_STUCK_S
+
+    # --- its pulse ------------------------------------------------------------------------------------------
+
+    def _wind(self) -> None:
+        """Look again when something may be due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._session.due
+        if due is not None and not self._ended:
+            delay = max(0.0, due - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        """Say NOOP, or give the peer up. What waits in the inbox counts as heard: it is we who are slow."""
+        if self.inbox.empty():
+            due = self._session.check(self._clock())
+            if due is Due.ABSENT:
+                self._forget()
+                return
+            if due is Due.NOOP:
+                self._answer(Message(Verb.NOOP))
+                self._session.sent(self._clock())  # also where it waits: one is enough
+            self._wind()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._look)
+
+    def probe(self) -> None:
+        """Room is needed: end if the peer is absent, or cannot be reached."""
+        if self._session.state is State.ABSENT:
+            self.end()
+        else:
+            self._answer(Message(Verb.NOOP))
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """It is silent: its subscriptions end; the session stays to tell it when it speaks again."""
+        for task in self._subscriptions.values():
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._subscriptions.clear()
+        self._backlog.clear()
+
+    async def stop(self) -> None:
+        """End, and wait until everything has ended."""
+        tasks = {self._work, *self._subscriptions.values()}
+        self.end()
+        await asyncio.wait(tasks)
+
+    def end(self) -> None:
+        """Stop everything, at once. Harmless when repeated."""
+        if self._ended:
+            return
+        self._ended = True
+        for timer in (self._timer, self._retry):
+            if timer is not None:
+                timer.cancel()
+        self._forget()
+        if asyncio.current_task() is not self._work:
+            self._work.cancel()
+        self._gone()

@@ -1,0 +1,209 @@
+"""mc0 0.3, the middleware's side of one peer. Sans IO; time is an argument, in monotonic seconds.
+
+    IMPLICIT ──CONNECT──► CONNECTED ──CONNECT──► CONNECTED        every other command of a client: stays
+        │                     │ └──────silent for 1.05 TTL──► ABSENT ──CONNECT──► CONNECTED
+        └────DISCONNECT───────┴──► GONE                          └──anything else──► IMPLICIT, answered with ERROR
+
+A CONNECT is not required (as upstream): a peer that never sent one has no TTL, so nobody expects anything of it. One
+that was given up learns it from the ERROR to the first thing it says, and subscribes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from mtl.doors.limits import MC0_TTL_MS
+from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Message, Verb
+from mtl.errors import Refused
+
+SAY = 0.95
+"""Of the TTL, the silence of ours after which we say NOOP (MC0-17, MC0-28)."""
+
+HEAR = 1.05
+"""Of the TTL, the silence of theirs after which the peer counts as absent (MC0-18, MC0-28)."""
+
+
+class State(Enum):
+    """Where a peer stands."""
+
+    IMPLICIT = "implicit"
+    CONNECTED = "connected"
+    ABSENT = "absent"
+    GONE = "gone"
+
+
+_COMMANDS = (Verb.NOOP, Verb.SUB, Verb.UNSUB, Verb.PUT)
+
+STEPS: Final[dict[State, dict[Verb, State]]] = {
+    State.IMPLICIT: {
+        **dict.fromkeys(_COMMANDS, State.IMPLICIT),
+        Verb.CONNECT: State.CONNECTED,
+        Verb.DISCONNECT: State.GONE,
+    },
+    State.CONNECTED: {
+        **dict.fromkeys(_COMMANDS, State.CONNECTED),
+        Verb.CONNECT: State.CONNECTED,
+        Verb.DISCONNECT: State.GONE,
+    },
+    State.ABSENT: {Verb.CONNECT: State.CONNECTED, Verb.DISCONNECT: State.GONE},
+    State.GONE: {},
+}
+"""What a client may say; a missing entry is answered with ERROR."""
+
+ANSWERS = frozenset({Verb.OK, Verb.ERROR})
+"""What is never answered, else two ends could go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """PUT: `positional` frames to the subscribers of `topic`, with the free `headers` (names without X-)."""
+
+    topic: str
+    headers: tuple[tuple[str, str], ...]
+    positional: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """SUB: what comes from now on."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsub:
+    """UNSUB: nothing any more."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """DISCONNECT: forget the peer."""
+
+
+Event = Put | Sub | Unsub | Leave
+
+
+class Due(Enum):
+    """What the clock asks for."""
+
+    NOTHING = "nothing"
+    NOOP = "noop"
+    ABSENT = "absent"
+
+
+class Session:
+    """One peer. `received` says what a message asks for and raises `Refused` for what gets an ERROR."""
+
+    __slots__ = ("_heard", "_said", "state", "ttl", "version")
+
+    def __init__(self, now: float) -> None:
+        self.state = State.IMPLICIT
+        self.ttl: float | None = None
+        """Seconds; None: the peer said none."""
+        self.version: str | None = None
+        self._heard = self._said = now
+
+    def received(self, message: Message, now: float) -> Event | None:
+        """What a message of the peer asks for; None: nothing but, perhaps, an OK."""
+        self._heard = now
+        if message.verb in ANSWERS:
+            return None
+        after = STEPS[self.state].get(message.verb)
+        if after is None:
+            if self.state is State.ABSENT:
+                self.state = State.IMPLICIT
+                self.ttl = None
+                raise Refused(
+                    408, "absent", "nothing was heard of you for longer than your TTL; CONNECT and SUB again"
+                )
+            raise Refused(400, "bad-verb", f"{message.verb} is not for a client to send")
+        event = _READ[message.verb](self, message)
+        self.state = after
+        return event
+
+    def sent(self, now: float) -> None:
+        """Something was sent to the peer."""
+        self._said = now
+
+    @property
+    def due(self) -> float | None:
+        """When `check` has something to say at the earliest; None: never."""
+        if self.ttl is None or self.state is not State.CONNECTED:
+            return None
+        return min(self._said + SAY * self.ttl, self._heard + HEAR * self.ttl)
+
+    def check(self, now: float) -> Due:
+        """Whether a NOOP is due, or the peer given up (MC0-16 to 18)."""
+        if self.ttl is None or self.state is not State.CONNECTED:
+            return Due.NOTHING
+        if now >= self._heard + HEAR * self.ttl:
+            self.state = State.ABSENT
+            return Due.ABSENT
+        return Due.NOOP if now >= self._said + SAY * self.ttl else Due.NOTHING
+
+    def give_up(self) -> None:
+        """The peer reads nothing: it is told when it speaks again."""
+        self.state = State.ABSENT
+
+    # --- one per verb ---------------------------------------------------------------------------------------
+
+    def _noop(self, _: Message) -> None:
+        """Being heard is all."""
+
+    def _connect(self, message: Message) -> None:
+        version = message.headers.get(VERSION)
+        if version is not None and version.partition(".")[0] != "0":
+            raise Refused(
+                400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, and 0.x is understood"
+            )
+        ttl = message.headers.get(TTL)
+        if ttl is not None and not (ttl.isascii() and ttl.isdecimal() and 0 < int(ttl[:12]) <= MC0_TTL_MS):
+            raise Refused(
+                400, "bad-ttl", f"TTL {ttl[:20]!r} is not a whole number of ms from 1 to {MC0_TTL_MS}"
+            )
+        self.version = version
+        self.ttl = None if ttl is None else int(ttl) / 1000
+
+    def _disconnect(self, _: Message) -> Leave:
+        return Leave()
+
+    def _sub(self, message: Message) -> Sub:
+        return Sub(_topics(message))
+
+    def _unsub(self, message: Message) -> Unsub:
+        return Unsub(_topics(message))
+
+    def _put(self, message: Message) -> Put:
+        topic = message.headers.get(TOPIC)
+        if not topic:
+            raise Refused(400, "no-topic", "PUT needs the header TOPIC")
+        free = tuple(
+            (name.removeprefix(FREE), value)
+            for name, value in message.headers.items()
+            if name.startswith(FREE)
+        )
+        return Put(topic, free, message.positional or ())
+
+
+_READ = {
+    Verb.NOOP: Session._noop,  # noqa: SLF001 the table of this class's own methods
+    Verb.CONNECT: Session._connect,  # noqa: SLF001
+    Verb.DISCONNECT: Session._disconnect,  # noqa: SLF001
+    Verb.SUB: Session._sub,  # noqa: SLF001
+    Verb.UNSUB: Session._unsub,  # noqa: SLF001
+    Verb.PUT: Session._put,  # noqa: SLF001
+}
+
+
+def _topics(message: Message) -> tuple[str, ...]:
+    try:
+        topics = tuple(frame.decode() for frame in message.positional or ())
+    except UnicodeDecodeError:
+        raise Refused(400, "bad-topic", "topics are UTF-8 text") from None
+    if not topics or not all(topics):
+        raise Refused(400, "no-topic", f'{message.verb} needs topics after the "" frame')
+    return topics

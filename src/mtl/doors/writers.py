@@ -1,0 +1,60 @@
+"""A door's writers: one lease per resource, shared by all its peers, opened when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from mtl.client.aio import Writer
+from mtl.errors import MtlError
+
+
+class Writers:
+    """At most `limit` are kept; the one that was unused for longest is closed when there are more."""
+
+    def __init__(self, opening: Callable[[str], Awaitable[Writer]], limit: int) -> None:
+        self._opening = opening
+        self._limit = limit
+        self._open: dict[str, asyncio.Task[Writer]] = {}  # the one that was used last is last
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def get(self, resource: str) -> Writer:
+        """The writer of a resource. Raises what opening it raises; the next call tries anew."""
+        task = self._open.pop(resource, None)
+        if task is None or _spent(task):
+            task = asyncio.create_task(self._opened(resource))
+        self._open[resource] = task
+        writer = await asyncio.shield(task)
+        while len(self._open) > self._limit:
+            oldest = next(iter(self._open))
+            self._end(self._open.pop(oldest))
+        return writer
+
+    async def close(self) -> None:
+        """Flush and close them all."""
+        for resource in list(self._open):
+            self._end(self._open.pop(resource))
+        while self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _opened(self, resource: str) -> Writer:
+        return await self._opening(resource)
+
+    def _end(self, opened: asyncio.Task[Writer]) -> None:
+        closing = asyncio.create_task(_closed(opened))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _spent(task: asyncio.Task[Writer]) -> bool:
+    """Whether nothing can be written through it any more."""
+    return task.done() and (
+        task.cancelled() or task.exception() is not None or task.result().error is not None
+    )
+
+
+async def _closed(opened: asyncio.Task[Writer]) -> None:
+    try:
+        await (await opened).close()
+    except MtlError:
+        pass  # whoever waited for one of its contents was told

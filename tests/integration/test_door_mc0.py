@@ -1,0 +1,251 @@
+"""The mc0 door in front of a real broker: its own client, and bare DEALERs that know nothing but the document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.asyncio
+
+from mtl.client import aio
+from mtl.client.aio import Connection
+from mtl.doors.config import DoorConfig
+from mtl.doors.mc0 import client as mc0
+from mtl.doors.running import Door, running
+from mtl.errors import Refused, Unreachable
+from mtl.net.curve import read_public, write_keys
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.doors import BODIES, PROPERTIES, door
+
+ANYWHERE = "tcp://127.0.0.1:0"
+
+
+class Bare:
+    """A DEALER and the document."""
+
+    def __init__(self, endpoint: str, *before: bytes) -> None:
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(endpoint)
+        self._before = list(before)
+
+    async def say(self, *frames: str | bytes) -> None:
+        encoded = [frame.encode() if isinstance(frame, str) else frame for frame in frames]
+        await self._socket.send_multipart([*self._before, *encoded])
+
+    async def hear(self) -> list[bytes]:
+        return list(await self._socket.recv_multipart())
+
+    async def ask(self, *frames: str | bytes) -> list[bytes]:
+        await self.say(*frames)
+        return await self.hear()
+
+    async def silent(self, seconds: float = 0.1) -> bool:
+        return not await self._socket.poll(int(seconds * 1000))
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+
+
+@asynccontextmanager
+async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tuple[Door, Connection]]:
+    async with door("mc0", broker.endpoint, ANYWHERE, max_sessions=max_sessions) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def bare(endpoint: str, *before: bytes) -> AsyncIterator[Bare]:
+    one = Bare(endpoint, *before)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.requirement("MC0-01", "MC0-02", "MC0-22", "MC0-23", "MC0-27")
+@in_loop
+async def test_what_is_put_is_delivered_and_durable(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
+        async with c.reader("orders") as r:
+            async with c.writer("orders") as w:
+                for body in BODIES:
+                    await w.send(body, PROPERTIES)
+            received = [await r.next() for _ in BODIES]
+        assert [one.body for one in received] == BODIES
+        assert [one.sequence for one in received] == [1, 2, 3, 4]
+        assert all(one.properties == PROPERTIES for one in received)
+        assert received[0].content_type == PROPERTIES["content-type"]
+        async with beside.reader("orders", until=5) as log:
+            stored = [(content.body, content.properties) async for content in log]
+        assert stored == [(body, PROPERTIES) for body in BODIES]
+
+
+@in_loop
+async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint, compat="mc0d") as c:
+        async with c.reader("orders") as r, beside.writer("orders") as w:
+            await w.send(b"typed", {"n": 7, "ok": True, "raw": b"\x00\xff", "none": None})
+            received = await r.next()
+        assert received.properties == {"n": "7", "ok": "true", "raw": "AP8=", "none": ""}
+
+
+@pytest.mark.requirement("MC0-05", "MC0-07", "MC0-09", "MC0-13", "MC0-20", "MC0-21", "MC0-25", "MC0-26")
+@pytest.mark.parametrize("before", [(), (b"",)], ids=["bare", "delimited"])
+@in_loop
+async def test_the_document_is_enough(mtl_broker: RunningBroker, before: tuple[bytes, ...]) -> None:
+    lead = list(before)
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as one:
+        assert await one.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
+        await one.say("CONNECT", "VERSION", "0.1", "TTL", "1000")
+        await one.say("NOOP")
+        assert await one.silent()
+        assert await one.ask("SUB", "ID", "s", "", "topic1", "topic2") == [*lead, b"OK", b"ID", b"s"]
+        assert await one.ask("SUB", "ID", "t", "", "topic1") == [*lead, b"OK", b"ID", b"t"]
+        await one.say("PUT", "TOPIC", "topic1", "X-REPLY-TO", "me", "", b"a", b"", b"c")
+        message = await one.hear()
+        assert message[: len(lead) + 3] == [*lead, b"MESSAGE", b"TOPIC", b"topic1"]
+        assert message[-4:] == [b"", b"a", b"", b"c"]
+        headers = dict(zip(message[len(lead) + 1 : -4 : 2], message[len(lead) + 2 : -4 : 2], strict=True))
+        assert headers == {b"TOPIC": b"topic1", b"X-REPLY-TO": b"me", b"X-mtl-sequence": b"1"}
+        await one.say("UNSUB", "", "topic1")
+        assert await one.ask("PUT", "ID", "p", "TOPIC", "topic1", "", b"x") == [*lead, b"OK", b"ID", b"p"]
+        assert await one.silent()
+        assert await one.ask("DISCONNECT", "ID", "d") == [*lead, b"OK", b"ID", b"d"]
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+
+
+@pytest.mark.requirement("MC0-10", "MC0-24")
+@in_loop
+async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        wrong: list[tuple[list[str | bytes], bytes]] = [
+            (["PUT", "ID", "1", "", "x"], b"TOPIC"),
+            (["PUT", "ID", "1", "TOPIC", "t", "X-mtl-count", "3", "", "x"], b"broker's"),
+            (["PUT", "ID", "1", "TOPIC", "t", "", bytes(5 << 20)], b"split it"),
+            (["SUB", "ID", "1"], b"topics"),
+            (["CONNECT", "ID", "1", "VERSION", "1.0"], b"0.x"),
+            (["CONNECT", "ID", "1", "TTL", "soon"], b"whole number"),
+            (["MESSAGE", "ID", "1", "TOPIC", "t", "", "x"], b"not for a client"),
+            (["NOOP", "ID", "1", "odd"], b"no value"),
+            (["HELLO", "ID", "1"], b"no verb"),
+        ]
+        for frames, words in wrong:
+            error, message, text, key, number = await one.ask(*frames)
+            assert (error, message, key, number) == (b"ERROR", b"MESSAGE", b"ID", b"1"), frames
+            assert words in text
+        assert (await one.ask(b"\xff"))[:2] == [b"ERROR", b"MESSAGE"]
+        await one.say("ERROR", "MESSAGE", "whatever", "ID", "7")
+        assert await one.silent()
+
+
+@in_loop
+async def test_unknown_topics_are_errors_where_they_are_not_to_be_made(mtl_broker: RunningBroker) -> None:
+    async with (
+        door("mc0", mtl_broker.endpoint, ANYWHERE, create=("a*",)) as (opened, _),
+        mc0.connect(opened.endpoint) as c,
+    ):
+        async with c.writer("apples") as w:
+            await w.send(b"1")
+        with pytest.raises(Refused, match="unknown-resource"):
+            await c.reader("pears")
+        writer = await c.writer("pears")
+        with pytest.raises(Refused, match="unknown-resource"):
+            await (await writer.send(b"1"))
+
+
+@pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
+@in_loop
+async def test_silence_is_broken_and_judged(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
+        await one.say("CONNECT", "TTL", "200")
+        assert await one.hear() == [b"NOOP"]
+        assert await one.silent(0.3)  # given up meanwhile: no more NOOPs
+        error, _, text = await one.ask("NOOP")
+        assert error == b"ERROR"
+        assert b"SUB again" in text
+        assert await one.ask("PUT", "ID", "p", "TOPIC", "t", "", "x") == [b"OK", b"ID", b"p"]
+        assert await one.silent()  # the subscription is gone
+        await one.say("CONNECT", "TTL", "10000")
+        assert await one.ask("SUB", "ID", "s", "", "t") == [b"OK", b"ID", b"s"]
+
+
+@pytest.mark.requirement("MC0-29")
+@in_loop
+async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        endpoint = opened.endpoint
+        c = await mc0.connect(endpoint, ttl=0.5)
+        r = await c.reader("orders")
+        w = await c.writer("orders")
+        await (await w.send(b"before"))
+        assert (await r.next()).body == b"before"
+    async with door("mc0", mtl_broker.endpoint, endpoint) as (opened, _):
+        await (await w.send(b"while away"))
+        while True:  # subscribed anew some time after the connection
+            answered = await w.send(b"after")
+            if (await r.next()).body in {b"while away", b"after"}:
+                break
+        await answered
+        await c.close()
+
+
+@pytest.mark.requirement("MC0-03")
+@in_loop
+async def test_with_a_key_the_door_speaks_curve_only(mtl_broker: RunningBroker, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path / "door")
+    config = DoorConfig(listen=ANYWHERE, curve_key_file=str(private))
+    async with aio.connect(mtl_broker.endpoint) as inner, running("mc0", config, inner) as opened:
+        key = read_public(str(public)).decode()
+        async with mc0.connect(opened.endpoint, curve_server=key) as c, c.writer("orders") as w:
+            await (await w.send(b"secret"))
+        with pytest.raises(Unreachable):
+            await mc0.connect(opened.endpoint, retry_deadline=0.2)
+
+
+@pytest.mark.requirement("MC0-08")
+@in_loop
+async def test_a_killed_broker_costs_nothing_that_was_answered(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c:
+        await (await (await c.writer("orders")).send(b"first"))
+        w = await c.writer("orders")
+        answered = [await w.send(b"%d" % n) for n in range(500)]
+        await answered[100]
+        await asyncio.to_thread(mtl_broker.kill)
+        answered += [await w.send(b"%d" % n) for n in range(500, 900)]
+        await asyncio.to_thread(mtl_broker.restart)
+        await w.flush()
+        async with beside.reader("orders", until=902) as log:
+            assert [content.body async for content in log] == [b"first", *(b"%d" % n for n in range(900))]
+
+
+@in_loop
+async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+        one._socket.setsockopt(zmq.RCVHWM, 1)
+        assert await one.ask("SUB", "ID", "s", "", "big") == [b"OK", b"ID", b"s"]
+        async with beside.writer("big") as w:
+            for n in range(200):
+                await w.send(b"%d" % n + bytes(100_000))
+        await asyncio.sleep(0.2)
+        bodies = [(await one.hear())[-1] for _ in range(200)]
+        assert [int(body.rstrip(b"\0")) for body in bodies] == list(range(200))
+
+
+@in_loop
+async def test_a_full_door_turns_clients_away_and_finds_those_that_left(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker, max_sessions=1) as (opened, _):
+        async with bare(opened.endpoint) as one, bare(opened.endpoint) as two:
+            assert await one.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
+            error, *_ = await two.ask("NOOP", "ID", "1")
+            assert error == b"ERROR"
+        async with bare(opened.endpoint) as three:
+            while (await three.ask("NOOP", "ID", "1"))[0] != b"OK":  # noqa: ASYNC110 the door looks now and then
+                await asyncio.sleep(0.1)

@@ -1,0 +1,111 @@
+"""Doors as processes: beside the broker by its configuration, and apart from it by `mtl door`."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mtl.doors.mc0 import client as mc0
+from mtl.testing import RunningBroker, broker
+from tests.support.aio import in_loop
+
+_PATIENCE_S = 20.0
+
+
+def await_line(stream: int, pattern: str) -> str:
+    """What the pattern's group is in the next lines of a process."""
+    text, deadline = "", time.monotonic() + _PATIENCE_S
+    while not (found := re.search(pattern, text)):
+        assert select.select([stream], [], [], deadline - time.monotonic())[0], text
+        more = os.read(stream, 4096).decode()
+        assert more, text
+        text += more
+    return found[1]
+
+
+@contextmanager
+def door_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mtl.cli.main", "door", *arguments], stdout=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@in_loop
+async def test_a_door_apart_from_the_broker_stops_cleanly(mtl_broker: RunningBroker) -> None:
+    arguments = ["mc0", "--connect", mtl_broker.endpoint, "--listen", "tcp://127.0.0.1:0"]
+    with door_process(*arguments) as process:
+        assert process.stdout is not None
+        place = await_line(process.stdout.fileno(), r"mtl door mc0 ready at (\S+) ")
+        async with mc0.connect(place) as c, c.writer("orders") as w:
+            await (await w.send(b"through"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(_PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], b"there is no door"),
+        (["mc0", "--listen", "tcp://127.0.0.1:1:2"], b"cannot listen"),
+    ],
+)
+def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
+    command = [sys.executable, "-m", "mtl.cli.main", "door", *arguments, "--connect", mtl_broker.endpoint]
+    done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
+    assert done.returncode == 1
+    assert words in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_door_beside_the_broker_ends_with_it(
+    tmp_path: Path, how: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = f"ipc://{tmp_path}/mc0"
+    config = tmp_path / "broker.toml"
+    config.write_text(f'[doors.mc0]\nlisten = "{place}"\n')
+
+    async def use() -> None:
+        async with mc0.connect(place) as c, c.writer("orders") as w:
+            await (await w.send(b"beside"))
+
+    with broker(tmp_path / "data", config) as running:
+        in_loop(use)()
+        door = children(running.pid)
+        assert len(door) == 1
+        if how is signal.SIGTERM:
+            running.stop()
+        else:
+            running.kill()
+        deadline = time.monotonic() + _PATIENCE_S
+        while Path(f"/proc/{door[0]}").exists() and status(door[0]) != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, check=False)
+    return [int(line) for line in listed.stdout.split()]
+
+
+def status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except FileNotFoundError:
+        return "Z"

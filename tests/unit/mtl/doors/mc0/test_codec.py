@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import MC0_FRAMES
+from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
+from mtl.limits import MAX_TABLE
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+MESSAGES = st.builds(
+    Message,
+    st.sampled_from(Verb),
+    st.dictionaries(TEXT.filter(bool), TEXT, max_size=5),
+    st.none() | st.lists(st.binary(max_size=12), max_size=5).map(tuple),
+)
+
+
+@pytest.mark.requirement("MC0-04", "MC0-05", "MC0-26")
+@given(MESSAGES, st.booleans())
+def test_what_is_encoded_is_decoded(message: Message, delimited: bool) -> None:
+    assert decode(encode(message, delimited=delimited)) == (message, delimited)
+
+
+@given(st.lists(st.binary(max_size=8) | st.sampled_from([b"", b"PUT", b"ID", b"X-k"]), max_size=12))
+def test_any_frames_are_a_message_or_bad(frames: list[bytes]) -> None:
+    try:
+        message, delimited = decode(frames)
+    except BadMessage:
+        return
+    assert encode(message, delimited=delimited) == frames
+
+
+@pytest.mark.requirement("MC0-05", "MC0-20", "MC0-22")
+def test_the_documents_own_examples() -> None:
+    assert decode([b"NOOP", b"ID", b"1234"])[0] == Message(Verb.NOOP, {"ID": "1234"})
+    assert decode([b"SUB", b"", b"topic1", b"topic2"])[0] == Message(Verb.SUB, {}, (b"topic1", b"topic2"))
+    put = decode([b"PUT", b"TOPIC", b"topic1", b"", b"body"])[0]
+    assert put == Message(Verb.PUT, {"TOPIC": "topic1"}, (b"body",))
+    assert decode([b"CONNECT", b"VERSION", b"0.1", b"TTL", b"1000"])[0].headers["TTL"] == "1000"
+    assert encode(ok("1234")) == [b"OK", b"ID", b"1234"]
+    assert encode(error("no", "7")) == [b"ERROR", b"MESSAGE", b"no", b"ID", b"7"]
+    assert encode(error("no")) == [b"ERROR", b"MESSAGE", b"no"]
+
+
+def test_an_empty_value_is_no_delimiter() -> None:
+    assert decode([b"PUT", b"X-k", b"", b"", b""])[0] == Message(Verb.PUT, {"X-k": ""}, (b"",))
+
+
+@pytest.mark.parametrize(
+    ("frames", "id_"),
+    [
+        ([], None),
+        ([b""], None),
+        ([b"NOPE", b"ID", b"7"], "7"),
+        ([b"noop"], None),
+        ([b"NOOP", b"ID", b"7", b"odd"], "7"),
+        ([b"NOOP", b"ID", b"7", b"\xff", b"x"], "7"),
+        ([b"NOOP", b"ID", b"7", b"ID", b"8"], "7"),
+        ([b"NOOP", b"ID", b"7", b"X-k", b"x" * (MAX_TABLE + 1)], "7"),
+        ([b"NOOP"] + [b"x"] * MC0_FRAMES, None),
+    ],
+)
+def test_what_is_bad_carries_its_id_as_far_as_it_was_read(frames: list[bytes], id_: str | None) -> None:
+    with pytest.raises(BadMessage) as bad:
+        decode(frames)
+    assert bad.value.id == id_

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.client import Content
+from mtl.doors.mc0.codec import Message, Verb
+from mtl.doors.mc0.contents import from_message, to_content, to_message
+from mtl.doors.mc0.session import Put
+from mtl.errors import Refused
+from mtl.wire.fields import Value, encode_table
+
+
+def content(body: bytes, properties: dict[str, Value]) -> Content:
+    return Content("t", 7, encode_table(properties), body)
+
+
+@pytest.mark.requirement("MC0-27")
+@given(st.lists(st.binary(max_size=5), max_size=5), st.dictionaries(st.sampled_from("abc"), st.text("xyz")))
+def test_a_message_repeats_what_was_put(frames: list[bytes], headers: dict[str, str]) -> None:
+    body, properties = to_content(Put("t", tuple(headers.items()), tuple(frames)))
+    assert body == b"".join(frames)
+    message = to_message(content(body, properties))
+    assert message.verb is Verb.MESSAGE
+    assert message.positional == tuple(frames)
+    expected = {"TOPIC": "t", **{f"X-{k}": v for k, v in headers.items()}, "X-mtl-sequence": "7"}
+    assert message.headers == expected
+    assert from_message(message) == ("t", 7, headers, body)
+
+
+@pytest.mark.parametrize("lengths", [[1], [1, 5], [-1, 3], ["a"], "text", [True, 1]])
+def test_lengths_that_are_not_the_bodys_are_a_property_like_any_other(lengths: Value) -> None:
+    message = to_message(content(b"ab", {"mc0-frames": lengths}))
+    assert message.positional == (b"ab",)
+    assert "X-mc0-frames" in message.headers
+
+
+def test_a_reserved_name_is_refused() -> None:
+    with pytest.raises(Refused, match="broker's"):
+        to_content(Put("t", (("mtl-sequence", "1"),), (b"",)))
+
+
+def test_a_foreign_middleware_tells_no_sequence() -> None:
+    message = Message(Verb.MESSAGE, {"TOPIC": "t", "X-mtl-sequence": "many"}, None)
+    assert from_message(message) == ("t", None, {}, b"")

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.mc0.codec import Message, Verb
+from mtl.doors.mc0.session import STEPS, Due, Leave, Put, Session, State, Sub, Unsub
+from mtl.errors import Refused
+
+GOOD = {
+    Verb.NOOP: Message(Verb.NOOP),
+    Verb.CONNECT: Message(Verb.CONNECT, {"VERSION": "0.1", "TTL": "1000"}),
+    Verb.DISCONNECT: Message(Verb.DISCONNECT),
+    Verb.SUB: Message(Verb.SUB, {}, (b"a", b"b")),
+    Verb.UNSUB: Message(Verb.UNSUB, {}, (b"a",)),
+    Verb.PUT: Message(Verb.PUT, {"TOPIC": "t", "X-k": "v", "OTHER": "reserved"}, (b"x", b"y")),
+    Verb.MESSAGE: Message(Verb.MESSAGE, {"TOPIC": "t"}, (b"x",)),
+    Verb.OK: Message(Verb.OK, {"ID": "1"}),
+    Verb.ERROR: Message(Verb.ERROR, {"MESSAGE": "no"}),
+}
+
+
+@pytest.mark.requirement("MC0-12", "MC0-14", "MC0-19")
+@pytest.mark.parametrize("state", [State.IMPLICIT, State.CONNECTED])
+def test_every_verb_of_a_client_is_in_the_table(state: State) -> None:
+    for verb, message in GOOD.items():
+        session = Session(0.0)
+        session.state = state
+        if verb in {Verb.OK, Verb.ERROR}:
+            assert session.received(message, 1.0) is None
+            assert session.state is state
+        elif verb is Verb.MESSAGE:
+            with pytest.raises(Refused, match="not for a client"):
+                session.received(message, 1.0)
+        else:
+            session.received(message, 1.0)
+            assert session.state is STEPS[state][verb]
+
+
+@pytest.mark.requirement("MC0-06", "MC0-20", "MC0-21", "MC0-22")
+def test_what_the_verbs_ask_for() -> None:
+    session = Session(0.0)
+    assert session.received(GOOD[Verb.SUB], 0) == Sub(("a", "b"))
+    assert session.received(GOOD[Verb.UNSUB], 0) == Unsub(("a",))
+    assert session.received(GOOD[Verb.PUT], 0) == Put("t", (("k", "v"),), (b"x", b"y"))
+    assert session.received(GOOD[Verb.NOOP], 0) is None
+    assert session.received(GOOD[Verb.DISCONNECT], 0) == Leave()
+
+
+@pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
+def test_the_times_of_a_ttl() -> None:
+    session = Session(0.0)
+    assert session.due is None
+    session.received(GOOD[Verb.CONNECT], 10.0)
+    session.sent(10.0)
+    assert session.due == pytest.approx(10.95)
+    assert session.check(10.9) is Due.NOTHING
+    assert session.check(10.96) is Due.NOOP
+    session.sent(10.96)
+    session.received(GOOD[Verb.NOOP], 11.0)
+    assert session.check(11.1) is Due.NOTHING
+    session.sent(12.0)
+    assert session.check(12.06) is Due.ABSENT
+    assert session.due is None
+    assert session.check(99.0) is Due.NOTHING
+
+
+@pytest.mark.requirement("MC0-18")
+def test_who_was_given_up_is_told_once() -> None:
+    session = Session(0.0)
+    session.received(GOOD[Verb.CONNECT], 0.0)
+    assert session.check(2.0) is Due.ABSENT
+    with pytest.raises(Refused, match="SUB again"):
+        session.received(GOOD[Verb.PUT], 3.0)
+    assert isinstance(session.received(GOOD[Verb.PUT], 3.0), Put)
+    assert session.due is None
+    session.received(GOOD[Verb.CONNECT], 4.0)
+    assert session.check(6.0) is Due.ABSENT
+    session.received(GOOD[Verb.CONNECT], 7.0)  # whoever connects anew is not told
+    assert session.state is State.CONNECTED
+
+
+def test_who_reads_nothing_is_given_up_too() -> None:
+    session = Session(0.0)
+    session.give_up()
+    with pytest.raises(Refused, match="SUB again"):
+        session.received(GOOD[Verb.NOOP], 3.0)
+    assert session.state is State.IMPLICIT
+
+
+@pytest.mark.requirement("MC0-15")
+def test_a_second_connect_replaces_the_first() -> None:
+    session = Session(0.0)
+    session.received(GOOD[Verb.CONNECT], 0.0)
+    assert (session.ttl, session.version) == (1.0, "0.1")
+    session.received(Message(Verb.CONNECT, {"VERSION": "0.2"}), 0.0)
+    assert (session.ttl, session.version) == (None, "0.2")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(Verb.CONNECT, {"VERSION": "1.0"}),
+        Message(Verb.CONNECT, {"TTL": "0"}),
+        Message(Verb.CONNECT, {"TTL": "-1"}),
+        Message(Verb.CONNECT, {"TTL": "1.5"}),
+        Message(Verb.CONNECT, {"TTL": "9" * 5000}),
+        Message(Verb.CONNECT, {"TTL": "١٢"}),
+        Message(Verb.PUT, {}, (b"x",)),
+        Message(Verb.SUB),
+        Message(Verb.SUB, {}, (b"",)),
+        Message(Verb.SUB, {}, (b"\xff",)),
+    ],
+    ids=str,
+)
+def test_what_is_refused_changes_nothing(message: Message) -> None:
+    session = Session(0.0)
+    with pytest.raises(Refused):
+        session.received(message, 0.0)
+    assert (session.state, session.ttl) == (State.IMPLICIT, None)
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(GOOD.values())), st.floats(0, 3)), max_size=30))
+def test_no_sequence_of_messages_breaks_it(said: list[tuple[Message, float]]) -> None:
+    session, now = Session(0.0), 0.0
+    for message, later in said:
+        now += later
+        due = session.due
+        verdict = session.check(now)
+        assert verdict is Due.NOTHING or (due is not None and due <= now)
+        try:
+            session.received(message, now)
+        except Refused:
+            pass

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.properties import from_texts, to_texts
+from mtl.errors import Refused
+
+NAMES = st.text(max_size=20).filter(lambda name: not name.startswith("mtl-"))
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=20)))
+def test_text_comes_back_as_it_was(headers: dict[str, str]) -> None:
+    assert to_texts(from_texts(headers.items())) == headers
+
+
+def test_values_of_other_types_are_shown_as_text() -> None:
+    assert to_texts({"n": 7, "ok": True, "none": None}) == {"n": "7", "ok": "true", "none": ""}
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [([("mtl-sequence", "1")], "broker's"), ([("k", "1"), ("k", "2")], "twice")],
+)
+def test_names_that_cannot_be(headers: list[tuple[str, str]], words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        from_texts(headers)
