@@ -31,7 +31,7 @@ def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
                     assert code == b"202" or json.loads(body)["reason"] == "overloaded"
         assert refused >= 100 * sessions
         assert granted <= limits.MAX_LEASES
-        if granted < limits.MAX_LEASES - 1:
+        if granted < limits.MAX_LEASES - 10:  # the bystander has some, too
             assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
     return f"{granted:,} leases, then {refused:,} times 503"
 
