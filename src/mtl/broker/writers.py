@@ -52,7 +52,7 @@ class WriterLease:
 
     `route` finds the intake of a resource by its name (None: there is no such); `only` is the resource that an empty
     name stands for. `expected` is the next number of the flow. A flow that goes on where an earlier one of the same
-    writer ended (`resumed`) may begin lower, with what that one left unconfirmed.
+    writer ended (`resumed`) may begin lower, with what that one left unconfirmed, and goes on in turn from there.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class WriterLease:
         Nothing is confirmed before it came again: a Confirm would also cover a number whose Reject was lost.
         """
         self.flow = flow
+        self.resumed = True
         self.gapped = False
         self.unconfirmed.clear()
 

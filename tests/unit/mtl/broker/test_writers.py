@@ -428,6 +428,23 @@ def test_after_a_rebind_nothing_is_confirmed_before_it_came_again(rig: Rig, clie
     assert client.read("a") == [b"x", b"z"]
 
 
+def test_after_a_rebind_what_comes_again_comes_in_turn(client: Client) -> None:
+    """The Reject of 2 was lost with the former flow, and 2 itself on this one: 3 must not be taken, since its Confirm
+    would cover 2.
+    """
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    flow.content(1, b"x")
+    flow.content(2, b"y", properties={"mtl-mine": 1})
+    again = client.flow(lease)
+    again.content(1, b"x")
+    again.content(3, b"z")
+    assert again.sent() == [confirm(1), reject(3, AGAIN)]
+    again.content(2, b"y", properties={"mtl-mine": 1})
+    again.content(3, b"z")
+    assert again.sent() == [reject(2, NEVER), confirm(3)]
+
+
 def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, client: Client) -> None:
     """2 is durable and waits for 1 in another resource: only its number may stay in memory."""
     lease = client.writer("a", "b")

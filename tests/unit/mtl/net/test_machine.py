@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from mtl.net import machine
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> None:
+def fresh() -> Iterator[None]:
+    """Also for the tests that follow: what this file makes of the machine is not theirs."""
+    machine.machine_mark.cache_clear()
+    yield
     machine.machine_mark.cache_clear()
 
 
