@@ -113,7 +113,11 @@ class _Template(NamedTuple):
 @lru_cache(maxsize=4096)
 def _template(count: int) -> _Template:
     """As Arrow encodes it. Field numbers as in `_check_message`; a Buffer is {offset, length}, 64 bits each."""
-    columns = [pa.nulls(count, pa.binary()), pa.array([b""] * count, pa.binary())]
+    # pa.array would do, but imports pandas where there is one.
+    empty = pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(bytes(4 * (count + 1))), pa.py_buffer(b"")]
+    )
+    columns = [pa.nulls(count, pa.binary()), empty]
     pack = memoryview(pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize())
     _, size = _FRAMING.unpack_from(pack)
     meta = bytes(pack[8 : 8 + size])
