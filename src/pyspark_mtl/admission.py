@@ -6,7 +6,7 @@ resource that has anything gets at least one content, so a small one is never st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -95,9 +95,8 @@ def is_held_back(count: int, minimum: int | None, max_delay: float, since_last: 
     return minimum is not None and count < minimum and since_last < max_delay
 
 
-def capped(waiting: Waiting, incarnation: str, caps: Mapping[tuple[str, str], int]) -> Waiting:
-    """`waiting` up to the end that Trigger.AvailableNow fixed; a resource made or found later has nothing."""
-    end = caps.get((waiting.resource, incarnation), waiting.first)
+def capped(waiting: Waiting, end: int) -> Waiting:
+    """What of `waiting` lies before `end`, where the stream or its run is to end."""
     if end >= waiting.end:
         return waiting
     kept = max(0, end - waiting.first)

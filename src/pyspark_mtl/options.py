@@ -147,9 +147,19 @@ OPTIONS: tuple[Option, ...] = (
         "earliest, latest, group, or JSON of resource to one of these or a sequence; new queries only",
     ),
     Option(
-        "startingTimestamp", Use.READ, kinds.instant, None, "start at the first content at or after this time"
+        "startingOffsetsByTimestamp",
+        Use.READ,
+        kinds.instants,
+        None,
+        "JSON of resource to starting time; wins over startingOffsets",
     ),
-    Option("startingOffsetsByTimestamp", Use.READ, kinds.instants, None, "JSON of resource to starting time"),
+    Option(
+        "startingTimestamp",
+        Use.READ,
+        kinds.instant,
+        None,
+        "start at the first content at or after this time; wins over the other starts",
+    ),
     Option(
         "startingOffsetsByTimestampStrategy",
         Use.READ,
@@ -159,16 +169,24 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "endingOffsets",
-        Use.BATCH_READ,
+        Use.READ,
         kinds.ending,
-        "latest",
-        "latest, or JSON of resource to latest or to the sequence to end before",
+        "latest for batches, no end for streams",
+        "JSON of resource to the sequence to end before, or to latest; or latest for all; latest in batches only",
     ),
     Option(
-        "endingTimestamp", Use.BATCH_READ, kinds.instant, None, "end before the first content at or after it"
+        "endingOffsetsByTimestamp",
+        Use.READ,
+        kinds.instants,
+        None,
+        "JSON of resource to ending time; wins over endingOffsets",
     ),
     Option(
-        "endingOffsetsByTimestamp", Use.BATCH_READ, kinds.instants, None, "JSON of resource to ending time"
+        "endingTimestamp",
+        Use.READ,
+        kinds.instant,
+        None,
+        "end before the first content at or after this time; wins over the other ends",
     ),
     # --- how much at a time ---------------------------------------------------------------------------------
     Option(
@@ -279,7 +297,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """What a read does. Exactly one of `resources` and `pattern` is set."""
+    """What a read does. Exactly one of `resources` and `pattern` is set. `ending` latest means no end in a stream."""
 
     connect: Connect
     resources: tuple[str, ...] | None
@@ -358,9 +376,7 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         trouble = "both are given" if resources else "neither is given"
         raise OptionError(f"a read needs one of the options resources and resourcePattern; {trouble}")
     starting = _starting(given, streaming=streaming)
-    ending = _only_one(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets") or Places(
-        LATEST
-    )
+    ending = _ending(given, streaming=streaming)
     for what, places in (("start", starting), ("end", ending)):
         _names_fit(what, places, resources)
     return ReadSettings(
@@ -439,7 +455,7 @@ def _limits(given: Given) -> Limits:
 
 
 def _starting(given: Given, *, streaming: bool) -> Places:
-    places = _only_one(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    places = _foremost(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
     if "startingOffsetsByTimestampStrategy" in given and not (places and places.uses("time")):
         raise OptionError("startingOffsetsByTimestampStrategy has no meaning without a starting time")
     if places is None:
@@ -451,11 +467,19 @@ def _starting(given: Given, *, streaming: bool) -> Places:
     return places
 
 
-def _only_one(given: Given, *names: str) -> Places | None:
-    present = [name for name in names if name in given]
-    if len(present) > 1:
-        raise OptionError(f"the options {' and '.join(present)} contradict each other; give one of them")
-    return given[present[0]] if present else None
+def _ending(given: Given, *, streaming: bool) -> Places:
+    places = _foremost(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if places and places.uses("latest") and streaming:
+        raise OptionError(
+            "endingOffsets=latest has no meaning in a streaming read: a restart would find another end; "
+            "name sequences or a time, or use Trigger.AvailableNow"
+        )
+    return places or Places(LATEST)
+
+
+def _foremost(given: Given, *names: str) -> Places | None:
+    """The value of the first that is given. Kafka's order, so that its users' settings mean the same here."""
+    return next((given[name] for name in names if name in given), None)
 
 
 def _names_fit(what: str, places: Places, resources: tuple[str, ...] | None) -> None:

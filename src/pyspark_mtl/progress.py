@@ -14,7 +14,8 @@ from mtl.errors import DataLoss, Refused
 from mtl.limits import LATEST_OFFSET_WAIT_MS
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from pyspark_mtl.admission import Allowance, Waiting, allow, capped, is_held_back
-from pyspark_mtl.kinds import EARLIEST, GROUP, Place
+from pyspark_mtl.ends import Ends, ends_too_early
+from pyspark_mtl.kinds import EARLIEST, GROUP, LARGEST, Place
 from pyspark_mtl.offsets import INITIAL, Offset, Position
 from pyspark_mtl.options import Limits, ReadSettings
 
@@ -32,6 +33,9 @@ class Broker(Protocol):
     def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
         """The sequence that `place` means."""
 
+    def locate_end(self, found: Description, place: Place) -> int:
+        """The sequence to end before; a time after all contents means the end."""
+
     def within(self, resource: str, first: int, octets: int) -> int:
         """The end of what lies within so many stored octets of `first`."""
 
@@ -48,6 +52,7 @@ class Progress:
         self._caps: dict[tuple[str, str], int] | None = None
         self._seen: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
+        self._ends = Ends(settings.ending, broker.locate_end)
         self.latest: dict[str, Description] = {}
         """The resources as they were found last."""
 
@@ -81,10 +86,14 @@ class Progress:
             self._last_batch = now
         self._held_back = held_back and total > 0
         admitted = {one.resource for one in allowed}
-        self._seen = {name: one.next for name, one in found.items() if name not in admitted}
         for one in allowed:
             before = positions[one.resource]
             positions[one.resource] = Position(before.incarnation, self._end(one), before.began)
+        self._seen = {
+            name: LARGEST if self._is_done(name, positions[name]) else one.next
+            for name, one in found.items()
+            if name not in admitted
+        }
         return start.with_positions(positions)
 
     # --- what there is --------------------------------------------------------------------------------------
@@ -112,6 +121,8 @@ class Progress:
     def _missing(self, name: str, before: Position | None) -> None:
         if before is None:
             raise absent(name)
+        if self._is_done(name, before):
+            return
         self._lost(
             DataLoss(
                 name,
@@ -128,6 +139,8 @@ class Progress:
         if before is None:
             began = self._begin(found, self._place(start, name))
             return Position(found.incarnation, began, began)
+        if self._is_done(name, before):
+            return before
         if before.incarnation != found.incarnation:
             self._lost(
                 DataLoss(
@@ -142,9 +155,16 @@ class Progress:
             return Position(found.incarnation, found.earliest, found.earliest)
         if before.next > found.next:
             self._lost(_behind(name, before.next, found), before.incarnation)
-        elif before.next < found.earliest and self._settings.fail_on_data_loss:
-            raise DataLoss(name, before.next, found.earliest)
+        elif before.next < found.earliest:
+            end = self._ends.known(name, found.incarnation) or found.next
+            if self._settings.fail_on_data_loss or end <= found.earliest:  # or no batch comes that would tell
+                self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
         return before
+
+    def _is_done(self, name: str, position: Position) -> bool:
+        """Whether a resource was read to its end: what becomes of it then is no loss."""
+        end = self._ends.known(name, position.incarnation)
+        return end is not None and position.next >= end
 
     def _place(self, start: Offset, name: str) -> Place:
         """A new query begins where its options say; what is found later, where no content of it is missed."""
@@ -155,10 +175,13 @@ class Progress:
 
     def _begin(self, found: Description, place: Place) -> int:
         began = self._broker.locate(found, place, create_cursor=True)
+        end = self._ends.known(found.resource, found.incarnation) or LARGEST
+        if began > end and place.kind not in {"time", "group"}:
+            raise ends_too_early(found.resource, began, end)
         if began > found.next:
             self._lost(_behind(found.resource, began, found), found.incarnation)
-        elif began < found.earliest:
-            self._lost(DataLoss(found.resource, began, found.earliest), found.incarnation)
+        elif began < min(found.earliest, end):
+            self._lost(DataLoss(found.resource, began, min(found.earliest, end)), found.incarnation)
         return min(max(began, found.earliest), found.next)
 
     def _lost(self, loss: DataLoss, incarnation: str) -> None:
@@ -176,7 +199,10 @@ class Progress:
         count = max(0, found.next - kept)
         octets = found.bytes * count // max(1, found.next - found.earliest)
         waiting = Waiting(found.resource, kept, kept + count, octets, found.bytes)
-        return waiting if self._caps is None else capped(waiting, found.incarnation, self._caps)
+        if self._caps is not None:
+            waiting = capped(waiting, self._caps.get((found.resource, found.incarnation), kept))
+        end = self._ends.bound(found) if waiting.count else None
+        return waiting if end is None else capped(waiting, end)
 
     def _end(self, allowed: Allowance) -> int:
         if allowed.max_bytes is None:

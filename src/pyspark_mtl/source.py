@@ -23,10 +23,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from mtl.errors import DataLoss, MtlError, OptionError
+from mtl.errors import DataLoss, MtlError
 from mtl.wire.control import Description
 from pyspark_mtl import offsets, reading
 from pyspark_mtl.driver import Driver
+from pyspark_mtl.ends import ends_too_early
 from pyspark_mtl.kinds import EARLIEST, LARGEST, LATEST
 from pyspark_mtl.offsets import INITIAL, Range
 from pyspark_mtl.options import ReadSettings
@@ -175,7 +176,7 @@ class BatchReader(DataSourceReader):
             if "time" in {starting.kind, ending.kind}:
                 until = first  # no content lies between the two times
             else:
-                raise OptionError(f"the read of {found.resource!r} ends ({until}) before it starts ({first})")
+                raise ends_too_early(found.resource, first, until)
         return Range(found.resource, found.incarnation, first, until)
 
 

@@ -83,7 +83,7 @@ def test_no_resources_are_an_error_in_batches_and_streams(spark: SparkSession, t
 
 
 def test_an_option_of_a_batch_has_no_meaning_in_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="option endingOffsets has no meaning in a streaming read"):
+    with pytest.raises(PySparkException, match="endingOffsets=latest has no meaning in a streaming read"):
         run_now(stream(spark, NOBODY, resources="a", endingOffsets="latest"), tmp_path)
 
 

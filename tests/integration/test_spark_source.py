@@ -114,6 +114,23 @@ def test_where_a_batch_read_starts_and_ends(
     assert found(endingTimestamp=middle) == numbers(1, 20)
 
 
+def test_a_bounded_stream_ends_where_it_is_told(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 10))
+    middle = datetime.now(UTC).isoformat()
+    backfill = stream(spark, broker, resources=resource, startingOffsets="earliest", endingTimestamp=middle)
+    for _ in range(2):  # what comes after the end is not read, in a later run neither
+        publish(connection, resource, *numbers(11, 20))
+        collect_now(backfill, tmp_path / "checkpoint", tmp_path / "output")
+    assert bodies(spark.read.parquet(str(tmp_path / "output"))) == numbers(1, 10)
+    assert logged(tmp_path / "checkpoint", "commits") == [0]
+
+
 def test_a_batch_read_is_split_into_tasks(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
 ) -> None:

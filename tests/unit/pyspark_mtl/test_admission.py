@@ -105,10 +105,7 @@ def test_waits_for_the_minimum_but_not_for_ever(
     assert is_held_back(count, minimum, 60.0, since_last) is held
 
 
-def test_available_now_ends_where_it_was_told_at_the_beginning() -> None:
-    caps = {("a", "i"): 50}
-    assert capped(waiting("a", 10, 90, 800), "i", caps) == Waiting("a", 10, 50, 400, 800)
-    assert capped(waiting("a", 10, 40, 800), "i", caps) == waiting("a", 10, 40, 800)
-    assert capped(waiting("a", 70, 90), "i", caps).count == 0
-    assert capped(waiting("a", 1, 90), "made again", caps).count == 0
-    assert capped(waiting("found later", 1, 90), "i", caps).count == 0
+def test_nothing_waits_behind_the_end() -> None:
+    assert capped(waiting("a", 10, 90, 800), 50) == Waiting("a", 10, 50, 400, 800)
+    assert capped(waiting("a", 10, 40, 800), 50) == waiting("a", 10, 40, 800)
+    assert capped(waiting("a", 70, 90), 50).count == 0

@@ -143,18 +143,19 @@ def test_a_pattern_takes_places_of_some() -> None:
         (
             True,
             {"resources": "a", "endingOffsets": "latest"},
-            "no meaning in a streaming read, only in a batch",
+            "endingOffsets=latest has no meaning in a stream",
+        ),
+        (True, {"resources": "a,b", "endingOffsets": '{"a": 9, "b": -1}'}, "use Trigger.AvailableNow"),
+        (
+            True,
+            {"resources": "a", "txnVersion": "1"},
+            "no meaning in a streaming read, only in a batch write",
         ),
         (False, {"resources": "a", "maxOffsetsPerTrigger": "5"}, "no meaning in a batch read"),
         (True, {"resources": "a", "txnAppId": "x"}, "only in a streaming write or a batch write"),
         (True, {"resources": "a", "startingOffsets": "group"}, "needs the option group"),
         (True, {"resources": "a", "startingOffsets": '{"a": "group"}'}, "needs the option group"),
         (False, {"resources": "a", "startingOffsets": "latest"}, "reads nothing"),
-        (
-            True,
-            {"resources": "a", "startingOffsets": "earliest", "startingTimestamp": "1"},
-            "startingTimestamp and startingOffsets contradict",
-        ),
         (True, {"resources": "a,b", "startingOffsets": '{"a": 1}'}, "no place to start is given for .* 'b'"),
         (
             True,
@@ -236,3 +237,20 @@ def test_a_secret_is_not_in_an_error_about_it() -> None:
     with pytest.raises(OptionError) as caught:
         stream(user="etl", pasword="secret")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("which", ["starting", "ending"])
+def test_of_several_places_the_foremost_counts_as_in_kafka(which: str, streaming: bool) -> None:
+    options = {
+        "resources": "a",
+        f"{which}Offsets": '{"a": 7}',
+        f"{which}OffsetsByTimestamp": '{"a": 2}',
+        f"{which}Timestamp": "1",
+    }
+    found = []
+    for name in (None, f"{which}Timestamp", f"{which}OffsetsByTimestamp"):
+        options.pop(name or "", None)
+        places = getattr(read_settings(parse(options), streaming=streaming), which)
+        found.append(places.of("a", LATEST))
+    assert found == [Place("time", 1_000), Place("time", 2_000), Place("sequence", 7)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.errors import DataLoss, Refused
+from mtl.errors import DataLoss, OptionError, Refused
 from mtl.wire.control import Description
 from pyspark_mtl.kinds import Place
 from pyspark_mtl.offsets import INITIAL, Offset, Position, between
@@ -31,6 +31,8 @@ class FakeBroker:
     logs: dict[str, Log] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
+    since: dict[str, int] = field(default_factory=dict)
+    """The first content at or after whatever time is asked for."""
 
     def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
         news = any(log.next > (after or {}).get(name, 0) for name, log in self.logs.items())
@@ -50,6 +52,9 @@ class FakeBroker:
         if place.kind == "group":
             return self.cursors.setdefault(found.resource, found.earliest)
         return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
+
+    def locate_end(self, found: Description, place: Place) -> int:
+        return min(self.since.get(found.resource, found.next), found.next)
 
     def within(self, resource: str, first: int, octets: int) -> int:
         return first + max(4, octets // 10 // 4 * 4)
@@ -263,6 +268,77 @@ def test_what_vanishes_during_available_now_counts_as_finished() -> None:
     first = advance(progress, INITIAL)
     for broker.logs in ({}, {"a": Log(500, incarnation="i2")}):
         assert advance(progress, first) is first
+
+
+# --- ends ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bounded_stream_has_nothing_more_at_its_end_and_does_not_spin() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, endingOffsets='{"a": 60}')
+    first = advance(progress, INITIAL)
+    broker.logs["a"].next = 90
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [50, 60]
+    for _ in range(2):
+        broker.logs["a"].next += 1  # whatever comes wakes nobody
+        assert advance(progress, second) is second
+    assert broker.waits[-1] == WAIT_S
+    assert advance(query(broker, endingOffsets='{"a": 60}'), second) == second
+
+
+def test_an_end_by_time_is_where_the_first_later_content_comes() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, endingTimestamp="1000")
+    first = advance(progress, INITIAL)
+    broker.logs["a"].next, broker.since = 90, {"a": 70}
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [50, 70]
+    assert advance(progress, second) is second
+    assert advance(query(broker, endingTimestamp="1000"), second) == second
+
+
+def test_limits_and_available_now_hold_below_the_end() -> None:
+    broker = FakeBroker({"a": Log(1001)})
+    progress = query(broker, endingOffsets='{"a": 26}', maxOffsetsPerTrigger="10")
+    progress.fix_the_end()
+    offsets = [INITIAL]
+    for _ in range(4):
+        offsets.append(advance(progress, offsets[-1]))
+    assert [one.resources["a"].next for one in offsets[1:]] == [11, 21, 26, 26]
+
+
+def test_a_resource_without_an_end_is_read_on() -> None:
+    broker = FakeBroker({"a": Log(50), "b": Log(50)})
+    end = advance(query(broker, resourcePattern=".*", endingOffsets='{"a": 7}'), INITIAL)
+    assert {name: one.next for name, one in end.resources.items()} == {"a": 7, "b": 50}
+
+
+@pytest.mark.parametrize("log", [None, Log(90, 80), Log(5, incarnation="i2")])
+def test_what_becomes_of_a_resource_after_its_end_is_no_loss(log: Log | None) -> None:
+    broker = FakeBroker({} if log is None else {"a": log})
+    start = Offset({"a": Position("i1", 60)})
+    assert advance(query(broker, endingOffsets='{"a": 60}'), start) == start
+
+
+def test_a_loss_is_told_up_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    broker, start = FakeBroker({"a": Log(90, 80)}), Offset({"a": Position("i1", 50)})
+    with pytest.raises(DataLoss, match=r"contents 50 to 59 \(10 in all\) are gone"):
+        advance(query(broker, endingOffsets='{"a": 60}'), start)
+    with pytest.raises(DataLoss, match=r"contents 50 to 59 \(10 in all\) are gone"):
+        advance(query(broker, endingOffsets='{"a": 60}', startingOffsets='{"a": 50}'), INITIAL)
+    forgiving = query(broker, endingOffsets='{"a": 60}', failOnDataLoss="false")
+    assert advance(forgiving, advance(forgiving, start)) == start
+    assert [one.message.count("50 to 59") for one in caplog.records] == [1]
+
+
+def test_an_end_before_the_start_is_an_error() -> None:
+    broker = FakeBroker({"a": Log(50)}, cursors={"a": 20})
+    for words in ("latest", '{"a": 20}'):
+        with pytest.raises(OptionError, match=r"the read of 'a' ends .10. before it starts"):
+            advance(query(broker, endingOffsets='{"a": 10}', startingOffsets=words), INITIAL)
+    done = advance(query(broker, endingOffsets='{"a": 10}', startingOffsets="group", group="g"), INITIAL)
+    assert done.resources["a"] == Position("i1", 20, 20)
 
 
 # --- whatever happens ---------------------------------------------------------------------------------------
