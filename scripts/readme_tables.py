@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from pyspark_mtl.options import OPTIONS, Use
+from pyspark_mtl.option_table import OPTIONS, Use
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

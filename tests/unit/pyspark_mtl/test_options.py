@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 from mtl.errors import OptionError
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Place, Places
 from pyspark_mtl.options import (
-    BY_KEY,
-    OPTIONS,
     Limits,
     ReadSettings,
-    Use,
     WriteSettings,
     parse,
     read_settings,
@@ -34,20 +31,6 @@ def batch(**options: str) -> ReadSettings:
 
 def sink(*, streaming: bool = True, **options: str) -> WriteSettings:
     return write_settings(parse(lowered(**options)), streaming=streaming)
-
-
-# --- the table ----------------------------------------------------------------------------------------------
-
-
-def test_every_option_is_named_once_in_any_case() -> None:
-    assert len(BY_KEY) == len(OPTIONS)
-
-
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_says_what_it_means_and_where(option: object) -> None:
-    row = next(one for one in OPTIONS if one is option)
-    assert row.meaning
-    assert all(use.words for use in Use.ALL if use & row.use)
 
 
 # --- strictness ---------------------------------------------------------------------------------------------
