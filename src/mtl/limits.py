@@ -449,6 +449,10 @@ BURST_HEADERS = 64 << 10
 """Octets of headers that are read before they are looked at, which DRAIN_S can only count afterwards: properties take
 up to a quarter of a microsecond per octet, and a thousand contents without any have 64 octets each."""
 
+BURST_BODIES = 4 << 20
+"""Octets of bodies that are read before it is asked whether there is room for them: a thousand of MAX_CONTENT would be
+4 GiB. One is always read."""
+
 QUEUED_OCTETS = 16 << 20
 """Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its
 high-water mark counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One frame is always let through."""

@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.support.minimal_client import MinimalClient, minimal_client
+from tests.support.minimal_client import CONFIRM, MinimalClient, minimal_client
 
 RESOURCE = "bystander"
 PAUSE_S = 0.01
+AGAIN = b"\0\1"
+"""Of a Reject: this one, with recycle."""
 
 
 class Bystander:
@@ -43,9 +45,16 @@ class Bystander:
         self._timed(self._ask)
 
     def _write(self) -> None:
+        """Until it is confirmed: a broker whose memory is full pushes everybody's contents back, and says so."""
         self._written += 1
-        self._writer.content(self._written, b"%d" % self._written)
-        assert self._writer.confirmed() == self._written
+        while True:
+            self._writer.content(self._written, b"%d" % self._written)
+            header, _ = self._writer.receive()
+            assert int.from_bytes(header[1:9], "big") == self._written
+            if header[:1] == CONFIRM:
+                return
+            assert header[9:] == AGAIN, header
+            time.sleep(PAUSE_S)
 
     def _read(self) -> None:
         sequence, _, _, body = self._reader.read()

@@ -33,9 +33,11 @@ def test_two_workloads_run_and_say_why_kafka_is_missing(tmp_path: Path) -> None:
         "plain publish and read, 1024 B",
         "plain publish and read, 1024 B, our client",
         "first batch after start()",
+        "first batch after start()",
     ]
-    assert all(row["ratio"] > 0 for row in rows[:4])
-    assert rows[4]["ours"][0] > 0
-    assert rows[4]["not measured"] == "left out (--no-kafka)"
+    no_kafka = next(row for row in rows if "not measured" in row)
+    assert all(row["ratio"] > 0 for row in rows if row is not no_kafka)
+    assert no_kafka["ours"][0] > 0
+    assert (no_kafka["title"], no_kafka["not measured"]) == (rows[4]["title"], "left out (--no-kafka)")
     assert (tmp_path / "bench.md").read_text().count("raw pyzmq forwarder") == 4
     assert (tmp_path / "ratios.png").stat().st_size > 0

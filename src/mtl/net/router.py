@@ -179,17 +179,18 @@ class RouterSocket:
         return [frame.bytes for frame in frames], Origin(_address(frames[-1]), self._key(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
-        """What waits, up to `most` messages or some octets of headers, which take their time to decode: the commands of
-        each peer by its identity, in their order; bodies as views of libzmq's memory if so asked. Messages of more or
-        fewer frames than two are read to their end and counted (MTL-110).
+        """What waits, up to `most` messages: the commands of each peer by its identity, in their order; bodies as views
+        of libzmq's memory if so asked. It ends early after some octets of headers, which take their time to decode, or
+        of bodies, which take memory whether there is room for them or not. Messages of more or fewer frames than two
+        are read to their end and counted (MTL-110).
 
         This runs for every content: a frame is asked whether more follow, which costs a third of asking the socket.
         """
         receive = self.socket.recv
         bursts: dict[bytes, Burst] = {}
-        octets = 0
+        octets = weight = 0
         for _ in range(most):
-            if octets > limits.BURST_HEADERS:
+            if octets > limits.BURST_HEADERS or weight > limits.BURST_BODIES:
                 break
             try:
                 identity = receive(_NOW)
@@ -204,6 +205,7 @@ class RouterSocket:
             if burst is None:
                 burst = bursts[identity] = Burst()
             octets += len(header)
+            weight += len(body)
             burst.headers.append(header.bytes)
             if self._curve and burst.headers[-1].startswith(LEASE):
                 burst.presented(self._key(header))

@@ -72,7 +72,7 @@ def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
     return f"{rounds * len(bodies)} requests of up to 1 MiB, {answers} answered"
 
 
-@scenario(memory=128)
+@scenario(memory=400)  # QUEUED_OCTETS for each of the peers
 def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
     """Descriptions of half a megabyte, asked for a thousand times by peers that read none."""
     peers, requests, resources = (20, 1_000, 1_500) if heavy else (4, 300, 300)

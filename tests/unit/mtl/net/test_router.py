@@ -92,6 +92,21 @@ def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(
     other.close(0)
 
 
+def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
+    at: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtl.limits.BURST_BODIES", 10_000)
+    for number in range(10):
+        at.say(b"%d" % number, bytes(4_000))
+    arrived: list[bytes] = []
+    while len(arrived) < 10:
+        assert at.router.socket.poll(PATIENCE_MS)
+        (burst,) = at.router.receive_commands(100, view=False).values()
+        assert sum(map(len, burst.bodies)) <= 12_000
+        arrived += burst.headers
+    assert arrived == [b"%d" % number for number in range(10)]
+
+
 def test_a_large_body_arrives_whole(at: Setting) -> None:
     body = bytes(range(256)) * (ZERO_COPY // 128)
     assert at.router.send_command(at.identity(), b"header", memoryview(body)) is Sent.OK
