@@ -57,3 +57,20 @@ MC0_CLIENT_WINDOW = 1_000
 
 MC0_TOPICS = 1_000
 """mc0: subscriptions of one peer."""
+
+MM2_TEXT = 64 << 10
+"""micromessage: payload of a COMMAND, EXTENSION or ERROR frame, octets; they are text, as a field table is at most."""
+
+MM2_FRAGMENT = 1 << 20
+"""micromessage: payload of one MESSAGE frame that we send; what is larger is split (MM2-41). Up to MAX_CONTENT
+is read."""
+
+MM2_WINDOW = 1_000
+"""micromessage: the most messages without acknowledgement, in either direction, that we agree to; what one pack holds
+is of the same order."""
+
+MM2_EXTENSIONS = 64
+"""micromessage: extensions in one list; ids have one octet, and five exist."""
+
+MM2_TERMS = 32
+"""micromessage: terms of one filter; each is looked at for each message."""

@@ -1,0 +1,172 @@
+"""Which extensions a connection has: proposal of the client, reply of the server, final word of the client (MM2-14).
+
+    extensions  name[:property=value[,property=value]] joined by ";"          (MM2-15)
+
+Final lists: required is what either requires, optional what both offer. Ids are 1-based places in the final lists,
+required before optional (MM2-26). Where both kinds of acknowledgement are in them, the first one holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
+from mtl.doors.micromessage.codec import MAJOR, MINOR, Handshake
+from mtl.doors.micromessage.values import decode_arguments, encode_arguments, parts, read_field
+from mtl.errors import Malformed, Refused
+
+ACK, BATCH_ACK, JSON, DOTNET, PUB_SUB = "ack", "batch-ack", "json", "dotnet", "pub-sub"
+
+SUPPORTED = frozenset({ACK, BATCH_ACK, JSON, DOTNET, PUB_SUB})
+"""The extensions of version 1.0; names of others begin with x- (MM2-09)."""
+
+MAX_COUNT = "max-count"
+_COUNTS = (MAX_COUNT, "count", "batch-max")
+"""The document has three names for it. The first is what we say, all are understood."""
+
+DEFAULT_COUNT = 10
+"""Of batch-ack where nothing is said (MM2-50)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One of a list."""
+
+    name: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{encode_arguments(self.properties)}" if self.properties else self.name
+
+
+def batch_ack(count: int) -> Extension:
+    """batch-ack with this many messages outstanding at most."""
+    return Extension(BATCH_ACK, {MAX_COUNT: str(count)})
+
+
+def encode_list(extensions: Sequence[Extension]) -> str:
+    """Without a semicolon after the last."""
+    return ";".join(map(str, extensions))
+
+
+def decode_list(text: str) -> tuple[Extension, ...]:
+    """The extensions of a list. Raises `Malformed`, also for one that is there twice and for too many."""
+    found = {}
+    for one in parts(text, ";"):
+        name, _, properties = one.partition(":")
+        extension = Extension(read_field(name), decode_arguments(properties, "=:"))
+        if name in found:
+            raise Malformed(f"extension {name!r} is there twice")
+        found[name] = extension
+        if len(found) > MM2_EXTENSIONS:
+            raise Malformed(f"more than {MM2_EXTENSIONS} extensions")
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one side requires and what else it would use."""
+
+    required: tuple[Extension, ...] = ()
+    optional: tuple[Extension, ...] = ()
+
+    @classmethod
+    def of(cls, handshake: Handshake) -> Offer:
+        """What a handshake says. Raises `Malformed`."""
+        return cls(decode_list(handshake.required), decode_list(handshake.optional))
+
+    def handshake(self, identity: str, minor: int = MINOR) -> Handshake:
+        """The same as a handshake."""
+        return Handshake(identity, encode_list(self.required), encode_list(self.optional), minor=minor)
+
+    @property
+    def all(self) -> dict[str, Extension]:
+        """By name, in the order of ids; what is required and optional at once is required."""
+        return {one.name: one for one in _once((*self.required, *self.optional))}
+
+
+def _once(extensions: Sequence[Extension]) -> list[Extension]:
+    first: dict[str, Extension] = {}
+    for one in extensions:
+        first.setdefault(one.name, one)
+    return list(first.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What holds on a connection. `ids` are extensions' numbers; `window` None: no acknowledgements."""
+
+    ids: Mapping[str, int]
+    window: int | None
+    ack_id: int | None
+    minor: int
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.ids
+
+
+def common_minor(peer: Handshake) -> int:
+    """The lower one of both minor versions (MM2-01, MM2-11). Raises `Refused` for another major."""
+    if peer.major != MAJOR:
+        raise Refused(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
+    return min(peer.minor, MINOR)
+
+
+def check_known(required: Sequence[Extension]) -> None:
+    """Raises `Refused` for an extension that the peer requires and we have not (MM2-12, MM2-13)."""
+    missing = [one.name for one in required if one.name not in SUPPORTED]
+    if missing:
+        raise Refused(501, "extensions", f"there is no extension {', '.join(missing)} here")
+
+
+def final(client: Offer, server: Offer) -> Offer:
+    """The client's last word (MM2-23). Raises `Refused` when the server requires what we have not."""
+    check_known(server.required)
+    required = _once((*client.required, *server.required))
+    names = {one.name for one in required}
+    optional = [
+        one
+        for one in client.optional
+        if one.name in server.all and one.name in SUPPORTED and one.name not in names
+    ]
+    return Offer(_settled(required, client, server), _settled(optional, client, server))
+
+
+def _settled(extensions: Sequence[Extension], client: Offer, server: Offer) -> tuple[Extension, ...]:
+    """The same with the smaller one of both sides' counts."""
+    return tuple(batch_ack(_smaller(client, server)) if one.name == BATCH_ACK else one for one in extensions)
+
+
+def _smaller(client: Offer, server: Offer) -> int:
+    return min(_count(offer.all[BATCH_ACK]) for offer in (client, server) if BATCH_ACK in offer.all)
+
+
+def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
+    """What the client's last word means. Raises `Refused` when it lacks what the server requires (MM2-13), has what
+    nobody here knows, or a larger window than the server offered.
+    """
+    names = list(last.all)
+    missing = [one.name for one in server.required if one.name not in names]
+    if missing:
+        raise Refused(
+            400, "extensions", f"{', '.join(missing)} is required here, and not in your last handshake"
+        )
+    check_known(list(last.all.values()))
+    ids = {name: place for place, name in enumerate(names, 1)}
+    kind = next((name for name in names if name in {ACK, BATCH_ACK}), None)
+    window = None if kind is None else 1 if kind == ACK else _count(last.all[kind])
+    offered = server.all.get(BATCH_ACK)
+    if kind == BATCH_ACK and offered is not None and window is not None and window > _count(offered):
+        raise Refused(400, "extensions", f"{BATCH_ACK} of {window}; {_count(offered)} was offered")
+    return Agreed(ids, window, None if kind is None else ids[kind], minor)
+
+
+def _count(extension: Extension) -> int:
+    """The window that an offer of batch-ack names. Raises `Malformed` for none; what is too large is our largest."""
+    said = next((extension.properties[name] for name in _COUNTS if name in extension.properties), None)
+    if said is None:
+        return DEFAULT_COUNT
+    if not (said.isascii() and said.isdecimal() and int(said[:9])):
+        raise Malformed(f"{BATCH_ACK} of {said[:20]!r}; a whole number above 0 is expected")
+    return min(int(said[:9]), MM2_WINDOW)

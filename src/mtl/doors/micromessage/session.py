@@ -1,0 +1,317 @@
+"""MicroMessage2, one connection, either end. Sans IO: octets in and events out, what is to be sent in `to_send`.
+
+    server    LISTENING ──proposal──► ANSWERED ──final──► OPEN
+    client    PROPOSED  ──reply────────────────────────► OPEN          any state ──ERROR, either way──► CLOSED
+
+Whatever is malformed or not in the table ends the connection: an ERROR goes out and `Ended` is the last event. It is
+the only negative answer that the protocol has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from mtl.doors.limits import MM2_FRAGMENT
+from mtl.doors.micromessage.codec import (
+    SEQUENCE,
+    Command,
+    Decoder,
+    Error,
+    Extension,
+    Frame,
+    Handshake,
+    Message,
+    encode,
+    encode_handshake,
+)
+from mtl.doors.micromessage.negotiation import (
+    DOTNET,
+    JSON,
+    PUB_SUB,
+    Agreed,
+    Offer,
+    agreed,
+    check_known,
+    common_minor,
+    final,
+)
+from mtl.doors.micromessage.values import FilterValue
+from mtl.doors.micromessage.windows import Incoming, Outgoing
+from mtl.errors import FieldError, Malformed, Refused
+from mtl.limits import MAX_CONTENT
+
+ERROR_TEXT = 1_000
+"""Characters of an ERROR that we send."""
+
+
+class State(Enum):
+    """Where a connection stands."""
+
+    LISTENING = "listening"
+    ANSWERED = "answered"
+    PROPOSED = "proposed"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Role(Enum):
+    """Who connects is the client (MM2-02)."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+STEPS: Final[dict[tuple[Role, State], dict[type, State]]] = {
+    (Role.SERVER, State.LISTENING): {Handshake: State.ANSWERED, Error: State.CLOSED},
+    (Role.SERVER, State.ANSWERED): {Handshake: State.OPEN, Error: State.CLOSED},
+    (Role.SERVER, State.OPEN): {
+        Message: State.OPEN,
+        Command: State.OPEN,
+        Extension: State.OPEN,
+        Error: State.CLOSED,
+    },
+    (Role.CLIENT, State.PROPOSED): {Handshake: State.OPEN, Error: State.CLOSED},
+    (Role.CLIENT, State.OPEN): {Message: State.OPEN, Extension: State.OPEN, Error: State.CLOSED},
+}
+"""What a peer may say, and where it leads; a missing entry ends the connection."""
+
+_IN_HANDSHAKE = {State.LISTENING, State.ANSWERED, State.PROPOSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The handshake is complete."""
+
+    identity: str
+    agreed: Agreed
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A whole message. `type` is the .NET type of its payload, where the dotnet extension is used."""
+
+    destination: str
+    properties: Mapping[str, FilterValue]
+    payload: bytes
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command of the client."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """The peer has the first `count` of what was outstanding."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """No more. `by_peer`: it said the ERROR."""
+
+    text: str
+    by_peer: bool
+
+
+Event = Opened | Arrived | Asked | Acked | Ended
+
+
+class Session:
+    """See the module. `offer` is what this side requires and would use."""
+
+    def __init__(self, role: Role, offer: Offer, identity: str) -> None:
+        self.state = State.LISTENING if role is Role.SERVER else State.PROPOSED
+        self.agreed: Agreed | None = None
+        self._role = role
+        self._offer = offer
+        self._identity = identity
+        self._decoder = Decoder()
+        self._out = bytearray()
+        self._outgoing = Outgoing(None)
+        self._incoming = Incoming(None)
+        self._first: Message | None = None
+        self._payload = bytearray()
+        self._minor = 0
+        self._type: str | None = None
+        if role is Role.CLIENT:
+            self._out += encode_handshake(offer.handshake(identity))
+
+    # --- what is said ---------------------------------------------------------------------------------------
+
+    def to_send(self) -> bytes:
+        """What is to be sent now; it is given once."""
+        data, self._out = bytes(self._out), bytearray()
+        return data
+
+    @property
+    def room(self) -> bool:
+        """Whether a message may be sent (MM2-33 to 35)."""
+        return self.state is State.OPEN and self._outgoing.room
+
+    def send(
+        self,
+        destination: str,
+        payload: bytes,
+        properties: Mapping[str, FilterValue] | None = None,
+        type: str | None = None,  # noqa: A002 the extension's word
+    ) -> None:
+        """Send a message, in pieces where it is large (MM2-41). Only where there is room.
+
+        Raises `FieldError` for what does not fit a frame; nothing is sent then.
+        """
+        assert self.room
+        assert self.agreed is not None
+        if len(payload) > MAX_CONTENT:
+            raise FieldError(f"a message of {len(payload)} octets; {MAX_CONTENT} are the most")
+        first = Message(1, destination, b"", properties or {})
+        encode(first)  # raises before a number is spent
+        sequence = self._outgoing.send()
+        if DOTNET in self.agreed:
+            self._say(Extension(self.agreed.ids[DOTNET], (type or "").encode()))
+        pieces = [payload[at : at + MM2_FRAGMENT] for at in range(0, len(payload), MM2_FRAGMENT)] or [b""]
+        for number, piece in enumerate(pieces):
+            more = number + 1 < len(pieces)
+            if number:
+                self._say(Message(sequence, "", piece, continued=more))
+            else:
+                self._say(Message(sequence, destination, piece, first.properties, more))
+
+    def ack(self, count: int) -> None:
+        """Acknowledge the first `count` messages that are not yet; nothing where that was not agreed on."""
+        sequence = self._incoming.ack(count) if self.state is State.OPEN else None
+        if sequence is not None:
+            assert self.agreed is not None
+            assert self.agreed.ack_id is not None
+            self._say(Extension(self.agreed.ack_id, SEQUENCE.pack(sequence)))
+
+    def command(self, name: str, arguments: Mapping[str, str]) -> None:
+        """Send a command, as the client. Raises `FieldError`."""
+        self._say(Command(name, arguments))
+
+    def fail(self, text: str) -> None:
+        """Say ERROR; then the connection is to be closed."""
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            self._say(Error(text[:ERROR_TEXT]))
+
+    def _say(self, frame: Frame) -> None:
+        self._out += encode(frame)
+
+    # --- what is heard --------------------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> list[Event]:
+        """What octets of the peer mean. Never raises for anything that a peer says."""
+        events: list[Event] = []
+        self._decoder.feed(data)
+        try:
+            while self.state is not State.CLOSED:
+                value = self._decoder.handshake() if self.state in _IN_HANDSHAKE else self._decoder.frame()
+                if value is None:
+                    break
+                event = self._heard(value)
+                if event is not None:
+                    events.append(event)
+        except (Malformed, Refused) as wrong:
+            words = wrong.message if isinstance(wrong, Refused) else str(wrong)
+            self.fail(words)
+            events.append(Ended(words, by_peer=False))
+        return events
+
+    def _heard(self, value: Handshake | Frame) -> Event | None:
+        following = STEPS[self._role, self.state].get(type(value))
+        if following is None:
+            raise Malformed(f"a {self._role.value} does not take {type(value).__name__.upper()} frames")
+        event = self._event(value)
+        self.state = following
+        return event
+
+    def _event(self, value: Handshake | Frame) -> Event | None:
+        match value:
+            case Handshake():
+                return self._handshake(value)
+            case Message():
+                return self._message(value)
+            case Extension():
+                return self._extension(value)
+            case Command():
+                return self._command(value)
+            case Error(text):
+                return Ended(text, by_peer=True)
+
+    def _handshake(self, peer: Handshake) -> Event | None:
+        """One of the three steps (MM2-14)."""
+        minor = common_minor(peer)
+        theirs = Offer.of(peer)
+        if self.state is State.LISTENING:
+            check_known(theirs.required)
+            self._minor = minor
+            self._out += encode_handshake(self._offer.handshake(self._identity, minor))
+            return None
+        if self._role is Role.CLIENT:
+            last, server = final(self._offer, theirs), theirs
+            self._out += encode_handshake(last.handshake(self._identity, minor))
+        else:
+            last, server, minor = theirs, self._offer, min(minor, self._minor)
+        self.agreed = agreed(last, server, minor)
+        self._outgoing = Outgoing(self.agreed.window)
+        self._incoming = Incoming(self.agreed.window)
+        return Opened(peer.identity, self.agreed)
+
+    def _message(self, piece: Message) -> Event | None:
+        """A message, or a piece of one: then whole with its last (MM2-31)."""
+        assert self.agreed is not None
+        first = self._first
+        if first is None:
+            self._incoming.received(piece.sequence)
+            first = piece
+        elif piece.sequence != first.sequence or piece.destination or piece.properties:
+            raise Malformed("a message came before the one before it was whole")
+        if len(self._payload) + len(piece.payload) > MAX_CONTENT:
+            raise Malformed(f"a message of more than {MAX_CONTENT} octets")
+        self._payload += piece.payload
+        if piece.continued:
+            self._first = first
+            return None
+        payload, self._payload = bytes(self._payload), bytearray()
+        self._first = None
+        if JSON in self.agreed:
+            check_json(payload)
+        return Arrived(first.destination, first.properties, payload, self._type)
+
+    def _extension(self, frame: Extension) -> Event | None:
+        assert self.agreed is not None
+        if frame.id == self.agreed.ack_id:
+            if len(frame.payload) != SEQUENCE.size:
+                raise Malformed(f"an acknowledgement of {len(frame.payload)} octets; it has 2")
+            return Acked(self._outgoing.acked(*SEQUENCE.unpack(frame.payload)))
+        if frame.id == self.agreed.ids.get(DOTNET):
+            try:
+                self._type = frame.payload.decode() or None
+            except UnicodeDecodeError:
+                raise Malformed("a type name is UTF-8 text") from None
+            return None
+        raise Malformed(f"no extension with frames has the id {frame.id}")
+
+    def _command(self, command: Command) -> Event:
+        assert self.agreed is not None
+        if PUB_SUB not in self.agreed:
+            raise Refused(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
+        return Asked(command)
+
+
+def check_json(payload: bytes) -> None:
+    """Raises `Malformed` for what is no JSON text in UTF-8 (MM2-53)."""
+    try:
+        msgspec.json.decode(payload.decode(), type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        raise Malformed("the payload is not JSON, which was agreed on") from None

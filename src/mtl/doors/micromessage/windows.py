@@ -1,0 +1,87 @@
+"""Sequence numbers and acknowledgements of one direction: from 1, after 65535 comes 1 again (MM2-37, MM2-66).
+
+Both ends count, so neither looks at a number alone: `Outgoing` knows which are outstanding, `Incoming` which is next.
+`window` None: nothing is acknowledged (MM2-04).
+"""
+
+from __future__ import annotations
+
+from mtl.doors.micromessage.codec import LAST_SEQUENCE
+from mtl.errors import Malformed
+
+
+def after(sequence: int, steps: int = 1) -> int:
+    """The number `steps` after this one; 0 stands before the first."""
+    return (sequence + steps - 1) % LAST_SEQUENCE + 1
+
+
+def distance(earlier: int, later: int) -> int:
+    """How many steps lead from one to the other, 0 .. 65534."""
+    return (later - earlier) % LAST_SEQUENCE
+
+
+class Outgoing:
+    """What was sent and is not acknowledged. Never more than `window` messages (MM2-06)."""
+
+    __slots__ = ("_acked", "outstanding", "window")
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+        self.outstanding = 0
+        self._acked = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether one more may be sent."""
+        return self.window is None or self.outstanding < self.window
+
+    def send(self) -> int:
+        """The number of the next message. Only where there is room."""
+        assert self.room
+        if self.window is None:
+            self._acked = after(self._acked)  # nobody will say so
+            return self._acked
+        self.outstanding += 1
+        return after(self._acked, self.outstanding)
+
+    def acked(self, sequence: int) -> int:
+        """How many more an acknowledgement settles: all up to its number, also across the wrap (MM2-48).
+
+        The last one again settles nothing. Raises `Malformed` for what was not sent.
+        """
+        count = distance(self._acked, sequence) if 1 <= sequence <= LAST_SEQUENCE else -1
+        if not 0 <= count <= self.outstanding:
+            raise Malformed(f"an acknowledgement of {sequence}, which is not outstanding")
+        if count:
+            self.outstanding -= count
+            self._acked = sequence
+        return count
+
+
+class Incoming:
+    """What came and was not acknowledged by us."""
+
+    __slots__ = ("_last", "unacked", "window")
+
+    def __init__(self, window: int | None) -> None:
+        self.window = window
+        self.unacked = 0
+        self._last = 0
+
+    def received(self, sequence: int) -> None:
+        """A message came. Raises `Malformed` when it is not the next, or one too many (MM2-06)."""
+        if sequence != after(self._last):
+            raise Malformed(f"message {sequence} came, {after(self._last)} is next")
+        if self.window is not None:
+            if self.unacked == self.window:
+                raise Malformed(f"{self.window} messages without acknowledgement were agreed on, no more")
+            self.unacked += 1
+        self._last = sequence
+
+    def ack(self, count: int) -> int | None:
+        """The number that acknowledges the first `count` of those that are not; None: there is nothing to say."""
+        if self.window is None or not count:
+            return None
+        assert count <= self.unacked
+        self.unacked -= count
+        return (self._last - self.unacked - 1) % LAST_SEQUENCE + 1

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import MM2_TEXT
+from mtl.doors.micromessage.codec import (
+    Command,
+    Decoder,
+    Error,
+    Extension,
+    Frame,
+    Handshake,
+    Message,
+    encode,
+    encode_handshake,
+)
+from mtl.errors import FieldError, Malformed
+from mtl.limits import MAX_CONTENT
+from tests.unit.mtl.doors.micromessage.test_values import FIELDS, TEXT, VALUES
+
+ASCII = st.text(st.characters(codec="ascii"), max_size=20)
+HANDSHAKES = st.builds(
+    Handshake,
+    ASCII,
+    ASCII,
+    ASCII,
+    major=st.sampled_from([0, 1, 2, 255]),
+    minor=st.integers(0, 255),
+    flags=st.integers(0, 255),
+)
+FRAMES = (
+    st.builds(
+        Message,
+        st.integers(1, 65_535),
+        TEXT,
+        st.binary(max_size=300),
+        st.dictionaries(FIELDS, VALUES, max_size=4),
+        st.booleans(),
+    )
+    | st.builds(Command, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=4))
+    | st.builds(Extension, st.integers(0, 255), st.binary(max_size=300))
+    | st.builds(Error, TEXT)
+)
+
+
+def frames(data: bytes) -> list[Frame]:
+    decoder = Decoder()
+    decoder.feed(data)
+    found = []
+    while (frame := decoder.frame()) is not None:
+        found.append(frame)
+    return found
+
+
+def handshake(data: bytes) -> Handshake | Error | None:
+    decoder = Decoder()
+    decoder.feed(data)
+    return decoder.handshake()
+
+
+@given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
+def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int]) -> None:
+    data = b"".join(map(encode, said))
+    decoder, heard, at, turn = Decoder(), [], 0, 0
+    while at < len(data):
+        step = cuts[turn % len(cuts)]
+        decoder.feed(data[at : at + step])
+        at, turn = at + step, turn + 1
+        while (frame := decoder.frame()) is not None:
+            heard.append(frame)
+    assert heard == said
+    assert not decoder.left
+
+
+@given(HANDSHAKES)
+def test_handshakes_come_back(said: Handshake) -> None:
+    data = encode_handshake(said)
+    assert handshake(data) == said
+    assert handshake(data[:-1]) is None
+
+
+@pytest.mark.parametrize(
+    ("frame", "octets"),
+    [
+        (Extension(3, b"\0\4"), "0203020004"),
+        (
+            Message(2, "MQ", b"mother", {"last-name": "kalle"}),
+            "000002024d5100116c6173742d6e616d653a546b616c6c653b066d6f74686572",
+        ),
+        (Error("Help!"), "040548656c7021"),
+        (
+            Command("subscribe", {"destination": "topic/x"}),
+            "01" + "1f" + b"subscribe;destination=topic%2Fx".hex(),
+        ),
+        (Command("stop"), "0104" + b"stop".hex()),
+    ],
+)
+def test_the_golden_vectors(frame: Frame, octets: str) -> None:
+    assert encode(frame).hex() == octets
+    assert frames(bytes.fromhex(octets)) == [frame]
+
+
+def test_the_documents_own_handshake() -> None:
+    octets = "0100000468756c6b000b6a736f6e3b646f746e6574000962617463682d61636b"
+    said = Handshake("hulk", "json;dotnet", "batch-ack")
+    assert encode_handshake(said).hex() == octets
+    assert handshake(bytes.fromhex(octets)) == said
+
+
+@pytest.mark.parametrize("size", [255, 256, 70_000])
+def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
+    data = encode(Message(1, "q", bytes(size)))
+    head = data[: len(data) - size]
+    assert (data[0], head[7:]) == ((8, size.to_bytes(4, "big")) if size > 255 else (0, b"\xff"))
+    assert frames(data) == [Message(1, "q", bytes(size))]
+    assert frames(bytes.fromhex("0c0000000548656c7021")) == [Error("Help!")]
+
+
+@pytest.mark.parametrize("octets", ["040548656c7021", "0c0000000548656c7021"])
+def test_an_error_may_come_instead_of_a_handshake(octets: str) -> None:
+    assert handshake(bytes.fromhex(octets)) == Error("Help!")
+    assert handshake(bytes.fromhex(octets[:4])) is None
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        "20",  # a flag that is none
+        "03",  # two kinds
+        "11",  # a command in pieces
+        "000000017100000178",  # sequence 0
+        "00000101ff0000" + "00",  # a destination that is no text
+        "0000010171000361626300",  # properties without values
+        "08000101710000" + f"{MAX_CONTENT + 1:08x}",  # refused before it comes
+        "09" + f"{MM2_TEXT + 1:08x}",
+        "0a01" + f"{MM2_TEXT + 1:08x}",
+        "0401ff",
+        "0101ff",
+        "0100",  # a command without a name
+        "0103613b62",  # an argument without a value
+    ],
+)
+def test_what_is_no_frame_is_malformed(octets: str) -> None:
+    with pytest.raises(Malformed):
+        frames(bytes.fromhex(octets))
+
+
+@given(st.binary(max_size=60))
+def test_any_octets_are_frames_or_malformed(data: bytes) -> None:
+    for decode in (frames, handshake):
+        try:
+            decode(data)
+        except Malformed:
+            pass
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [Message(1, "d" * 256, b""), Message(1, "d", b"", {"a": "x" * 66_000}), Command("a", {"B C": "x"})],
+)
+def test_what_does_not_fit_is_not_sent(frame: Frame) -> None:
+    with pytest.raises(FieldError):
+        encode(frame)

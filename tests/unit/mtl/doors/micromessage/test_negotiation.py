@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
+from mtl.doors.micromessage.codec import Handshake
+from mtl.doors.micromessage.negotiation import (
+    Extension,
+    Offer,
+    agreed,
+    batch_ack,
+    check_known,
+    common_minor,
+    decode_list,
+    encode_list,
+    final,
+)
+from mtl.errors import Malformed, Refused
+from tests.unit.mtl.doors.micromessage.test_values import FIELDS, TEXT
+
+
+def offer(required: str, optional: str = "") -> Offer:
+    return Offer.of(Handshake("who", required, optional))
+
+
+def lists(of: Offer) -> tuple[str, str]:
+    return encode_list(of.required), encode_list(of.optional)
+
+
+@given(
+    st.lists(
+        st.builds(Extension, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=3)),
+        max_size=5,
+        unique_by=lambda one: one.name,
+    )
+)
+def test_a_list_comes_back(extensions: list[Extension]) -> None:
+    assert decode_list(encode_list(extensions)) == tuple(extensions)
+
+
+def test_the_documents_own_lists() -> None:
+    assert decode_list("json;xml;protobuf") == (Extension("json"), Extension("xml"), Extension("protobuf"))
+    (one,) = decode_list("extensionName1:propName1=propValue2,propName2=Hello%20%25%20you!;")
+    assert one.properties == {"propName1": "propValue2", "propName2": "Hello % you!"}
+    assert decode_list("batch-ack:max-count:100;") == (batch_ack(100),)
+    assert encode_list([batch_ack(10), Extension("json")]) == "batch-ack:max-count=10;json"
+    assert decode_list("") == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["json;json", ";json", "a b", "json:x", ";".join(f"x-{n}" for n in range(MM2_EXTENSIONS + 1))]
+)
+def test_what_is_no_list_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        decode_list(text)
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "last"),
+    [
+        (offer("json;dotnet"), offer("", "batch-ack"), ("json;dotnet", "")),
+        (
+            offer("json;dotnet", "batch-ack"),
+            offer("", "batch-ack"),
+            ("json;dotnet", "batch-ack:max-count=10"),
+        ),
+        (offer("json", "dotnet;ack"), offer("pub-sub", "ack;json"), ("json;pub-sub", "ack")),
+        (offer("json", "pub-sub"), offer("pub-sub"), ("json;pub-sub", "")),
+        (offer("", "x-theirs"), offer("", "x-theirs"), ("", "")),
+    ],
+)
+def test_required_is_what_either_requires_and_optional_what_both_offer(
+    client: Offer, server: Offer, last: tuple[str, str]
+) -> None:
+    assert lists(final(client, server)) == last
+
+
+def test_ids_are_places_in_the_final_lists() -> None:
+    found = agreed(offer("json;dotnet", "batch-ack"), offer("", "batch-ack"), 0)
+    assert found.ids == {"json": 1, "dotnet": 2, "batch-ack": 3}
+    assert (found.ack_id, found.window) == (3, 10)
+    assert "json" in found
+    assert "pub-sub" not in found
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "window"),
+    [
+        ("batch-ack", "batch-ack:max-count=500", 10),
+        ("batch-ack:max-count=20", "batch-ack", 10),
+        ("batch-ack:max-count=20", "batch-ack:max-count=500", 20),
+        ("batch-ack:count=20", "batch-ack:batch-max=15", 15),
+        ("batch-ack:max-count:20", "batch-ack:max-count=500", 20),
+        ("batch-ack:max-count=60000", "batch-ack:max-count=60000", MM2_WINDOW),
+    ],
+)
+def test_the_smaller_count_holds(client: str, server: str, window: int) -> None:
+    last = final(offer(client), offer("", server))
+    assert agreed(last, offer("", server), 0).window == window
+
+
+@pytest.mark.parametrize(
+    ("last", "window", "ack_id"),
+    [
+        ("json", None, None),
+        ("ack", 1, 1),
+        ("json;ack;batch-ack", 1, 2),
+        ("batch-ack:max-count=7;ack", 7, 1),
+    ],
+)
+def test_the_first_kind_of_acknowledgement_holds(last: str, window: int | None, ack_id: int | None) -> None:
+    found = agreed(offer(last), offer("", "json;ack;batch-ack"), 0)
+    assert (found.window, found.ack_id) == (window, ack_id)
+
+
+def test_what_one_requires_and_the_other_has_not_is_refused() -> None:
+    with pytest.raises(Refused, match="x-other"):
+        check_known(decode_list("json;x-other"))
+    with pytest.raises(Refused, match="x-other"):
+        final(offer("json"), offer("x-other"))
+    with pytest.raises(Refused, match="pub-sub"):
+        agreed(offer("json"), offer("pub-sub"), 0)
+    with pytest.raises(Refused, match="x-other"):
+        agreed(offer("json", "x-other"), offer("", "json"), 0)
+    with pytest.raises(Refused, match="10 was offered"):
+        agreed(offer("batch-ack:max-count=11"), offer("", "batch-ack"), 0)
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661"])
+def test_a_count_that_is_none_is_malformed(count: str) -> None:
+    with pytest.raises(Malformed):
+        final(Offer((Extension("batch-ack", {"max-count": count}),)), Offer())
+
+
+def test_the_lower_minor_version_holds_and_another_major_is_refused() -> None:
+    assert common_minor(Handshake("x", minor=9)) == 0
+    for major in (0, 2):
+        with pytest.raises(Refused, match=r"1\.x is spoken"):
+            common_minor(Handshake("x", major=major))

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import MM2_FRAGMENT
+from mtl.doors.micromessage.codec import (
+    Command,
+    Error,
+    Extension,
+    Handshake,
+    Message,
+    encode,
+    encode_handshake,
+)
+from mtl.doors.micromessage.negotiation import SUPPORTED, Offer, batch_ack
+from mtl.doors.micromessage.negotiation import Extension as Named
+from mtl.doors.micromessage.session import (
+    STEPS,
+    Acked,
+    Arrived,
+    Asked,
+    Ended,
+    Event,
+    Opened,
+    Role,
+    Session,
+    State,
+)
+from mtl.errors import FieldError
+from mtl.limits import MAX_CONTENT
+
+SERVER = Offer((), (batch_ack(100), *map(Named, sorted(SUPPORTED - {"batch-ack"}))))
+
+
+def names(*extensions: str) -> Offer:
+    return Offer(tuple(map(Named, extensions)))
+
+
+def ends(client: Offer, server: Offer = SERVER) -> tuple[Session, Session]:
+    return Session(Role.CLIENT, client, "hulk"), Session(Role.SERVER, server, "mtl")
+
+
+def opened(client: Offer, server: Offer = SERVER) -> tuple[Session, Session]:
+    """Both ends after the handshake."""
+    c, s = ends(client, server)
+    assert s.received(c.to_send()) == []
+    assert [type(one) for one in c.received(s.to_send())] == [Opened]
+    assert [type(one) for one in s.received(c.to_send())] == [Opened]
+    assert c.agreed == s.agreed
+    return c, s
+
+
+def heard(sender: Session, receiver: Session) -> list[Event]:
+    return receiver.received(sender.to_send())
+
+
+def test_the_three_steps() -> None:
+    c, s = ends(Offer((Named("json"), Named("dotnet")), (Named("batch-ack"),)))
+    assert s.to_send() == b""
+    s.received(c.to_send())
+    assert (c.state, s.state) == (State.PROPOSED, State.ANSWERED)
+    (event,) = c.received(s.to_send())
+    assert isinstance(event, Opened)
+    assert event.identity == "mtl"
+    assert event.agreed.ids == {"json": 1, "dotnet": 2, "batch-ack": 3}
+    last = c.to_send()
+    assert b"json;dotnet" in last
+    assert b"batch-ack:max-count=10" in last
+    assert s.received(last) == [Opened("hulk", event.agreed)]
+    assert (c.state, s.state) == (State.OPEN, State.OPEN)
+
+
+@pytest.mark.parametrize(
+    "proposal", [Handshake("x", "json;x-other"), Handshake("x", major=2), Handshake("x", "json;json")]
+)
+def test_a_proposal_that_cannot_be_met_is_an_error(proposal: Handshake) -> None:
+    c, s = ends(Offer())
+    (ended,) = s.received(encode_handshake(proposal))
+    assert isinstance(ended, Ended)
+    assert s.state is State.CLOSED
+    assert c.received(s.to_send()) == [Ended(ended.text, by_peer=True)]
+    assert c.state is State.CLOSED
+
+
+def test_a_server_that_requires_too_much_gets_an_error() -> None:
+    c, s = ends(names("json"), names("x-theirs"))
+    s.received(c.to_send())
+    (ended,) = c.received(s.to_send())
+    assert ended == Ended("there is no extension x-theirs here", by_peer=False)
+    assert s.received(c.to_send()) == [Ended("there is no extension x-theirs here", by_peer=True)]
+
+
+def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
+    s = Session(Role.SERVER, names("pub-sub"), "mtl")
+    s.received(encode_handshake(Handshake("x")))
+    (ended,) = s.received(encode_handshake(Handshake("x")))
+    assert isinstance(ended, Ended)
+    assert "pub-sub" in ended.text
+
+
+def test_another_minor_version_is_spoken_to() -> None:
+    s = Session(Role.SERVER, SERVER, "mtl")
+    said = encode_handshake(Handshake("x", "json", minor=7))
+    assert s.received(said) == []
+    assert s.to_send()[:2] == b"\1\0"
+    (event,) = s.received(said)
+    assert isinstance(event, Opened)
+    assert event.agreed.minor == 0
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
+    frames = {
+        Message: encode(Message(1, "q", b"{}")),
+        Command: encode(Command("subscribe", {"destination": "topic/x"})),
+        Extension: encode(Extension(1, b"a type")),
+        Error: encode(Error("no")),
+    }
+    for kind, octets in frames.items():
+        c, s = opened(names("dotnet", "pub-sub"))
+        one = s if role is Role.SERVER else c
+        one.to_send()
+        events = one.received(octets)
+        if kind in STEPS[role, State.OPEN]:
+            assert one.state is STEPS[role, State.OPEN][kind]
+            assert not any(isinstance(event, Ended) and not event.by_peer for event in events)
+        else:
+            assert isinstance(events[-1], Ended)
+            assert one.state is State.CLOSED
+            assert one.to_send()[0] == 4
+
+
+def test_messages_go_both_ways() -> None:
+    c, s = opened(Offer())
+    c.send("orders", b"\0\xff", {"kind": "new", "n": 7})
+    c.send("topic/x", b"")
+    assert heard(c, s) == [
+        Arrived("orders", {"kind": "new", "n": 7}, b"\0\xff"),
+        Arrived("topic/x", {}, b""),
+    ]
+    s.send("orders", b"back")
+    assert heard(s, c) == [Arrived("orders", {}, b"back")]
+
+
+def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
+    c, s = opened(names("ack"))
+    body = bytes(range(256)) * (2 * MM2_FRAGMENT // 256) + b"rest"
+    c.send("q", body, {"a": 1})
+    octets = c.to_send()
+    assert octets[0] == 16 | 8
+    assert octets.count(b"\x18\0\1", 0, 10) == 1
+    assert s.received(octets[:-1]) == []
+    assert s.received(octets[-1:]) == [Arrived("q", {"a": 1}, body)]
+    s.ack(1)
+    assert heard(s, c) == [Acked(1)]
+    assert c.room
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        Message(2, "", b"x"),
+        Message(1, "q", b"x"),
+        Message(1, "", b"x", {"a": 1}),
+        Message(1, "", bytes(MAX_CONTENT)),
+    ],
+)
+def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message) -> None:
+    _, s = opened(Offer())
+    events = s.received(encode(Message(1, "q", b"x", continued=True)) + encode(second))
+    assert [type(event) for event in events] == [Ended]
+
+
+@pytest.mark.parametrize(("extension", "window"), [(Named("ack"), 1), (batch_ack(3), 3)])
+def test_both_directions_wait_for_acknowledgements(extension: Named, window: int) -> None:
+    c, s = opened(Offer((extension,)))
+    for sender, receiver in ((c, s), (s, c)):
+        for _ in range(window):
+            assert sender.room
+            sender.send("q", b"x")
+        assert not sender.room
+        assert len(heard(sender, receiver)) == window
+        receiver.ack(window)
+        assert receiver.to_send().hex() == f"02 01 02 {window:04x}".replace(" ", "")
+    _, s = opened(Offer((extension,)))
+    events = s.received(b"".join(encode(Message(n, "q", b"x")) for n in range(1, window + 2)))
+    assert isinstance(events[-1], Ended)
+    assert events[-1].text.endswith("no more")
+
+
+def test_many_more_messages_than_there_are_numbers() -> None:
+    c, s = opened(Offer((batch_ack(100),)))
+    total = 0
+    while total < 140_000:
+        while c.room:
+            c.send("q", b"")
+            total += 1
+        arrived = heard(c, s)
+        assert len(arrived) == 100
+        s.ack(100)
+        assert heard(s, c) == [Acked(100)]
+
+
+@pytest.mark.parametrize("payload", [b"", b"\1", b"\0\0\0\1", b"\0\2"])
+def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -> None:
+    c, s = opened(names("batch-ack"))
+    s.send("q", b"x")
+    heard(s, c)
+    assert isinstance(s.received(encode(Extension(1, payload)))[-1], Ended)
+
+
+def test_a_type_goes_before_its_message_and_lasts() -> None:
+    c, s = opened(names("json", "dotnet"))
+    c.send("q", b"1", None, "A.Type, A")
+    assert c._out[:3] == b"\2\2\x09"
+    assert heard(c, s) == [Arrived("q", {}, b"1", "A.Type, A")]
+    (again,) = s.received(encode(Message(2, "q", b"2")))  # a peer that says it once
+    assert again == Arrived("q", {}, b"2", "A.Type, A")
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'"\xff"', b"[" * 100_000])
+def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) -> None:
+    _, s = opened(names("json"))
+    assert s.received(encode(Message(1, "q", b'{"a": [1, "\xc3\xa9"]}'))) != []
+    assert s.state is State.OPEN
+    (ended,) = s.received(encode(Message(2, "q", payload)))
+    assert isinstance(ended, Ended)
+    assert "not JSON" in ended.text
+
+
+def test_commands_belong_to_pub_sub() -> None:
+    c, s = opened(names("pub-sub"))
+    c.command("subscribe", {"destination": "topic/x", "filter": "n>N1"})
+    assert heard(c, s) == [Asked(Command("subscribe", {"destination": "topic/x", "filter": "n>N1"}))]
+    c, s = opened(Offer())
+    c.command("subscribe", {"destination": "topic/x"})
+    (ended,) = heard(c, s)
+    assert isinstance(ended, Ended)
+
+
+def test_a_frame_of_an_extension_that_is_not_agreed_on_ends_the_connection() -> None:
+    _, s = opened(names("json"))
+    for id_ in (0, 1, 2):
+        _, s = opened(names("json"))
+        assert isinstance(s.received(encode(Extension(id_, b"\0\1")))[-1], Ended)
+
+
+def test_what_does_not_fit_is_refused_before_a_number_is_spent() -> None:
+    c, s = opened(Offer())
+    with pytest.raises(FieldError, match="are the most"):
+        c.send("q", bytes(MAX_CONTENT + 1))
+    with pytest.raises(FieldError, match="destination"):
+        c.send("q" * 256, b"")
+    c.send("q", b"fine")
+    assert heard(c, s) == [Arrived("q", {}, b"fine")]
+
+
+def test_after_the_end_nothing_is_heard_or_said() -> None:
+    c, s = opened(names("ack"))
+    s.fail("enough")
+    s.fail("twice")
+    assert heard(s, c) == [Ended("enough", by_peer=True)]
+    assert not c.room
+    assert s.received(encode(Message(1, "q", b""))) == []
+    s.ack(0)
+    assert s.to_send() == b""
+
+
+@given(
+    st.lists(
+        st.binary(max_size=40) | st.sampled_from([b"\0\0\1\1q\0\0\1x", b"\4\0", b"\2\1\2\0\1"]), max_size=8
+    )
+)
+def test_no_octets_break_it(said: list[bytes]) -> None:
+    for session in (*opened(names("ack", "pub-sub")), *ends(names("ack"))):
+        events = [event for one in said for event in session.received(one)]
+        ended = [event for event in events if isinstance(event, Ended)]
+        assert len(ended) <= 1
+        assert not ended or events[-1] is ended[0]
+        assert bool(ended) == (session.state is State.CLOSED)

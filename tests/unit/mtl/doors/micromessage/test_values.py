@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.micromessage.values import (
+    FilterValue,
+    decode_arguments,
+    decode_properties,
+    decode_value,
+    encode_arguments,
+    encode_properties,
+    encode_value,
+    is_field,
+    read_field,
+)
+from mtl.errors import FieldError, Malformed
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+FIELDS = st.text("abcz019-", min_size=1, max_size=8)
+VALUES = (
+    st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.datetimes(timezones=st.just(UTC))
+    | TEXT
+)
+
+
+@given(VALUES)
+def test_a_value_comes_back_with_its_type(value: FilterValue) -> None:
+    again = decode_value(encode_value(value))
+    assert (again, type(again)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1, "N1"),
+        (-1.5, "N-1.5"),
+        (datetime(2014, 10, 13, 12, tzinfo=timezone(timedelta(hours=1))), "D1413198000.0"),
+        (datetime(1969, 12, 31, 23, 59, 59, 750_000, tzinfo=UTC), "D-0.25"),
+        ('Hello "world"', "THello%20%22world%22"),
+        ("é", "T%C3%A9"),
+        ("", "T"),
+    ],
+)
+def test_the_documents_own_values(value: FilterValue, text: str) -> None:
+    assert encode_value(value) == text
+    assert decode_value(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("jonas", "jonas"), ("Nora", "Nora"), ("Dx", "Dx"), ("", ""), ("N1e3", 1000.0)]
+)
+def test_what_has_no_prefix_is_text(text: str, value: FilterValue) -> None:
+    assert decode_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["N9223372036854775808", "N1e999", "D999999999999.0", "T%ff", "%ff"])
+def test_what_cannot_be_a_value_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        decode_value(text)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1 << 63, "\ud800"])
+def test_what_has_no_text_form_is_refused(value: FilterValue) -> None:
+    with pytest.raises(FieldError):
+        encode_value(value)
+
+
+@given(st.dictionaries(FIELDS, VALUES, max_size=5))
+def test_properties_come_back(properties: dict[str, FilterValue]) -> None:
+    assert decode_properties(encode_properties(properties)) == properties
+
+
+def test_the_documents_own_properties() -> None:
+    assert decode_properties("first_name:jonas;twitter:jgauffin;") == {
+        "first_name": "jonas",
+        "twitter": "jgauffin",
+    }
+    assert encode_properties({"first-name": "jonas", "n": 1}) == "first-name:Tjonas;n:N1;"
+
+
+@given(st.dictionaries(FIELDS, TEXT, max_size=5))
+def test_arguments_come_back(arguments: dict[str, str]) -> None:
+    assert decode_arguments(encode_arguments(arguments)) == arguments
+
+
+@pytest.mark.parametrize("text", ["a:1;a:2", "a", "a b:1", ":1", "a:1;;b:2", "é:1"])
+def test_what_is_no_list_of_pairs_is_malformed(text: str) -> None:
+    with pytest.raises(Malformed):
+        decode_properties(text)
+
+
+@pytest.mark.parametrize("name", ["Upper", "under_score"])
+def test_names_are_sent_strictly_and_read_leniently(name: str) -> None:
+    assert not is_field(name)
+    assert is_field("lower-case-09")
+    assert read_field(name) == name
+    with pytest.raises(FieldError, match="no FIELD"):
+        encode_properties({name: 1})
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_properties_or_malformed(text: str) -> None:
+    try:
+        properties = decode_properties(text)
+    except Malformed:
+        return
+    assert all(isinstance(name, str) for name in properties)
