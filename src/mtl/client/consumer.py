@@ -109,6 +109,10 @@ class Consumer(Leased):
         self._check()
         self._loop.post(lambda: self._deliveries.dismiss(resource))
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener`, in the IO thread, whenever `next(0)` may have something new (mtl.client.aio)."""
+        self._deliveries.listener = listener
+
     def _answer(self, hand: Hand, answer: Answer) -> None:
         self._check()
         self._deliveries.answers.append((hand, answer))

@@ -16,7 +16,8 @@ Requests (a lease, a description, a close), of which there are few, wait for the
 from __future__ import annotations
 
 from mtl.client.aio.connection import Connection, connect
+from mtl.client.aio.consumer import Consumer
 from mtl.client.aio.reader import Reader
 from mtl.client.aio.writer import Writer
 
-__all__ = ["Connection", "Reader", "Writer", "connect"]
+__all__ = ["Connection", "Consumer", "Reader", "Writer", "connect"]

@@ -10,10 +10,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 from mtl.client import Reader as BlockingReader
 from mtl.client import Writer as BlockingWriter
 from mtl.client import connection as blocking
+from mtl.client.aio.consumer import Consumer
 from mtl.client.aio.opening import Opening
 from mtl.client.aio.reader import Reader
 from mtl.client.aio.worker import Worker
 from mtl.client.aio.writer import Writer
+from mtl.client.consumer import Consumer as BlockingConsumer
 from mtl.errors import MtlError
 
 P = ParamSpec("P")
@@ -40,6 +42,20 @@ def _reader(
         async def opened() -> Reader:
             opening = partial(method, self.blocking, *args, **kwargs)
             return Reader(await self.worker.run(opening, BlockingReader.close), self.worker)
+
+        return Opening(opened)
+
+    return call
+
+
+def _consumer(
+    method: Callable[Concatenate[blocking.Connection, P], BlockingConsumer],
+) -> Callable[Concatenate[Connection, P], Opening[Consumer]]:
+    @wraps(method)
+    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Consumer]:
+        async def opened() -> Consumer:
+            opening = partial(method, self.blocking, *args, **kwargs)
+            return Consumer(await self.worker.run(opening, BlockingConsumer.close), self.worker)
 
         return Opening(opened)
 
@@ -78,6 +94,7 @@ class Connection:
 
     reader = _reader(blocking.Connection.reader)
     writer = _writer(blocking.Connection.writer)
+    consumer = _consumer(blocking.Connection.consumer)
 
     request = _awaited(blocking.Connection.request)
     create_resource = _awaited(blocking.Connection.create_resource)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 from mtl.client import reader as blocking
-from mtl.client.aio.bell import Bell
+from mtl.client.aio.news import News
 from mtl.client.aio.worker import Worker
 from mtl.client.contents import Content
 from mtl.errors import Closed
@@ -24,8 +24,8 @@ class Reader:
     def __init__(self, reader: blocking.Reader, worker: Worker) -> None:
         self._reader = reader
         self._worker = worker
-        self._news: asyncio.Future[None] | None = None
-        reader.listen(Bell(self._heard).ring)
+        self._news = News()
+        reader.listen(self._news.ring)
 
     @property
     def resource(self) -> str:
@@ -78,19 +78,8 @@ class Reader:
 
     async def _waited(self, patience: float | None) -> bool:
         """Until there are news, which is True. What was consumed is confirmed when none come for a while."""
-        loop = asyncio.get_running_loop()
-        self._news = loop.create_future()
-        rest = loop.call_later(CREDIT_DELAY_S, self._reader.rest)
+        rest = asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self._reader.rest)
         try:
-            async with asyncio.timeout(patience):
-                await self._news
-        except TimeoutError:
-            return False
+            return await self._news.come(patience)
         finally:
             rest.cancel()
-            self._news = None
-        return True
-
-    def _heard(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)

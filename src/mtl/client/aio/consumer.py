@@ -1,0 +1,57 @@
+"""Consuming from queues in an event loop. See `mtl.client.consumer`, whose work it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+
+from mtl.client import consumer as blocking
+from mtl.client.aio.news import News
+from mtl.client.aio.worker import Worker
+from mtl.client.consumer import QueuedContent
+from mtl.errors import Closed
+
+
+class Consumer:
+    """A lease to consume from queues. For one task at a time, save `close`; any task may answer contents.
+
+    It raises what the blocking consumer does.
+    """
+
+    def __init__(self, consumer: blocking.Consumer, worker: Worker) -> None:
+        self._consumer = consumer
+        self._worker = worker
+        self._news = News()
+        self.summon = consumer.summon
+        self.dismiss = consumer.dismiss
+        consumer.listen(self._news.ring)
+
+    @property
+    def queue(self) -> str:
+        """The name of the queues that are consumed from."""
+        return self._consumer.queue
+
+    async def next(self, timeout: float | None = None) -> QueuedContent | None:  # noqa: ASYNC109 the blocking consumer's name
+        """The next content; None after `timeout` seconds without one (None: no limit)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (content := self._consumer.next(0.0)) is None:
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or not await self._news.come(left):
+                return None
+        return content
+
+    async def __aiter__(self) -> AsyncIterator[QueuedContent]:
+        """Every content, for ever."""
+        while (content := await self.next()) is not None:
+            yield content
+
+    async def close(self) -> None:
+        """Send the last answers and end the lease; what was not answered goes back. Harmless when repeated."""
+        try:
+            await self._worker.run(self._consumer.close)
+        except Closed:
+            pass  # with its connection
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a consumer has nothing under way
+        """Close, at the end of a block."""
+        await self.close()

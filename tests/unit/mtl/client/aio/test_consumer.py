@@ -1,0 +1,53 @@
+"""The consumer of an event loop. Against a real broker: tests/integration/test_client_aio.py."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mtl.client.aio.consumer import Consumer
+from mtl.client.aio.worker import Worker
+from mtl.errors import Closed, Refused
+from mtl.wire import commands as c
+from tests.support.aio import in_loop
+from tests.unit.mtl.client.test_consumer import Consuming
+
+
+@in_loop
+async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> None:
+    at = Consuming()
+    consumer = Consumer(at.consumer, Worker())
+    assert consumer.queue == "q"
+    assert await consumer.next(timeout=0.0) is None
+    assert await consumer.next(timeout=0.01) is None
+    waiting = asyncio.create_task(consumer.next())
+    await asyncio.sleep(0)
+    at.deliver(at.data, 1, 2)
+    first = await waiting
+    assert first is not None
+    assert first.sequence == 101
+    first.confirm()
+    async for second in consumer:
+        second.reject()
+        break
+    assert at.said(at.data) == [c.Reject(2, False, False), c.Confirm(1, True)]
+
+
+@in_loop
+async def test_what_ends_it_is_raised() -> None:
+    at = Consuming()
+    consumer = Consumer(at.consumer, Worker())
+    waiting = asyncio.create_task(consumer.next())
+    await asyncio.sleep(0)
+    at.deliveries.failed(Refused(404, "gone"))
+    with pytest.raises(Refused, match="gone"):
+        await waiting
+
+
+@in_loop
+async def test_what_is_closed_takes_nothing_more() -> None:
+    at = Consuming()
+    at.consumer._open = False
+    with pytest.raises(Closed):
+        await Consumer(at.consumer, Worker()).next()
