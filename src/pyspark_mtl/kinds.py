@@ -11,10 +11,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
+from mtl.wire.times import microseconds
 
 BOOLEANS = {"true": True, "false": False}
 
@@ -231,15 +231,12 @@ def _microseconds(value: object) -> int:
     if written.isascii() and written.isdigit() and int(written) <= LARGEST // 1000:
         return int(written) * 1000
     try:
-        moment = datetime.fromisoformat(written)
+        return microseconds(written)
     except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or moment.timestamp() < 0:
         raise ValueError(
             f"{value!r} is no time; give milliseconds since 1970 or ISO 8601 with its zone, "
             "such as 2026-01-31T12:00:00Z"
-        )
-    return round(moment.timestamp() * 1_000_000)
+        ) from None
 
 
 def _object(value: str) -> dict[str, Any]:

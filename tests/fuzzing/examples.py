@@ -69,6 +69,8 @@ REQUESTS = tuple(
         w.ResourceLocate(resource="a", start=1, contents=2, bytes=3),
         w.CursorOpen(group="g", resource="a", from_="latest"),
         w.CursorDescribe(group="g"),
+        w.CursorReset(group="g", resource="a", to=7),
+        w.CursorReset(group="g", resource="a", timestamp=9, force=True),
         w.CursorDelete(group="g", resource="a"),
         w.StageCommit(application="a", version=1, stages=["s"], query="q"),
         w.StageAbort(stages=["s"]),
@@ -103,6 +105,7 @@ REPLIES = (
             ("Resource.Describe", w.Resources(resources=[_DESCRIPTION])),
             ("Resource.Locate", w.Located(sequence=1, timestamp=2)),
             ("Cursor.Open", w.CursorOpened(position=1, created=True, incarnation="i")),
+            ("Cursor.Reset", w.CursorWasReset(position=1, before=2, incarnation="i")),
             ("Stage.Commit", w.Committed(resources={"a": w.Published(first=1, contents=2)}, digest="d")),
         )
     ),

@@ -116,6 +116,17 @@ def test_groups_are_shown_and_forgotten(mtl_broker: RunningBroker, at: tuple[str
         "3",
         "1",
     ]
+    assert 0 < cursor["bytes-behind"] < 1_000
+    assert 0 < cursor["seconds-behind"] < PATIENCE_S
+    assert run("cursors", "reset", "spark", "--to", "earliest", *at) == "spark orders: 2 -> 1\n"
+    later = "2999-01-01T00:00:00Z"
+    assert run("cursors", "reset", "spark", "--to", later, "--resource", "orders", *at).endswith("-> 3\n")
+    assert run("cursors", "reset", "spark", "--to", "2", *at) == "spark orders: 3 -> 2\n"
+    assert "--to is neither" in run("cursors", "reset", "spark", "--to", "noon", *at, code=1)
+    assert "no cursor anywhere" in run("cursors", "reset", "nobody", "--to", "earliest", *at, code=1)
+    with mtl.connect(mtl_broker.endpoint) as connection, connection.reader("orders", group="spark"):
+        assert "in-use" in run("cursors", "reset", "spark", "--to", "1", *at, code=1)
+        run("cursors", "reset", "spark", "--to", "1", "--force", *at)
     run("cursors", "delete", "spark", "orders", *at)
     assert run("cursors", "--json", *at) == ""
     assert "unknown-cursor" in run("cursors", "delete", "spark", "orders", *at, code=1)

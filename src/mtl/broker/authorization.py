@@ -111,6 +111,7 @@ class Authorization:
         w.ResourceDescribe: (ANY_RIGHT, _described),
         w.ResourceLocate: (READ, _resource),
         w.CursorOpen: (READ, _resource),
+        w.CursorReset: (READ, _resource),
         w.CursorDelete: (READ, _resource),
         w.CursorDescribe: (ANY_RIGHT, _resource),
         w.QueueDelete: (MANAGE, _resource),  # what it forgets is not the caller's alone

@@ -113,6 +113,25 @@ class Cursors:
             self._dirty[key] = None
         self._save(key, then)
 
+    def reset(
+        self, key: CursorKey, incarnation: str, position: int, then: Callable[[CursorRecord | Refused], None]
+    ) -> None:
+        """Move an existing cursor to `position`, durably, back too. A holding is fenced as by a newer holder, so that
+        no late Confirm moves it on.
+        """
+        if key in self._deleting:
+            raise _being_deleted(key)
+        record = self._records[key]
+        held = self._holdings.get(key)
+        if held is not None:
+            self._fence(key, held)
+        self._records[key] = msgspec.structs.replace(
+            record, incarnation=incarnation, position=position, epoch=record.epoch + 1, holder=""
+        )
+        self._durable[key] = min(position, self._durable.get(key, position))  # retention waits from now on
+        self._dirty[key] = None
+        self._save(key, then)
+
     def hold(
         self, key: CursorKey, session: str, holder: str, then: Callable[[Holding | Refused], None]
     ) -> None:

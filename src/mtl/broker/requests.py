@@ -11,6 +11,7 @@ from typing import Any
 
 from mtl.broker.authorization import Authorization
 from mtl.broker.committing import Committing
+from mtl.broker.cursor_requests import CursorRequests
 from mtl.broker.cursors import Cursors, key_of
 from mtl.broker.granting import Answer, Granting
 from mtl.broker.granting_readers import ReaderGrants
@@ -59,6 +60,7 @@ class Requests:
         self._queues = queues
         self._stages = stages
         self._committing = committing
+        groups = CursorRequests(outbox, authorization, resources, cursors)
         self._methods: dict[type, Method] = {
             w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
             w.Authorize: sessions.authorize,
@@ -71,9 +73,10 @@ class Requests:
             w.ResourceDescribe: polls.describe,
             w.ResourceDelete: self._delete,
             w.ResourceLocate: self._locate,
-            w.CursorOpen: self._open_cursor,
-            w.CursorDescribe: self._describe_cursors,
-            w.CursorDelete: self._delete_cursor,
+            w.CursorOpen: groups.open,
+            w.CursorDescribe: groups.describe,
+            w.CursorReset: groups.reset,
+            w.CursorDelete: groups.delete,
             w.QueueDescribe: self._describe_queues,
             w.QueueDelete: self._delete_queue,
             w.StageCommit: lambda s, r, answer: committing.commit(s.vhost, r, answer),
@@ -174,76 +177,6 @@ class Requests:
             else _by_range(resource, log, request)
         )
 
-    # --- Cursor ---------------------------------------------------------------------------------------------
-
-    def _open_cursor(self, session: Session, request: w.CursorOpen, answer: Answer) -> None:
-        resource = self._resources.need(session.vhost, request.resource)
-        resource.check(request.incarnation)
-        resource.readable()
-        key = (session.vhost, request.group, request.resource)
-        self._cursors.check(key, session.token)
-        present = self._cursors.get(key)
-        there = present is not None and present.incarnation == resource.record.incarnation
-        at = present.position if there and present is not None else resource.resolve(request.from_)
-
-        def opened(cursor: CursorRecord | Refused) -> None:
-            if isinstance(cursor, Refused):
-                answer(cursor)
-                return
-            answer(
-                w.CursorOpened(position=cursor.position, created=not there, incarnation=cursor.incarnation)
-            )
-
-        self._cursors.open(key, resource.record.incarnation, at, opened)
-
-    def _describe_cursors(self, session: Session, request: w.CursorDescribe, answer: Answer) -> None:
-        def flushed(no: Refused | None) -> None:
-            if no is not None:
-                answer(no)
-                return
-            asked = [
-                r
-                for r in self._cursors.all()
-                if r.vhost == session.vhost
-                and request.group in (None, r.group)
-                and request.resource in (None, r.resource)
-            ]
-            seen = self._authorization.sees(session, [r.resource for r in asked])
-            asked = list(compress(asked, seen))
-            asked.sort(key=lambda r: (r.group, r.resource))
-            answer(w.Cursors(cursors=[self._cursor_info(r) for r in asked]))
-
-        self._cursors.flush(flushed)
-
-    def _cursor_info(self, record: CursorRecord) -> w.CursorInfo:
-        resource = self._resources.find(record.vhost, record.resource)
-        position = self._cursors.durable(record)
-        end = resource.end if resource is not None else position
-        held = self._cursors.holding(key_of(record))
-        return w.CursorInfo(
-            group=record.group,
-            resource=record.resource,
-            incarnation=record.incarnation,
-            position=position,
-            next=end,
-            behind=max(0, end - position),
-            bytes_behind=_stored_between(resource, position, end),
-            held=held is not None,
-            holder=record.holder or None,
-            epoch=record.epoch,
-        )
-
-    def _delete_cursor(self, session: Session, request: w.CursorDelete, answer: Answer) -> None:
-        key = (session.vhost, request.group, request.resource)
-        record = self._cursors.get(key)
-        if record is None:
-            raise Refused(
-                404, w.UNKNOWN_CURSOR, f"group {request.group!r} has no cursor on {request.resource!r}"
-            )
-        if request.incarnation not in (None, record.incarnation):
-            raise Refused(409, w.INCARNATION, f"the cursor is one of incarnation {record.incarnation}")
-        self._cursors.delete([key], lambda no: answer(no or w.Ok()))
-
     # --- Queue ----------------------------------------------------------------------------------------------
 
     def _describe_queues(self, session: Session, request: w.QueueDescribe, answer: Answer) -> None:
@@ -301,15 +234,6 @@ def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
     return record.vhost == vhost and record.resource == resource
 
 
-def _stored_between(resource: Resource | None, start: int, end: int) -> int:
-    if resource is None or resource.log is None:
-        return 0
-    try:
-        return resource.log.stored_between(max(start, resource.earliest), end)
-    except StorageError:
-        return 0  # whoever reads it is told; a description goes without
-
-
 def _by_time(log: LogReader, timestamp: int) -> w.Located:
     ref = log.at_time(timestamp)
     if ref is None:
@@ -321,4 +245,9 @@ def _by_range(resource: Resource, log: LogReader, request: w.ResourceLocate) -> 
     start = resource.resolve(request.start or 0)
     if start == log.next:
         return w.Located(sequence=start, match=False)
-    return w.Located(sequence=log.end_within(start, request.contents, request.bytes))
+    end, first = log.end_within(start, request.contents, request.bytes), log.find(start)
+    return w.Located(
+        sequence=end,
+        timestamp=None if first is None else first.time_us,
+        bytes=log.stored_between(start, end),
+    )

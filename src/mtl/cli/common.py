@@ -181,6 +181,12 @@ def octets(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def duration(seconds: float) -> str:
+    """A length of time for people."""
+    unit = next((unit for unit in ("d", "h", "m") if seconds >= _TIMES[unit]), "s")
+    return f"{seconds / _TIMES[unit]:.1f} {unit}"
+
+
 def moment(microseconds: int | None) -> str:
     """A time for people, UTC."""
     if microseconds is None:

@@ -1,13 +1,17 @@
-"""`mtl cursors`: where groups stand, and how far behind they are."""
+"""`mtl cursors`: where groups stand, how far behind they are (contents, octets, time), and to put them elsewhere."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, octets, table
+from mtl.cli.common import Endpoint, Json, connected, duration, line, octets, out, table
+from mtl.client import Connection
+from mtl.errors import OptionError, Refused
+from mtl.wire.control import UNKNOWN_CURSOR
+from mtl.wire.times import microseconds
 
 app = typer.Typer(help="Show where groups stand, and forget them.", invoke_without_command=True)
 
@@ -30,7 +34,7 @@ def cursors(
             line(msgspec.to_builtins(one))
         return
     table(
-        ["GROUP", "RESOURCE", "POSITION", "NEXT", "BEHIND", "SIZE", "EPOCH", "HOLDER"],
+        ["GROUP", "RESOURCE", "POSITION", "NEXT", "BEHIND", "SIZE", "AGE", "EPOCH", "HOLDER"],
         [
             (
                 c.group,
@@ -39,13 +43,58 @@ def cursors(
                 c.next,
                 c.behind,
                 octets(c.bytes_behind),
+                duration(c.seconds_behind),
                 c.epoch,
                 c.holder if c.held else "",
             )
             for c in found
         ],
-        right=["POSITION", "NEXT", "BEHIND", "SIZE", "EPOCH"],
+        right=["POSITION", "NEXT", "BEHIND", "SIZE", "AGE", "EPOCH"],
     )
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    group: Annotated[str, typer.Argument(help="The group.")],
+    to: Annotated[
+        str, typer.Option(help="earliest, latest, a sequence, or a time such as 2026-01-31T12:00:00Z.")
+    ],
+    resource: Annotated[str | None, typer.Option(help="Only in this resource.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while somebody holds the cursor: that one is fenced.")
+    ] = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Move a group to another place, for whoever starts from it next. A Spark query goes on from its checkpoint."""
+    place, at = _target(to)
+    with connected(context, endpoint) as connection:
+        for name in _resources(connection, group, resource):
+            moved = connection.cursor_reset(group, name, place, timestamp_us=at, force=force)
+            out.print(f"{group} {name}: {moved.before} -> {moved.position}", highlight=False)
+
+
+def _resources(connection: Connection, group: str, resource: str | None) -> list[str]:
+    """Where the group is to be moved. All are there before the first is."""
+    found = [cursor.resource for cursor in connection.cursors(group, resource)]
+    if not found:
+        where = "anywhere" if resource is None else f"on {resource!r}"
+        raise Refused(404, UNKNOWN_CURSOR, f"group {group!r} has no cursor {where}; `mtl cursors` shows all")
+    return found
+
+
+def _target(text: str) -> tuple[Literal["earliest", "latest"] | int | None, int | None]:
+    """A place, or a time in µs."""
+    if text == "earliest":
+        return "earliest", None
+    if text == "latest":
+        return "latest", None
+    if text.isascii() and text.isdigit():
+        return int(text), None
+    try:
+        return None, microseconds(text)
+    except ValueError as error:
+        raise OptionError(f"--to is neither earliest, latest nor a sequence, and {error}") from None
 
 
 @app.command()

@@ -115,6 +115,15 @@ class Administration:
         )
         return self._ask(request, w.Located).sequence
 
+    def unread(
+        self, resource: str, start: int, contents: int, *, incarnation: str | None = None
+    ) -> w.Located:
+        """What waits from `start` on, at most so many `contents`: its stored octets as `bytes`, and as `timestamp` when
+        the oldest of it was appended (µs). `DataLoss` where `start` is gone.
+        """
+        request = w.ResourceLocate(resource=resource, start=start, contents=contents, incarnation=incarnation)
+        return self._ask(request, w.Located)
+
     # --- groups ---------------------------------------------------------------------------------------------
 
     def cursor_open(
@@ -132,6 +141,23 @@ class Administration:
     def cursors(self, group: str | None = None, resource: str | None = None) -> list[w.CursorInfo]:
         """Where groups stand, with everything that was confirmed."""
         return self._ask(w.CursorDescribe(group=group, resource=resource), w.Cursors).cursors
+
+    def cursor_reset(
+        self,
+        group: str,
+        resource: str,
+        to: Literal["earliest", "latest"] | int | None = None,
+        *,
+        timestamp_us: int | None = None,
+        force: bool = False,
+    ) -> w.CursorWasReset:
+        """Move a group's position anywhere: `to` a place, or to the first content at or after a time.
+
+        `Refused` 409 "in-use" while somebody holds the cursor, unless `force`, which ends the holder's leases as a
+        newer holder would; 404 "unknown-cursor" where there is none. Asked again it does the same.
+        """
+        request = w.CursorReset(group=group, resource=resource, to=to, timestamp=timestamp_us, force=force)
+        return self._ask(request, w.CursorWasReset)
 
     def cursor_delete(self, group: str, resource: str) -> None:
         """Forget a group's position."""

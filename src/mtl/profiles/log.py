@@ -10,5 +10,5 @@ LOG = Profile(
     confirms=frozenset({"none", "full"}),
     any_reader=False,
     durable=True,
-    classes=DURABLE | {w.CursorOpen, w.CursorDescribe, w.CursorDelete},
+    classes=DURABLE | {w.CursorOpen, w.CursorDescribe, w.CursorReset, w.CursorDelete},
 )

@@ -98,6 +98,7 @@ class Description(Body, frozen=True, kw_only=True):
 class CursorInfo(Body, frozen=True, kw_only=True):
     """A group's place in a resource: `position` is the next content it has not confirmed, `behind` those ahead.
 
+    `bytes_behind` are the stored octets of those that are still kept, `seconds_behind` the age of the oldest of them.
     `held` says that a live lease holds it, `holder` whose, and `epoch` counts the holders it has had.
     """
 
@@ -108,6 +109,7 @@ class CursorInfo(Body, frozen=True, kw_only=True):
     next: int
     behind: int = always(0)
     bytes_behind: int = always(0)
+    seconds_behind: float = always(0.0)
     held: bool = always(False)
     holder: str | None = None
     epoch: int = always(0)
@@ -282,12 +284,14 @@ class Located(Reply, frozen=True, kw_only=True):
     """200 to Resource.Locate.
 
     By time: the first content at or after it, its chunk's append time (µs); `match` is False and `sequence` is `next`
-    when there is none. By range: `sequence` is the end, exclusive.
+    when there is none. By range: `sequence` is the end, exclusive; `bytes` are the stored octets up to there and
+    `timestamp` is the append time of the first content, None at the end of the resource.
     """
 
     sequence: int
     timestamp: int | None = None
     match: bool = always(True)
+    bytes: int | None = None
 
 
 class CursorOpened(Reply, frozen=True, kw_only=True):
@@ -295,6 +299,14 @@ class CursorOpened(Reply, frozen=True, kw_only=True):
 
     position: int
     created: bool = always(False)
+    incarnation: str | None = None
+
+
+class CursorWasReset(Reply, frozen=True, kw_only=True):
+    """200 to Cursor.Reset: where the group stands now, and where it stood `before`."""
+
+    position: int
+    before: int
     incarnation: str | None = None
 
 

@@ -251,6 +251,28 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
     resource: str | None = None
 
 
+class CursorReset(Request, frozen=True, kw_only=True):
+    """Cursor.Reset: move a cursor `to` a place, or to the first content at or after `timestamp` (µs); back, too.
+
+    A cursor that is held is taken from its holder only with `force`.
+    """
+
+    command: ClassVar[str] = "Cursor.Reset"
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorWasReset}
+    group: str
+    resource: str
+    to: Literal["earliest", "latest"] | Count | None = None
+    timestamp: Count | None = None
+    incarnation: str | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        _check_names(self.group, self.resource)
+        if (self.to is None) == (self.timestamp is None):
+            raise FieldError("one of to and timestamp is needed, and only one")
+
+
 class CursorDelete(Request, frozen=True, kw_only=True):
     """Cursor.Delete: forget the group's place in the resource."""
 
@@ -343,6 +365,7 @@ _PROFILES = (
     *(
         CursorOpen,
         CursorDescribe,
+        CursorReset,
         CursorDelete,
         QueueDescribe,
         QueueDelete,

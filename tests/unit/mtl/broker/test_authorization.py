@@ -32,6 +32,7 @@ def test_every_command_has_a_row() -> None:
         ("read", w.Reader(resources=["a"])),
         ("read", w.ResourceLocate(resource="a", timestamp=0)),
         ("read", w.CursorOpen(group="g", resource="a")),
+        ("read", w.CursorReset(group="g", resource="a", to="latest")),
         ("read", w.CursorDelete(group="g", resource="a")),
         ("write", w.Writer(resources=["a"])),
         ("write", w.Writer(resources=["a"], confirm="full", writer="w")),
@@ -48,7 +49,7 @@ def test_every_command_has_a_row() -> None:
 def test_a_command_needs_its_right_on_its_resources(right: str, request_: w.Request) -> None:
     others = [f"{r} .*" for r in ("read", "write", "manage") if r != right]
     client, admin = client_with(*others, f"{right} b")
-    if isinstance(request_, w.CursorDelete):
+    if isinstance(request_, w.CursorReset | w.CursorDelete):
         admin.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     if isinstance(request_, w.QueueDelete):
         admin.ask(w.Profile(profile="queue"), w.Ok)

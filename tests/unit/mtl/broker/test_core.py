@@ -128,7 +128,7 @@ def test_everything_is_there_after_a_restart(rig: Rig, client: Client) -> None:
         described = asking.ask(w.ResourceDescribe(), w.Resources).resources
         resources = [msgspec.structs.replace(x, bytes=0) for x in described]  # closing writes a mark
         cursors = [
-            msgspec.structs.replace(x, bytes_behind=0)
+            msgspec.structs.replace(x, bytes_behind=0, seconds_behind=0.0)
             for x in asking.ask(w.CursorDescribe(), w.Cursors).cursors
         ]
         return resources, cursors, stages, found.applications

@@ -62,6 +62,23 @@ def test_places_are_located() -> None:
     ]
 
 
+def test_what_is_unread_is_told_in_octets_and_by_its_age() -> None:
+    there = Scripted(w.Located(sequence=9, timestamp=5, bytes=80))
+    assert there.unread("a", 3, 6, incarnation="i").bytes == 80
+    assert there.asked == [w.ResourceLocate(resource="a", start=3, contents=6, incarnation="i")]
+
+
+def test_a_cursor_is_reset_to_a_place_or_a_time() -> None:
+    moved = w.CursorWasReset(position=1, before=2)
+    there = Scripted(moved, moved)
+    assert there.cursor_reset("g", "a", "earliest") == moved
+    assert there.cursor_reset("g", "a", timestamp_us=5, force=True) == moved
+    assert there.asked == [
+        w.CursorReset(group="g", resource="a", to="earliest"),
+        w.CursorReset(group="g", resource="a", timestamp=5, force=True),
+    ]
+
+
 def test_groups_and_stages() -> None:
     opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
     stages = w.Stages(stages=[], applications=[])

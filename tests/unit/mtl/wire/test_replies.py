@@ -83,6 +83,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (r.Located(sequence=4), '{"status":"OK","sequence":4,"match":true}'),
+    (r.Located(sequence=4, bytes=9), '{"status":"OK","sequence":4,"match":true,"bytes":9}'),
     (
         r.Located(sequence=4, timestamp=7, match=False),
         '{"status":"OK","sequence":4,"timestamp":7,"match":false}',
@@ -94,9 +95,10 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
         (
             '{"status":"OK","cursors":[{"group":"g","resource":"a","incarnation":"i","position":1,"next":2,"behind":1,'
-            '"bytes-behind":0,"held":false,"epoch":0}]}'
+            '"bytes-behind":0,"seconds-behind":0.0,"held":false,"epoch":0}]}'
         ),
     ),
+    (r.CursorWasReset(position=3, before=9), '{"status":"OK","position":3,"before":9}'),
     (
         r.Committed(already=True, resources={"a": r.Published(first=1, contents=2)}, digest="d"),
         '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":"d"}',

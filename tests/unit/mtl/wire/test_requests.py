@@ -76,6 +76,11 @@ GOLDEN: list[tuple[q.Request, str]] = [
     (q.CursorOpen(group="g", resource="a", from_=7), '{"group":"g","resource":"a","from":7}'),
     (q.CursorDescribe(group="g"), '{"group":"g"}'),
     (q.CursorDelete(group="g", resource="a"), '{"group":"g","resource":"a"}'),
+    (q.CursorReset(group="g", resource="a", to="latest"), '{"group":"g","resource":"a","to":"latest"}'),
+    (
+        q.CursorReset(group="g", resource="a", timestamp=7, force=True),
+        '{"group":"g","resource":"a","timestamp":7,"force":true}',
+    ),
     (
         q.StageCommit(application="q", version=4, stages=["s", "t"], query="u"),
         '{"application":"q","version":4,"stages":["s","t"],"query":"u"}',
