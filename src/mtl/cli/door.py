@@ -16,7 +16,7 @@ from mtl.doors.config import DoorConfig
 
 def door(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which: mc0.")],
+    name: Annotated[str, typer.Argument(help="Which: mc0, reactive.")],
     connect: Annotated[
         str | None,
         typer.Option(

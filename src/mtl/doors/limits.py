@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mtl.limits import MAX_CONTENT
+
 DOOR_SESSIONS = 1_000
 """Default of the peers that one door serves at once; more are turned away. Some 10 KB each without subscriptions."""
 
@@ -74,3 +76,39 @@ MM2_EXTENSIONS = 64
 
 MM2_TERMS = 32
 """micromessage: terms of one filter; each is looked at for each message."""
+
+RS_TEXT = 64 << 10
+"""Reactive Streams: octets of a publisher's name, an error or a reason."""
+
+RS_ELEMENT = MAX_CONTENT + 8
+"""Reactive Streams: one element, also when it comes in parts: a content with its sequence before it."""
+
+RS_PART = 64 << 10
+"""Reactive Streams: a larger element is split into parts of this, so that it holds up other streams no longer than
+their transport's buffer does."""
+
+RS_JOINED = 4 * RS_ELEMENT
+"""Reactive Streams: parts of one connection that wait for their last ones. We send one large element after the other,
+so that a peer with the same limit never meets it."""
+
+RS_PACKED = 10_000
+"""Reactive Streams: elements of one onNextPacked; each becomes an object."""
+
+RS_STREAMS = 1_000
+"""Reactive Streams: streams of one connection in each direction, and extensions that a hello may name."""
+
+RS_DEMAND = 1_000
+"""Reactive Streams: elements that we ask a producer for beyond what is confirmed."""
+
+RS_CLIENT_WINDOW = 256
+"""Reactive Streams, the client: default of one reader's demand, renewed by halves: this many elements of whatever size
+are its memory."""
+
+RS_BACKLOG = 1 << 20
+"""Reactive Streams: octets that wait for a peer to read; above it nothing is read from the peer either."""
+
+RS_HELLO_S = 10.0
+"""Reactive Streams: a connection that says no hello for so long is closed."""
+
+RS_GOODBYE_S = 2.0
+"""Reactive Streams: how long the answer to our goodbye is waited for."""

@@ -1,0 +1,207 @@
+"""A client of a Reactive Streams door, with the habits of `mtl.aio`.
+
+    async with reactive.connect("127.0.0.1:5977") as c:
+        async with c.writer("orders") as w:
+            await w.send(b"...")                          # leaving the block: all of it is durable
+        async with c.reader("orders", start="earliest") as r:
+            async for received in r: ...
+
+The protocol carries no state over to another connection, so neither does the client: when the connection is lost,
+everything on it raises `Unreachable`. Connect anew, and read on from `Reader.position`; of what was written, `send`'s
+results say what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from mtl.client.aio.opening import Opening
+from mtl.client.feed import Start
+from mtl.doors.config import host_and_port
+from mtl.doors.limits import RS_CLIENT_WINDOW
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive import names
+from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
+from mtl.doors.reactive.session import Event, Left, Opened, Role
+from mtl.doors.reactive.streams import Reader, Stream, Writer
+from mtl.doors.reactive.subscribing import Elements
+from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
+from mtl.limits import RETRY_DEADLINE_S
+
+
+class Connection:
+    """One TCP connection. For the tasks of one event loop."""
+
+    def __init__(self, endpoint: str, link: Link) -> None:
+        self.endpoint = endpoint
+        self._link = link
+        self.error: MtlError | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams: dict[int, Stream] = {}
+        """By our Ids: what a reader is subscribed to, and a writer's confirmations."""
+        self._asked_back: dict[str, deque[Writer]] = {}
+        """Writers to whose elements the door has not subscribed yet, in the order of their opening."""
+        self._publishing: dict[int, Writer] = {}
+        """By the door's Ids."""
+        self._life = asyncio.create_task(self._lived())
+
+    async def greeted(self) -> None:
+        """Wait for the door's hello. Raises `Unreachable`, also when a goodbye follows at once."""
+        await self._opened
+        if self.error is not None:
+            raise self.error
+
+    # --- for readers and writers ----------------------------------------------------------------------------
+
+    def reader(
+        self, resource: str, *, start: Start = "earliest", window: int = RS_CLIENT_WINDOW
+    ) -> Opening[Reader]:
+        """A reader from `start` on: "earliest", "latest" or a sequence. At most `window` elements are on their way or
+        not read yet. `Refused` when there is no such resource. `async with`, or await it.
+        """
+        if window < 1:
+            raise OptionError("window has to be above 0")
+
+        async def opened() -> Reader:
+            reader = Reader(self._link, resource, self._forget, window)
+            name = names.contents(resource, start, enveloped=True)
+            self._begin(reader, name, window)
+            await self._begun(reader)
+            return reader
+
+        return Opening(opened)
+
+    def writer(self, resource: str) -> Opening[Writer]:
+        """A writer to a resource. `async with`, or await it."""
+
+        async def opened() -> Writer:
+            name = names.confirmations(resource)
+            writer = Writer(self._link, resource, self._forget)
+            self._begin(writer, names.PUBLISH + name.back, UNBOUNDED)
+            self._asked_back.setdefault(name.back, deque()).append(writer)
+            await self._begun(writer)
+            return writer
+
+        return Opening(opened)
+
+    def _begin(self, stream: Stream, publisher: str, demand: int) -> None:
+        if self.error is not None:
+            raise self.error
+        stream.id = self._link.session.subscribing.subscribe(publisher, demand)
+        self._streams[stream.id] = stream
+        self._link.flush()
+
+    async def _begun(self, stream: Stream) -> None:
+        try:
+            await stream.opened
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+
+    def _forget(self, stream: Stream) -> None:
+        """It is over on our side."""
+        if self._streams.get(stream.id) is stream:
+            del self._streams[stream.id]
+
+    # --- what the door says ---------------------------------------------------------------------------------
+
+    async def _lived(self) -> None:
+        reason = "the client failed"
+        try:
+            async for event in self._link.events():
+                if isinstance(event, Left):
+                    reason = event.reason
+                else:
+                    self._handle(event)
+        finally:
+            self._fail(self.error or Unreachable(self.endpoint, 0.0, f"the connection is over: {reason}"))
+            await self._link.shut()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Opened():
+                if not self._opened.done():
+                    self._opened.set_result(None)
+            case m.Subscribe():
+                self._subscribed_back(event)
+            case Demanded(subscriber) if subscriber in self._publishing:
+                self._publishing[subscriber].demanded()
+            case m.Cancel(subscriber):
+                self._publishing.pop(subscriber, None)
+            case m.Subscribed(subscriber) if subscriber in self._streams:
+                self._streams[subscriber].begun()
+            case Elements(subscriber, elements) if subscriber in self._streams:
+                self._streams[subscriber].arrived(elements)
+            case m.OnComplete(subscriber) if subscriber in self._streams:
+                self._streams.pop(subscriber).failed(Closed("the door has ended the stream"))
+            case m.OnError(subscriber, error) if subscriber in self._streams:
+                stream = self._streams.pop(subscriber)
+                stream.failed(Refused(400, "error", error))
+                self._no_longer_asked_back(stream)
+
+    def _subscribed_back(self, asked: m.Subscribe) -> None:
+        """The door subscribes in the order in which we did; one of ours may have been cancelled meanwhile."""
+        waiting = self._asked_back.get(asked.publisher)
+        writer = waiting.popleft() if waiting else None
+        if not waiting:
+            self._asked_back.pop(asked.publisher, None)
+        if writer is None or writer.error is not None:
+            self._link.session.publishing.fail(asked.subscriber, "there is no such publisher here")
+            return
+        self._publishing[asked.subscriber] = writer
+        self._link.session.publishing.accept(asked.subscriber)
+        writer.ready(asked.subscriber)
+
+    def _no_longer_asked_back(self, stream: Stream) -> None:
+        """The door refused, so it subscribes to nothing."""
+        for name, waiting in list(self._asked_back.items()):
+            if isinstance(stream, Writer) and stream in waiting:
+                waiting.remove(stream)
+                if not waiting:
+                    del self._asked_back[name]
+
+    def _fail(self, error: MtlError) -> None:
+        self.error = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()  # whoever waits is told all the same
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.failed(error)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
+        """Close, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Goodbye. Harmless when repeated."""
+        self._fail(self.error or Closed("the connection is closed"))
+        await self._link.close("")
+        await asyncio.wait({self._life})
+
+
+def connect(endpoint: str, *, timeout: float = RETRY_DEADLINE_S) -> Opening[Connection]:
+    """Connect to a Reactive Streams door at HOST:PORT; `async with`, or await it and close what it gives.
+
+    Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead.
+    """
+
+    async def opened() -> Connection:
+        try:
+            async with asyncio.timeout(timeout):
+                reader, writer = await asyncio.open_connection(*host_and_port(endpoint))
+                connection = Connection(endpoint, Link(Role.CLIENT, reader, writer))
+                try:
+                    await connection.greeted()
+                except BaseException:
+                    await connection.close()
+                    raise
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(endpoint, timeout, "connecting to a Reactive Streams door") from error
+        return connection
+
+    return Opening(opened)

@@ -1,0 +1,377 @@
+"""Reactive Streams over a stream of octets, version 0: messages, both ways. No IO.
+
+A message is its type and its fields, one after the other, each of which says where it ends (RS-03, RS-04):
+
+    varint   LEB128, below 2^64, in at most ten octets
+    text     varint length, UTF-8             octets   varint length, octets
+    Ids      varint count, varints            element  octets; in a stream of fixed size without the length (RS-28)
+
+The document leaves the types' numbers open; they are ours (PROTOCOL.md 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from mtl.doors.limits import RS_ELEMENT, RS_PACKED, RS_STREAMS, RS_TEXT
+from mtl.errors import FieldError, Malformed
+from mtl.wire.fields import Buffer
+
+VERSION = 0
+"""The only one there is (RS-08)."""
+
+# --- messages -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHello:
+    """The first message of whoever opened the connection (RS-05)."""
+
+    version: int = VERSION
+    extensions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHello:
+    """The first message of the other side (RS-06)."""
+
+    version: int = VERSION
+    extensions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The end of the connection and of all its streams, and the answer to it (RS-39, RS-40)."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GoodbyeAck:
+    """The answer to a goodbye in later drafts; understood, never sent. What follows it is read no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Begin a stream; `subscriber` is its Id from now on, of its subscriber's choosing (RS-17, RS-26)."""
+
+    publisher: str
+    subscriber: int
+    demand: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """So many elements more (RS-18)."""
+
+    subscriber: int
+    demand: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """No element more (RS-19)."""
+
+    subscriber: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The stream has begun; its elements have `element_size` octets each, or with 0 any number (RS-20)."""
+
+    subscriber: int
+    element_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OnNext:
+    """One element (RS-21)."""
+
+    subscriber: int
+    element: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class OnComplete:
+    """The end (RS-22)."""
+
+    subscriber: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """The end, and why (RS-23)."""
+
+    subscriber: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class OnNextPacked:
+    """Several elements of a stream of fixed size (RS-31)."""
+
+    subscriber: int
+    elements: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OnNextPart:
+    """A part of an element, and not the last one; `element` is its number in the stream (RS-35)."""
+
+    subscriber: int
+    element: int
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class OnNextLastPart:
+    """The last part of an element."""
+
+    subscriber: int
+    element: int
+    data: Buffer
+
+
+Message: TypeAlias = (
+    ClientHello
+    | ServerHello
+    | Goodbye
+    | GoodbyeAck
+    | Subscribe
+    | Request
+    | Cancel
+    | Subscribed
+    | OnNext
+    | OnComplete
+    | OnError
+    | OnNextPacked
+    | OnNextPart
+    | OnNextLastPart
+)
+
+# --- fields -------------------------------------------------------------------------------------------------
+
+_VARINT_OCTETS = 10
+
+
+class _CutOff(Exception):
+    """A message goes on behind the last octet that is there."""
+
+
+Sizes: TypeAlias = Mapping[int, int]
+"""Subscriber -> octets of each element, of the streams of fixed size."""
+
+_Read: TypeAlias = Callable[[memoryview, int, list[Any], Sizes], tuple[Any, int]]
+"""The field at a place, and the place behind it; `list` are the message's fields before it."""
+
+
+class _Field(NamedTuple):
+    read: _Read
+    write: Callable[[Any, bool], bytes]
+    """The octets of a value; the flag is whether the stream has a fixed size."""
+
+
+def _read_varint(buf: memoryview, at: int, *_: object) -> tuple[int, int]:
+    value = 0
+    for index, octet in enumerate(buf[at : at + _VARINT_OCTETS]):
+        value |= (octet & 0x7F) << 7 * index
+        if octet < 0x80:
+            if value >> 64:
+                raise Malformed("a varint above 2^64 - 1")
+            return value, at + index + 1
+    if at + _VARINT_OCTETS <= len(buf):
+        raise Malformed(f"a varint of more than {_VARINT_OCTETS} octets")
+    raise _CutOff
+
+
+def _write_varint(value: int, _: bool = False) -> bytes:
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
+
+
+def _take(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[memoryview, int]:
+    """Refused before the octets are there: nobody waits for what is too much."""
+    if size > most:
+        raise Malformed(f"{what} of {size} octets; {most} are the most")
+    if at + size > len(buf):
+        raise _CutOff
+    return buf[at : at + size], at + size
+
+
+def _read_text(buf: memoryview, at: int, *_: object) -> tuple[str, int]:
+    size, at = _read_varint(buf, at)
+    raw, at = _take(buf, at, size, RS_TEXT, "a text")
+    try:
+        return str(raw, "utf-8"), at
+    except UnicodeDecodeError:
+        raise Malformed("a text that is not UTF-8") from None
+
+
+def _write_text(text: str, _: bool) -> bytes:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise FieldError(f"{text!r} is not valid Unicode: {error.reason}") from error
+    if len(raw) > RS_TEXT:
+        raise FieldError(f"a text of {len(raw)} octets; {RS_TEXT} are the most")
+    return _write_varint(len(raw)) + raw
+
+
+def _read_ids(buf: memoryview, at: int, *_: object) -> tuple[tuple[int, ...], int]:
+    count, at = _read_varint(buf, at)
+    if count > RS_STREAMS:
+        raise Malformed(f"{count} extensions; {RS_STREAMS} are the most")
+    ids = []
+    for _number in range(count):
+        one, at = _read_varint(buf, at)
+        ids.append(one)
+    return tuple(ids), at
+
+
+def _write_ids(ids: Sequence[int], _: bool) -> bytes:
+    return b"".join(map(_write_varint, (len(ids), *ids)))
+
+
+def _read_octets(buf: memoryview, at: int, *_: object) -> tuple[bytes, int]:
+    size, at = _read_varint(buf, at)
+    raw, at = _take(buf, at, size, RS_ELEMENT, "an element")
+    return bytes(raw), at
+
+
+def _write_octets(octets: Buffer, _: bool) -> bytes:
+    return _write_varint(len(octets)) + bytes(octets)
+
+
+def _read_element(buf: memoryview, at: int, before: list[Any], sizes: Sizes) -> tuple[bytes, int]:
+    size = sizes.get(before[0])
+    if size is None:
+        return _read_octets(buf, at)
+    raw, at = _take(buf, at, size, RS_ELEMENT, "an element")
+    return bytes(raw), at
+
+
+def _write_element(element: Buffer, fixed: bool) -> bytes:
+    return bytes(element) if fixed else _write_octets(element, fixed)
+
+
+def _read_packed(buf: memoryview, at: int, before: list[Any], sizes: Sizes) -> tuple[tuple[bytes, ...], int]:
+    size = sizes.get(before[0])
+    if size is None:
+        raise Malformed("packed elements in a stream without a fixed size: nobody knows where they end")
+    count, at = _read_varint(buf, at)
+    if count > RS_PACKED:
+        raise Malformed(f"{count} packed elements; {RS_PACKED} are the most")
+    raw, end = _take(buf, at, count * size, RS_ELEMENT, "packed elements")
+    return tuple(bytes(raw[first : first + size]) for first in range(0, count * size, size)), end
+
+
+def _write_packed(elements: Sequence[bytes], _: bool) -> bytes:
+    return _write_varint(len(elements)) + b"".join(elements)
+
+
+# --- the messages' layouts ----------------------------------------------------------------------------------
+
+_VARINT = _Field(_read_varint, _write_varint)
+_TEXT = _Field(_read_text, _write_text)
+_IDS = _Field(_read_ids, _write_ids)
+_OCTETS = _Field(_read_octets, _write_octets)
+_ELEMENT = _Field(_read_element, _write_element)
+_PACKED = _Field(_read_packed, _write_packed)
+
+_LAYOUTS: Final[dict[int, tuple[type[Message], tuple[_Field, ...]]]] = {
+    0: (ClientHello, (_VARINT, _IDS)),
+    1: (ServerHello, (_VARINT, _IDS)),
+    2: (Goodbye, (_TEXT,)),
+    3: (GoodbyeAck, ()),
+    16: (Subscribe, (_TEXT, _VARINT, _VARINT)),
+    17: (Request, (_VARINT, _VARINT)),
+    18: (Cancel, (_VARINT,)),
+    32: (Subscribed, (_VARINT, _VARINT)),
+    33: (OnNext, (_VARINT, _ELEMENT)),
+    34: (OnComplete, (_VARINT,)),
+    35: (OnError, (_VARINT, _TEXT)),
+    36: (OnNextPacked, (_VARINT, _PACKED)),
+    37: (OnNextPart, (_VARINT, _VARINT, _OCTETS)),
+    38: (OnNextLastPart, (_VARINT, _VARINT, _OCTETS)),
+}
+"""Type -> message and its fields, in the order of the message's attributes."""
+
+_TYPES: Final = {message: (number, fields) for number, (message, fields) in _LAYOUTS.items()}
+
+# --- encoding and decoding ----------------------------------------------------------------------------------
+
+
+def encode(message: Message, *, fixed: bool = False) -> bytes:
+    """The octets of a message; `fixed` where it belongs to a stream of fixed size.
+
+    Raises `FieldError` for a text that is too long or not Unicode.
+    """
+    number, fields = _TYPES[type(message)]
+    values = [getattr(message, name) for name in type(message).__match_args__]
+    return b"".join(
+        (
+            _write_varint(number),
+            *(field.write(value, fixed) for field, value in zip(fields, values, strict=True)),
+        )
+    )
+
+
+class Decoder:
+    """Octets as they come, in any pieces; messages as they are complete.
+
+    How long an element is may be said by the stream's `subscribed` alone, so it remembers those, at most RS_STREAMS.
+    It holds at most one message beside what was fed last.
+    """
+
+    def __init__(self) -> None:
+        self._octets = bytearray()
+        self._sizes: dict[int, int] = {}
+
+    def feed(self, octets: Buffer) -> Iterator[Message]:
+        """The messages that these octets complete. Raises `Malformed`, after which nothing more can be read."""
+        self._octets += octets
+        at = 0
+        try:
+            with memoryview(self._octets) as buf:
+                while at < len(buf):
+                    message, at = self._read(buf, at)
+                    yield message
+        except _CutOff:
+            pass
+        del self._octets[:at]
+
+    @property
+    def waiting(self) -> int:
+        """Octets of a message that is not complete."""
+        return len(self._octets)
+
+    def _read(self, buf: memoryview, at: int) -> tuple[Message, int]:
+        number, at = _read_varint(buf, at)
+        layout = _LAYOUTS.get(number)
+        if layout is None:
+            raise Malformed(f"there is no message type {number}")
+        kind, fields = layout
+        values: list[Any] = []
+        for field in fields:
+            value, at = field.read(buf, at, values, self._sizes)
+            values.append(value)
+        message: Message = kind(*values)
+        if isinstance(message, Subscribed):
+            self._remember(message)
+        return message, at
+
+    def _remember(self, subscribed: Subscribed) -> None:
+        self._sizes.pop(subscribed.subscriber, None)
+        if not subscribed.element_size:
+            return
+        if subscribed.element_size > RS_ELEMENT:
+            raise Malformed(f"elements of {subscribed.element_size} octets; {RS_ELEMENT} are the most")
+        if len(self._sizes) >= RS_STREAMS:
+            raise Malformed(f"more than {RS_STREAMS} Ids with streams of fixed size")
+        self._sizes[subscribed.subscriber] = subscribed.element_size

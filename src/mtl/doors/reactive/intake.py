@@ -1,0 +1,120 @@
+"""Publishing through the door, for which the document has no verb: two streams, one against the other.
+
+    peer  ──subscribe $publish/orders, Id P──►  door
+          ◄──subscribed P, 8 octets each──────
+          ◄──subscribe orders, Id Q, demand────
+          ──onNext Q: contents────────────────►     each is appended
+          ◄──onNext P: 1, 2, 3 ...─────────────     so many of them are durable
+          ──onComplete Q──────────────────────►
+          ◄──onComplete P──────────────────────     all are
+
+A failure is onError on P. What P has no demand for waits, as a number; Q goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mtl.doors.bridge import Bridge
+from mtl.doors.limits import RS_DEMAND
+from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations
+from mtl.doors.running import failure
+from mtl.errors import MtlError
+
+
+class Intake:
+    """One producer's. `elements` is the Id of Q, `confirmations` that of P; `over` is called when we have ended P."""
+
+    def __init__(
+        self,
+        link: Link,
+        bridge: Bridge,
+        name: Confirmations,
+        confirmations: int,
+        over: Callable[[Intake], None],
+    ) -> None:
+        self._link = link
+        self._bridge = bridge
+        self._resource = name.resource
+        self._over = over
+        self._sent: asyncio.Queue[asyncio.Future[None] | None] = asyncio.Queue()
+        self._confirmed = self._told = self._renew = 0
+        self._complete = False
+        self._telling = False
+        self.confirmations = confirmations
+        link.session.publishing.accept(confirmations, SEQUENCE_OCTETS)
+        self.elements = link.session.subscribing.subscribe(name.back, RS_DEMAND)
+        self._task = asyncio.create_task(self._confirms())
+
+    async def take(self, elements: tuple[bytes, ...]) -> None:
+        """Elements of Q came; waits for room in the door's budget."""
+        for element in elements:
+            if self._task.done():
+                return
+            try:
+                settled = await self._bridge.publish(self._resource, element)
+            except MtlError as failed:
+                settled = asyncio.get_running_loop().create_future()
+                settled.set_exception(failed)
+            # A failure behind another one is nobody's business.
+            settled.add_done_callback(lambda one: one.cancelled() or one.exception())
+            self._sent.put_nowait(settled)
+
+    def no_more(self) -> None:
+        """Q is over. P is, too, when everything is confirmed and told."""
+        self._sent.put_nowait(None)
+
+    def tell(self) -> None:
+        """Tell as many confirmations as there is demand for, and ask for more contents."""
+        self._telling = False
+        publishing = self._link.session.publishing
+        count = min(self._confirmed - self._told, publishing.demand(self.confirmations))
+        if count:
+            ordinals = range(self._told + 1, self._told + count + 1)
+            self._told += count
+            publishing.publish_packed(
+                self.confirmations, [n.to_bytes(SEQUENCE_OCTETS, "big") for n in ordinals]
+            )
+        if self._renew:
+            self._link.session.subscribing.request(self.elements, self._renew)
+            self._renew = 0
+        if self._complete and self._told == self._confirmed:
+            publishing.complete(self.confirmations)
+            self._over(self)
+        self._link.flush()
+
+    async def stop(self) -> None:
+        """Take no more; return when all that was taken is confirmed and told."""
+        self.no_more()
+        await asyncio.wait({self._task})
+
+    def end(self) -> None:
+        """At once: nobody listens. What was taken is on its way. Harmless when repeated."""
+        self._task.cancel()
+        self._link.session.subscribing.cancel(self.elements)
+        self._link.flush()
+
+    async def _confirms(self) -> None:
+        """In the order of sending, so that a number is all that there is to tell."""
+        try:
+            while (settled := await self._sent.get()) is not None:
+                await settled
+                self._confirmed += 1
+                self._renew += 1
+                self._tell_soon()
+            self._complete = True
+            self.tell()
+        except Exception as failed:  # noqa: BLE001 a bug must not leave a producer waiting
+            self.tell()
+            self._link.session.publishing.fail(self.confirmations, failure(failed))
+            self._over(self)
+            self._link.session.subscribing.cancel(self.elements)
+            self._link.flush()
+
+    def _tell_soon(self) -> None:
+        """Once for all that are confirmed together."""
+        if not self._telling:
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self.tell)

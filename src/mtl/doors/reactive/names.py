@@ -1,0 +1,92 @@
+"""What the publisher's name in a subscribe means, which the document leaves to the two ends (RS-27).
+
+    <resource>?from=earliest|latest|<sequence>&envelope=seq     contents; from the earliest without from=
+    $publish/<resource>                                         confirmations of what one publishes
+
+Names are percent-encoded where they hold `?` or `%`. With `envelope=seq` each element begins with the content's
+sequence in eight octets, so that a subscriber knows from where to go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, unquote
+
+from mtl.client.feed import Start
+from mtl.errors import Refused
+
+PUBLISH = "$publish/"
+SEQUENCE_OCTETS = 8
+_LONGEST_SEQUENCE = 19
+"""Digits of 2^63 - 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a resource; `enveloped` with their sequences."""
+
+    resource: str
+    start: Start = "earliest"
+    enveloped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmations:
+    """What was published to a resource and is durable; `back` is what the door subscribes to, to get it."""
+
+    resource: str
+    back: str
+
+
+def parse(publisher: str) -> Contents | Confirmations:
+    """What a name stands for. Raises `Refused` (400) for one that stands for nothing."""
+    if publisher.startswith(PUBLISH):
+        back = publisher.removeprefix(PUBLISH)
+        return Confirmations(_resource(back), back)
+    name, _, query = publisher.partition("?")
+    start: Start = "earliest"
+    enveloped = False
+    try:
+        options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), max_num_fields=2)
+    except ValueError:
+        raise _wrong(query, "options are from=... and envelope=seq, with & between") from None
+    for key, value in options:
+        match key, value:
+            case "from", "earliest" | "latest":
+                start = "earliest" if value == "earliest" else "latest"
+            case "from", _ if value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE:
+                start = int(value)
+            case "envelope", "seq":
+                enveloped = True
+            case _:
+                raise _wrong(f"{key}={value}", "from=earliest|latest|<sequence>, and envelope=seq")
+    return Contents(_resource(name), start, enveloped)
+
+
+def contents(resource: str, start: Start, *, enveloped: bool) -> str:
+    """The name of a resource's contents."""
+    return f"{_quoted(resource)}?from={start}" + ("&envelope=seq" if enveloped else "")
+
+
+def confirmations(resource: str) -> Confirmations:
+    """The two names for publishing to a resource; the first is PUBLISH and `back`."""
+    back = _quoted(resource)
+    return Confirmations(resource, back)
+
+
+def _quoted(resource: str) -> str:
+    return quote(resource, safe="/$:@!&'()*+,;= ")
+
+
+def _resource(quoted: str) -> str:
+    try:
+        resource = unquote(quoted, errors="strict")
+    except UnicodeDecodeError:
+        raise _wrong(quoted, "a resource is UTF-8 text") from None
+    if not resource:
+        raise _wrong(quoted, "the name of a resource is missing")
+    return resource
+
+
+def _wrong(what: str, expected: str) -> Refused:
+    return Refused(400, "bad-publisher", f"{what[:80]!r}: {expected}")

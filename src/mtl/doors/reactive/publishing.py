@@ -1,0 +1,181 @@
+"""What one side of a connection publishes: a stream for each subscription of the peer's, and its demand.
+
+    (no stream) ──subscribe──► ASKED ──we accept──► ACTIVE ──cancel, or we complete or fail──► (no stream)
+                                 └──cancel: `subscribed` is sent all the same, so that the Id can be used again──┘
+
+A stream that is over is forgotten, so whatever still comes for it is a no-op, as Reactive Streams wants it (RS-45).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mtl.doors.limits import RS_PACKED, RS_PART, RS_STREAMS
+from mtl.doors.reactive import codec as m
+from mtl.errors import Malformed
+from mtl.wire.fields import Buffer
+
+UNBOUNDED = (1 << 63) - 1
+"""The demand that is as good as none (RS-48)."""
+
+_LONGEST_ERROR = 1_000
+"""Characters of an error; ours are sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded:
+    """There is demand where there was none."""
+
+    subscriber: int
+
+
+class Say(Protocol):
+    """How messages leave."""
+
+    def __call__(self, message: m.Message, *, fixed: bool = False) -> None:
+        """Send it; `fixed` in a stream of fixed size."""
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One of them. `size` is None until the subscription is accepted."""
+
+    demand: int
+    size: int | None = None
+    parts: int = 0
+    """Elements that were split: the number of the next one."""
+
+    def add(self, demand: int) -> bool:
+        """Demand adds up (RS-46). Whether there was none before."""
+        before, self.demand = self.demand, min(self.demand + demand, UNBOUNDED)
+        return not before and bool(demand)
+
+    def use(self, count: int) -> None:
+        if self.demand < UNBOUNDED:
+            self.demand -= count
+
+
+class Publishing:
+    """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._streams: dict[int, _Stream] = {}
+
+    # --- what the subscriber says ---------------------------------------------------------------------------
+
+    def received(
+        self, message: m.Subscribe | m.Request | m.Cancel
+    ) -> m.Subscribe | Demanded | m.Cancel | None:
+        """What is to be done about it. Raises `Malformed` for an Id that is in use."""
+        match message:
+            case m.Subscribe():
+                return self._subscribed(message)
+            case m.Request(subscriber, demand):
+                return self._requested(subscriber, demand)
+        return self._cancelled(message)
+
+    def _subscribed(self, message: m.Subscribe) -> m.Subscribe | None:
+        if message.subscriber in self._streams:
+            raise Malformed(f"Id {message.subscriber} is in use by another subscription of yours")
+        stream = self._streams[message.subscriber] = _Stream(0)
+        stream.add(message.demand)
+        if len(self._streams) > RS_STREAMS:
+            self.fail(message.subscriber, f"{RS_STREAMS} subscriptions are the most for one connection")
+            return None
+        return message
+
+    def _requested(self, subscriber: int, demand: int) -> Demanded | m.Cancel | None:
+        stream = self._streams.get(subscriber)
+        if stream is None:
+            return None
+        if not demand:
+            self.fail(subscriber, "request: the demand has to be above 0 (Reactive Streams 3.9)")
+            return m.Cancel(subscriber)
+        return Demanded(subscriber) if stream.add(demand) else None
+
+    def _cancelled(self, message: m.Cancel) -> m.Cancel | None:
+        stream = self._streams.pop(message.subscriber, None)
+        if stream is None:
+            return None
+        if stream.size is None:
+            self._say(m.Subscribed(message.subscriber))
+        return message
+
+    # --- what we say ----------------------------------------------------------------------------------------
+
+    def demand(self, subscriber: int) -> int:
+        """Elements that may be published now."""
+        stream = self._streams.get(subscriber)
+        return 0 if stream is None or stream.size is None else stream.demand
+
+    def accept(self, subscriber: int, element_size: int = 0) -> None:
+        """The stream begins (RS-20); `element_size` octets each, 0: any number."""
+        stream = self._streams.get(subscriber)
+        if stream is not None and stream.size is None:
+            stream.size = element_size
+            self._say(m.Subscribed(subscriber, element_size))
+
+    def publish(self, subscriber: int, element: Buffer) -> Iterator[None]:
+        """Publish one element, for which there has to be demand; in parts where it is large (RS-34).
+
+        Every step of the iteration sends one message: between two of them it is the other streams' turn.
+        """
+        stream = self._streams.get(subscriber)
+        if stream is None:
+            return
+        assert stream.size is not None
+        assert stream.demand > 0, "published without demand (RS-41)"
+        assert not stream.size or stream.size == len(element)
+        stream.use(1)
+        if len(element) <= RS_PART:
+            self._say(m.OnNext(subscriber, element), fixed=stream.size > 0)
+            yield
+            return
+        number, stream.parts = stream.parts, stream.parts + 1
+        for first in range(0, len(element), RS_PART):
+            if self._streams.get(subscriber) is not stream:
+                return
+            data, last = element[first : first + RS_PART], first + RS_PART >= len(element)
+            part = m.OnNextLastPart if last else m.OnNextPart
+            self._say(part(subscriber, number, data))
+            yield
+
+    def publish_packed(self, subscriber: int, elements: Sequence[bytes]) -> None:
+        """Publish elements of a stream of fixed size, within its demand, in few messages (RS-31, RS-33)."""
+        stream = self._streams.get(subscriber)
+        if stream is None:
+            return
+        assert stream.size
+        assert len(elements) <= stream.demand, "published without demand (RS-41)"
+        stream.use(len(elements))
+        for first in range(0, len(elements), RS_PACKED):
+            pack = tuple(elements[first : first + RS_PACKED])
+            if len(pack) == 1:
+                self._say(m.OnNext(subscriber, pack[0]), fixed=True)
+            else:
+                self._say(m.OnNextPacked(subscriber, pack))
+
+    def complete(self, subscriber: int) -> None:
+        """The stream is over, for there is nothing more."""
+        if self._end(subscriber):
+            self._say(m.OnComplete(subscriber))
+
+    def fail(self, subscriber: int, error: str) -> None:
+        """The stream is over, or never begins: then `subscribed` comes first all the same (RS-43)."""
+        if self._end(subscriber):
+            self._say(m.OnError(subscriber, error[:_LONGEST_ERROR]))
+
+    def end(self) -> None:
+        """All of them are over, with the connection."""
+        self._streams.clear()
+
+    def _end(self, subscriber: int) -> bool:
+        """Whether there is somebody to tell."""
+        if subscriber not in self._streams:
+            return False
+        self.accept(subscriber)
+        del self._streams[subscriber]
+        return True

@@ -1,0 +1,168 @@
+"""Reactive Streams over a stream of octets: one side of one connection. Sans IO; both sides are alike save the hello.
+
+    OPENING ──hello──► OPEN ──our goodbye──► LEAVING ──goodbye──► CLOSED
+       │                └───goodbye (it is answered), or what cannot be understood (we say why)───► CLOSED
+       └──────a goodbye, another version, anything else─────────────────────────────────────────────┘
+
+Octets of the peer go into `received`, which says what they mean; whatever has to be sent is in `take`. Either side may
+publish (`publishing`) and subscribe (`subscribing`); the Ids of the two directions are apart, for each side chooses
+those of its own subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.publishing import Demanded, Publishing
+from mtl.doors.reactive.subscribing import Elements, Subscribing
+from mtl.errors import Malformed, Refused
+
+_LONGEST_REASON = 1_000
+"""Characters of what we say of ourselves; what a peer says is bounded by the codec."""
+
+
+class Role(Enum):
+    """Who opened the connection (RS-05, RS-06)."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class State(Enum):
+    """Where the connection stands."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer said hello, with the extensions that it knows; we know none."""
+
+    extensions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The connection is over with all its streams: send what is left in `take`, then close it."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    Opened | m.Subscribe | Demanded | m.Cancel | m.Subscribed | Elements | m.OnComplete | m.OnError | Left
+)
+"""What the peer wants, or tells. `Subscribe`, `Demanded` and `Cancel` concern what we publish, the others what we
+subscribed to. A stream is over with `Cancel`, `OnComplete` or `OnError`."""
+
+_HELLO: Final = {Role.CLIENT: m.ServerHello, Role.SERVER: m.ClientHello}
+"""Which hello is expected."""
+
+
+class Session:
+    """See the module. When the connection is over all streams are; to subscribe anew is `Refused` then."""
+
+    def __init__(self, role: Role) -> None:
+        self.state = State.OPENING
+        self._role = role
+        self._decoder = m.Decoder()
+        self._out = bytearray()
+        self.publishing = Publishing(self._say)
+        self.subscribing = Subscribing(self._say)
+        # Neither side waits for the other's (RS-07, RS-14).
+        self._say(m.ClientHello() if role is Role.CLIENT else m.ServerHello())
+
+    # --- octets ---------------------------------------------------------------------------------------------
+
+    def take(self) -> bytes:
+        """What is to be sent, once."""
+        out, self._out = self._out, bytearray()
+        return bytes(out)
+
+    def received(self, octets: bytes) -> Iterator[Event]:
+        """What these octets of the peer mean. After `Left` there is nothing more."""
+        try:
+            for message in self._decoder.feed(octets):
+                event = _STEPS[self.state](self, message)
+                if event is not None:
+                    yield event
+                if self.state is State.CLOSED:
+                    return
+        except Malformed as wrong:
+            yield self._broken(str(wrong))
+
+    def _say(self, message: m.Message, *, fixed: bool = False) -> None:
+        if self.state in {State.LEAVING, State.CLOSED}:
+            raise Refused(503, "left", "the connection is over")
+        self._out += m.encode(message, fixed=fixed)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def say_goodbye(self, reason: str) -> None:
+        """End all streams; the peer's goodbye is answered by `Left` (RS-39, RS-40). Harmless when repeated."""
+        if self.state in {State.OPENING, State.OPEN}:
+            self._say(m.Goodbye(reason[:_LONGEST_REASON]))
+            self._end(State.LEAVING)
+
+    def _end(self, state: State) -> None:
+        self.state = state
+        self.publishing.end()
+        self.subscribing.end()
+
+    def _broken(self, reason: str) -> Left:
+        """The peer cannot be understood, so nothing of it is waited for either."""
+        self.say_goodbye(reason)
+        self._end(State.CLOSED)
+        return Left(reason)
+
+    # --- one per state --------------------------------------------------------------------------------------
+
+    def _opening(self, message: m.Message) -> Event | None:
+        if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
+            return self._open(message)
+        if not isinstance(message, _HELLO[self._role]):
+            raise Malformed(f"{type(message).__name__} before {_HELLO[self._role].__name__}")
+        assert isinstance(message, (m.ClientHello, m.ServerHello))
+        if message.version != m.VERSION:
+            # RS-09; for a client that is to say that whatever it sent was discarded, too (RS-15).
+            raise Malformed(f"version {message.version}; this is version {m.VERSION}")
+        self.state = State.OPEN
+        return Opened(message.extensions)
+
+    def _open(self, message: m.Message) -> Event | None:
+        match message:
+            case m.Subscribe() | m.Request() | m.Cancel():
+                return self.publishing.received(message)
+            case m.Goodbye(reason):
+                self._say(m.Goodbye())
+                self._end(State.CLOSED)
+                return Left(reason)
+            case m.GoodbyeAck():
+                raise Malformed("goodbyeAck without a goodbye")
+            case m.ClientHello() | m.ServerHello():
+                raise Malformed("a second hello")
+        return self.subscribing.received(message)
+
+    def _leaving(self, message: m.Message) -> Event | None:
+        """Every stream has ended; what was under way still comes. Crossing goodbyes answer each other."""
+        if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
+            self._end(State.CLOSED)
+            return Left(message.reason if isinstance(message, m.Goodbye) else "")
+        return None
+
+    def _closed(self, _: m.Message) -> None:
+        """Nobody listens."""
+
+
+_STEPS: Final = {
+    State.OPENING: Session._opening,  # noqa: SLF001 the table of this class's own methods
+    State.OPEN: Session._open,  # noqa: SLF001
+    State.LEAVING: Session._leaving,  # noqa: SLF001
+    State.CLOSED: Session._closed,  # noqa: SLF001
+}

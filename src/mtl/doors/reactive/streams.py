@@ -1,0 +1,206 @@
+"""The client's readers and writers: one stream of elements, and one of confirmations against one of elements."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.names import SEQUENCE_OCTETS
+from mtl.doors.received import Received
+from mtl.errors import Closed, ContentTooLarge, MtlError
+from mtl.limits import MAX_CONTENT
+from mtl.wire.fields import Buffer
+
+
+class Stream:
+    """A subscription of ours; `id` is its Id. It begins with `subscribed`, and ends once."""
+
+    id = -1
+
+    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None]) -> None:
+        self.resource = resource
+        self.error: MtlError | None = None
+        """What ended it."""
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._link = link
+        self._forget = forget
+
+    def begun(self) -> None:
+        """The door said `subscribed`."""
+
+    def arrived(self, elements: tuple[bytes, ...]) -> None:
+        """Elements came."""
+        raise NotImplementedError
+
+    def failed(self, error: MtlError) -> None:
+        """It is over. Harmless when repeated."""
+        if self.error is None:
+            self.error = error
+            if not self.opened.done():
+                self.opened.set_exception(error)
+                self.opened.exception()  # asyncio need not complain when nobody waits any more
+            self._over()
+
+    def cancel(self) -> None:
+        """End it from our side. Harmless when repeated."""
+        self._forget(self)
+        if self.error is None:
+            self._link.session.subscribing.cancel(self.id)
+            self._link.flush()
+        self.failed(Closed(f"this end of {self.resource!r} is closed"))
+
+    def _opened(self) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def _over(self) -> None:
+        """Tell whoever waits."""
+        raise NotImplementedError
+
+
+class Reader(Stream):
+    """The contents of one resource, in order. What is read counts as received: it is asked for no second time."""
+
+    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None], window: int) -> None:
+        super().__init__(link, resource, forget)
+        self.position: int | None = None
+        """Where another reader goes on: behind the last content that was taken."""
+        self._queue: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._renewal = (window + 1) // 2
+        self._taken = 0
+
+    async def next(self) -> Received:
+        """The next content; waits for ever. Raises `Refused` with the door's words, `Unreachable`, `Closed`."""
+        one = await self._queue.get()
+        if one is None:
+            self._queue.put_nowait(None)
+            assert self.error is not None
+            raise self.error
+        self._taken += 1
+        if self._taken == self._renewal and self.error is None:
+            self._link.session.subscribing.request(self.id, self._taken)
+            self._link.flush()
+            self._taken = 0
+        assert one.sequence is not None
+        self.position = one.sequence + 1
+        return one
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        """Every content; it waits for more for ever."""
+        while True:
+            yield await self.next()
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
+        """Cancel, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel. Harmless when repeated."""
+        self.cancel()
+
+    def begun(self) -> None:
+        """Whatever is published from now on is read. A refusal would follow at once, in the same octets."""
+        asyncio.get_running_loop().call_soon(self._opened)
+
+    def arrived(self, elements: tuple[bytes, ...]) -> None:
+        """Contents, each behind its sequence."""
+        for element in elements:
+            sequence = int.from_bytes(element[:SEQUENCE_OCTETS], "big")
+            self._queue.put_nowait(Received(self.resource, sequence, element[SEQUENCE_OCTETS:]))
+
+    def _over(self) -> None:
+        self._queue.put_nowait(None)
+
+
+class Writer(Stream):
+    """Contents to one resource. `flush` waits until all of them are durable."""
+
+    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None]) -> None:
+        super().__init__(link, resource, forget)
+        self._elements = -1
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._unconfirmed: deque[asyncio.Future[None]] = deque()
+        self._confirmed = 0
+        self._complete = False
+
+    async def send(self, body: Buffer) -> asyncio.Future[None]:
+        """Send one content; await the result until it is durable, or `flush` for all. Waits while the door wants none.
+
+        Raises, here or from the result, `ContentTooLarge`, `Refused` with the door's words, `Unreachable` when nobody
+        knows what became of it, `Closed`. Cancelled while the content is on its way it ends the writer.
+        """
+        if len(body) > MAX_CONTENT:
+            raise ContentTooLarge(len(body), MAX_CONTENT)
+        publishing = self._link.session.publishing
+        async with self._turn:  # contents are confirmed in the order of their sending
+            while self.error is None and not self._complete and not publishing.demand(self._elements):
+                self._wake.clear()
+                await self._wake.wait()
+            if self.error is not None:
+                raise self.error
+            if self._complete:
+                raise Closed("the writer is closed")
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            settled.add_done_callback(lambda one: one.cancelled() or one.exception())
+            self._unconfirmed.append(settled)
+            try:
+                await self._link.publish(self._elements, body)
+            except BaseException:
+                self.cancel()  # it may be half sent, and confirmations are numbers
+                raise
+        return settled
+
+    async def flush(self) -> None:
+        """Wait until everything is durable. Raises what ended the writer before."""
+        if self._unconfirmed:
+            await asyncio.wait(set(self._unconfirmed))
+        if self.error is not None:
+            raise self.error
+
+    async def leave(self, *, failed: bool) -> None:
+        """Close, or after an error of the block cancel."""
+        if failed:
+            self.cancel()
+        else:
+            await self.close()
+
+    async def close(self) -> None:
+        """Flush, and end. Harmless when repeated. Raises what ended the writer before everything was durable."""
+        if self._complete:
+            return
+        await self.flush()
+        self._complete = True
+        self._link.session.publishing.complete(self._elements)
+        self._link.flush()
+        await self._ended.wait()
+
+    def ready(self, elements: int) -> None:
+        """The door has subscribed to the elements, under this Id of its."""
+        self._elements = elements
+        self._opened()
+
+    def demanded(self) -> None:
+        """The door wants more."""
+        self._wake.set()
+
+    def arrived(self, elements: tuple[bytes, ...]) -> None:
+        """So many are durable: each element is the number of one, counted from 1."""
+        told = max(int.from_bytes(element, "big") for element in elements)
+        while self._confirmed < told and self._unconfirmed:
+            self._confirmed += 1
+            settled = self._unconfirmed.popleft()
+            if not settled.done():
+                settled.set_result(None)
+
+    def _over(self) -> None:
+        assert self.error is not None
+        for settled in self._unconfirmed:
+            if not settled.done():
+                settled.set_exception(self.error)
+        self._unconfirmed.clear()
+        self._wake.set()
+        self._ended.set()

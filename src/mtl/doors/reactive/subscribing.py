@@ -1,0 +1,167 @@
+"""What one side of a connection is subscribed to: a stream for each of its Ids, and what it asked for.
+
+    (free) ──subscribe──► ASKED ──subscribed──► ACTIVE ──our cancel, onComplete, onError──► (free)
+                            └──our cancel──► DROPPED ──subscribed──► (free)
+
+An Id is used again, the lowest first (RS-29). It is free only after `subscribed`, so that a `subscribed` is always that
+of the last subscription; what comes for an Id before it belongs to an older one and is dropped, as is everything for an
+Id that is free (RS-30, RS-44).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mtl.doors.limits import RS_ELEMENT, RS_JOINED, RS_STREAMS
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.publishing import UNBOUNDED, Say
+from mtl.errors import Malformed, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of one stream, in order; split ones are whole again (RS-37)."""
+
+    subscriber: int
+    elements: tuple[bytes, ...]
+
+
+class _State(Enum):
+    ASKED = "asked"
+    ACTIVE = "active"
+    DROPPED = "dropped"
+
+
+@dataclass(slots=True)
+class _Stream:
+    due: int
+    """Elements that were asked for and have not begun to come."""
+    state: _State = _State.ASKED
+    parts: dict[int, bytearray] = field(default_factory=dict)
+    """Element -> what is there of it."""
+
+
+class Subscribing:
+    """See the module. Methods for a stream that is over do nothing: its end may be known to one side only."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._streams: dict[int, _Stream] = {}
+        self._free = list(range(RS_STREAMS))  # sorted, so a heap
+        self._kept = 0
+
+    # --- what we say ----------------------------------------------------------------------------------------
+
+    def subscribe(self, publisher: str, demand: int = 0) -> int:
+        """Ask for a stream; the Id by which it is known. Raises `Refused` for more than RS_STREAMS."""
+        if not self._free:
+            raise Refused(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
+        subscriber = self._free[0]
+        self._say(m.Subscribe(publisher, subscriber, demand))
+        heapq.heappop(self._free)
+        self._streams[subscriber] = _Stream(demand)
+        return subscriber
+
+    def request(self, subscriber: int, demand: int) -> None:
+        """Ask for so many elements more; at least 1."""
+        stream = self._streams.get(subscriber)
+        if stream is None or stream.state is _State.DROPPED:
+            return
+        assert demand > 0
+        stream.due = min(stream.due + demand, UNBOUNDED)
+        self._say(m.Request(subscriber, min(demand, UNBOUNDED)))
+
+    def cancel(self, subscriber: int) -> None:
+        """Want nothing more."""
+        stream = self._streams.get(subscriber)
+        if stream is None or stream.state is _State.DROPPED:
+            return
+        self._say(m.Cancel(subscriber))
+        if stream.state is _State.ASKED:
+            stream.state = _State.DROPPED
+        else:
+            self._end(subscriber)
+
+    # --- what the publisher says ----------------------------------------------------------------------------
+
+    def received(self, message: m.Message) -> m.Subscribed | Elements | m.OnComplete | m.OnError | None:
+        """What it means; None for what belongs to no stream. Raises `Malformed` where it was not asked for."""
+        assert isinstance(
+            message,
+            (
+                m.Subscribed,
+                m.OnNext,
+                m.OnNextPacked,
+                m.OnNextPart,
+                m.OnNextLastPart,
+                m.OnComplete,
+                m.OnError,
+            ),
+        )
+        subscriber = message.subscriber
+        stream = self._streams.get(subscriber)
+        if stream is None:
+            return None
+        if isinstance(message, m.Subscribed):
+            return self._subscribed(message, stream)
+        if stream.state is not _State.ACTIVE:
+            return None
+        match message:
+            case m.OnNext(_, element):
+                self._use(subscriber, stream, 1)
+                return Elements(subscriber, (bytes(element),))
+            case m.OnNextPacked(_, elements):
+                self._use(subscriber, stream, len(elements))
+                return Elements(subscriber, elements) if elements else None
+            case m.OnNextPart() | m.OnNextLastPart():
+                return self._joined(message, stream)
+        self._end(subscriber)
+        assert isinstance(message, (m.OnComplete, m.OnError))
+        return message
+
+    def _subscribed(self, message: m.Subscribed, stream: _Stream) -> m.Subscribed | None:
+        if stream.state is _State.ACTIVE:
+            raise Malformed(f"subscribed twice for Id {message.subscriber}")
+        if stream.state is _State.DROPPED:
+            self._end(message.subscriber)
+            return None
+        stream.state = _State.ACTIVE
+        return message
+
+    def _use(self, subscriber: int, stream: _Stream, count: int) -> None:
+        """Elements count when they begin (RS-41)."""
+        if count > stream.due:
+            raise Malformed(f"more elements than were asked for, for Id {subscriber}")
+        if stream.due < UNBOUNDED:
+            stream.due -= count
+
+    def _joined(self, message: m.OnNextPart | m.OnNextLastPart, stream: _Stream) -> Elements | None:
+        """Parts in the order of their coming (RS-36)."""
+        parts = stream.parts.get(message.element)
+        if parts is None:
+            self._use(message.subscriber, stream, 1)
+            if len(stream.parts) >= RS_STREAMS:
+                raise Malformed(f"more than {RS_STREAMS} elements in parts at once")
+            parts = stream.parts[message.element] = bytearray()
+        parts += message.data
+        self._kept += len(message.data)
+        if self._kept > RS_JOINED:
+            raise Malformed(f"parts of more than {RS_JOINED} octets together that wait for their last ones")
+        if isinstance(message, m.OnNextPart):
+            return None
+        del stream.parts[message.element]
+        self._kept -= len(parts)
+        if len(parts) > RS_ELEMENT:
+            raise Malformed(f"an element of {len(parts)} octets; {RS_ELEMENT} are the most")
+        return Elements(message.subscriber, (bytes(parts),))
+
+    def end(self) -> None:
+        """All of them are over, with the connection."""
+        self._streams.clear()
+
+    def _end(self, subscriber: int) -> None:
+        stream = self._streams.pop(subscriber)
+        self._kept -= sum(map(len, stream.parts.values()))
+        heapq.heappush(self._free, subscriber)

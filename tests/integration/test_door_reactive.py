@@ -1,0 +1,399 @@
+"""The Reactive Streams door in front of a real broker: its own client, and bare sockets that know only the octets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mtl.client.aio import Connection
+from mtl.doors.config import host_and_port
+from mtl.doors.limits import RS_DEMAND, RS_PART
+from mtl.doors.reactive import client as reactive
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.streams import Reader
+from mtl.doors.running import Door
+from mtl.errors import Closed, ContentTooLarge, OptionError, Refused, Unreachable
+from mtl.limits import MAX_CONTENT
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.doors import BODIES, door
+
+ANYWHERE = "127.0.0.1:0"
+
+
+class Bare:
+    """A socket and the codec: no session, so that it can do what nobody should."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = m.Decoder()
+        self._heard: list[m.Message] = []
+
+    async def say(self, *messages: m.Message) -> None:
+        self._writer.write(b"".join(map(m.encode, messages)))
+        await self._writer.drain()
+
+    async def hear(self) -> m.Message:
+        while not self._heard:
+            octets = await self._reader.read(1 << 16)
+            assert octets, "the door closed the connection"
+            self._heard += self._decoder.feed(octets)
+        return self._heard.pop(0)
+
+    async def silent(self, seconds: float = 0.1) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                self._heard.insert(0, await self.hear())
+        except TimeoutError:
+            return True
+        return False
+
+    async def closed(self) -> bool:
+        return not self._heard and not await self._reader.read(1)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tuple[Door, Connection]]:
+    async with door("reactive", broker.endpoint, ANYWHERE, max_sessions=max_sessions) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def filled(broker: RunningBroker, count: int) -> AsyncIterator[tuple[Door, Connection]]:
+    """With so many contents in "orders"."""
+    async with at(broker) as (opened, beside):
+        await beside.create_resource("orders")
+        async with beside.writer("orders") as w:
+            for n in range(count):
+                await w.send(b"%d" % n)
+        yield opened, beside
+
+
+@asynccontextmanager
+async def bare(endpoint: str, *, hello: bool = True) -> AsyncIterator[Bare]:
+    one = Bare(*await asyncio.open_connection(*host_and_port(endpoint)))
+    try:
+        if hello:
+            await one.say(m.ClientHello())
+            assert await one.hear() == m.ServerHello()
+        yield one
+    finally:
+        one.close()
+
+
+@pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-25", "RS-34", "RS-37")
+@in_loop
+async def test_what_is_published_is_delivered_and_durable(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        async with c.reader("orders", start="latest") as r:
+            async with c.writer("orders") as w:
+                for body in BODIES:
+                    await w.send(body)
+            received = [await r.next() for _ in BODIES]
+        assert [one.body for one in received] == BODIES
+        assert [one.sequence for one in received] == [1, 2, 3, 4]
+        assert r.position == 5
+        async with beside.reader("orders", until=5) as log:
+            assert [content.body async for content in log] == BODIES
+        async with c.reader("orders", start=3) as r:
+            assert (await r.next()).body == BODIES[2]
+
+
+@in_loop
+async def test_what_an_mtl_writer_says_is_heard(mtl_broker: RunningBroker) -> None:
+    name = "what? 100%"
+    async with (
+        at(mtl_broker) as (opened, beside),
+        reactive.connect(opened.endpoint) as c,
+        c.reader(name) as r,
+        beside.writer(name) as w,
+    ):
+        await w.send(b"before", {"kind": "new"})
+        assert (await r.next()).body == b"before"
+        await w.send(bytes(MAX_CONTENT - 100))
+        received = await r.next()
+        assert (received.sequence, len(received.body)) == (2, MAX_CONTENT - 100)
+
+
+@pytest.mark.requirement("RS-18", "RS-41", "RS-46", "RS-47")
+@in_loop
+async def test_demand_is_honoured_to_the_element(mtl_broker: RunningBroker) -> None:
+    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
+        await one.say(m.Subscribe("orders", 5, 2))
+        assert await one.hear() == m.Subscribed(5)
+        assert [await one.hear() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
+        assert await one.silent()
+        await one.say(m.Request(5, 1), m.Request(5, 2))
+        assert [await one.hear() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
+        assert await one.silent()
+        await one.say(m.Request(5, 0))
+        error = await one.hear()
+        assert isinstance(error, m.OnError)
+        await one.say(m.Request(5, 9), m.Cancel(5))
+        assert await one.silent()
+
+
+@in_loop
+async def test_nothing_is_kept_of_streams_that_are_over(mtl_broker: RunningBroker) -> None:
+    async with filled(mtl_broker, 1) as (opened, _), bare(opened.endpoint) as one:
+        for subscriber in range(0, 40, 4):
+            await one.say(
+                m.Subscribe("orders", subscriber, 1),
+                m.Cancel(subscriber),
+                m.Subscribe("orders?to=2", subscriber + 1, 1),
+                m.Subscribe("$publish/orders", subscriber + 2),
+                m.Cancel(subscriber + 2),
+                m.Subscribe("$publish/", subscriber + 3),
+            )
+        (peer,) = opened.peers.values()  # type: ignore[attr-defined]
+        await until(lambda: not (peer._outlets or peer._tasks or peer._confirming))
+        await one.say(m.Subscribe("orders", 99, 1))
+        while await one.hear() != m.OnNext(99, b"0"):
+            pass
+
+
+@pytest.mark.requirement("RS-19", "RS-29", "RS-43", "RS-45")
+@in_loop
+async def test_an_id_is_used_again_after_cancel_and_error(mtl_broker: RunningBroker) -> None:
+    async with filled(mtl_broker, 20) as (opened, _), bare(opened.endpoint) as one:
+        await one.say(m.Subscribe("orders", 5, 1))
+        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+        await one.say(m.Cancel(5), m.Subscribe("orders?from=2&envelope=seq", 5, 1))
+        assert await one.hear() == m.Subscribed(5)
+        assert await one.hear() == m.OnNext(5, (2).to_bytes(8, "big") + b"1")
+        await one.say(m.Cancel(5), m.Subscribe("orders", 5), m.Cancel(5), m.Subscribe("orders?to=2", 5))
+        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5)] * 2
+        error = await one.hear()
+        assert isinstance(error, m.OnError)
+        assert "bad-publisher" in error.error
+        await one.say(m.Subscribe("orders", 5, 1))
+        assert [await one.hear() for _ in range(2)] == [m.Subscribed(5), m.OnNext(5, b"0")]
+
+
+@pytest.mark.requirement("RS-24", "RS-31", "RS-36")
+@in_loop
+async def test_publishing_is_two_streams(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+        await one.say(m.Subscribe("$publish/orders", 5, 1))
+        assert await one.hear() == m.Subscribed(5, 8)
+        back = await one.hear()
+        assert isinstance(back, m.Subscribe)
+        assert (back.publisher, back.demand) == ("orders", RS_DEMAND)
+        q = back.subscriber
+        await one.say(
+            m.Subscribed(q, 0),
+            m.OnNextPart(q, 1, b"he"),
+            m.OnNext(q, b"first"),
+            m.OnNextLastPart(q, 1, b"llo"),
+            m.OnNext(q, b""),
+        )
+        assert await one.hear() == m.OnNext(5, (1).to_bytes(8, "big"))
+        asked = 0
+        while (
+            asked < 3
+        ):  # renewed as they are confirmed, whether or not there is demand for the confirmations
+            request = await one.hear()
+            assert isinstance(request, m.Request)
+            asked += request.demand
+        await one.say(m.OnComplete(q))
+        assert await one.silent()
+        await one.say(m.Request(5, 10))
+        assert await one.hear() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
+        assert await one.hear() == m.OnComplete(5)
+        async with beside.reader("orders", until=4) as log:
+            assert [content.body async for content in log] == [b"first", b"hello", b""]
+
+
+@in_loop
+async def test_what_cannot_be_published_is_an_error(mtl_broker: RunningBroker) -> None:
+    async with (
+        door("reactive", mtl_broker.endpoint, ANYWHERE, create=("a*",)) as (opened, _),
+        reactive.connect(opened.endpoint) as c,
+    ):
+        with pytest.raises(Refused, match="unknown-resource"):
+            await c.reader("pears")
+        with pytest.raises(Refused, match="bad-publisher"):
+            await c.writer("")
+        writer = await c.writer("pears")
+        with pytest.raises(Refused, match="unknown-resource"):
+            await (await writer.send(b"1"))
+        with pytest.raises(Refused, match="unknown-resource"):
+            await writer.flush()
+        async with c.writer("apples") as w:
+            with pytest.raises(ContentTooLarge):
+                await w.send(bytes(MAX_CONTENT + 1))
+            await w.send(b"1")
+        with pytest.raises(Closed):
+            await w.send(b"2")
+
+
+@pytest.mark.requirement("RS-09", "RS-39", "RS-40", "RS-41")
+@in_loop
+async def test_what_nobody_should_say_is_told_goodbye(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        wrong: list[tuple[list[m.Message], str]] = [
+            ([m.ClientHello(1)], "version 1"),
+            ([m.Subscribe("a", 1)], "before ClientHello"),
+            ([m.ClientHello(), m.Subscribe("a", 1), m.Subscribe("a", 1)], "Id 1 is in use"),
+            ([m.ClientHello(), m.OnNextPacked(1, ())], "without a fixed size"),
+            ([m.ClientHello(), m.Goodbye("enough")], ""),
+        ]
+        for messages, words in wrong:
+            async with bare(opened.endpoint, hello=False) as one:
+                await one.say(*messages)
+                heard = [await one.hear()]
+                while not isinstance(heard[-1], m.Goodbye):
+                    heard.append(await one.hear())
+                assert words in heard[-1].reason, messages
+                assert await one.closed()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+
+
+@pytest.mark.requirement("RS-41")
+@in_loop
+async def test_who_publishes_more_than_was_asked_for_is_told_goodbye(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        await one.say(m.Subscribe("$publish/orders", 5))
+        assert await one.hear() == m.Subscribed(5, 8)
+        back = await one.hear()
+        assert isinstance(back, m.Subscribe)
+        q = back.subscriber
+        await one.say(m.Subscribed(q), *[m.OnNextPart(q, n, b"") for n in range(RS_DEMAND + 1)])
+        goodbye = await one.hear()
+        assert isinstance(goodbye, m.Goodbye)
+        assert "asked for" in goodbye.reason
+
+
+@pytest.mark.requirement("RS-38", "RS-39")
+@in_loop
+async def test_the_end_of_either_side_ends_everything(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        c = await reactive.connect(opened.endpoint)
+        r, w = await c.reader("orders"), await c.writer("orders")
+        await (await w.send(b"1"))
+        one = Bare(*await asyncio.open_connection(*host_and_port(opened.endpoint)))
+        await one.say(m.ClientHello(), m.Subscribe("orders", 1, 9), m.Subscribe("$publish/orders", 2))
+        while not isinstance(await one.hear(), m.OnNext):
+            pass
+        one.close()  # without a goodbye
+        await until(lambda: len(opened.peers) == 1)  # type: ignore[attr-defined]
+    assert (await r.next()).body == b"1"
+    with pytest.raises((Unreachable, Closed)):
+        await r.next()
+    with pytest.raises((Unreachable, Closed)):
+        await w.send(b"2")
+    await c.close()
+    with pytest.raises(Unreachable):
+        await reactive.connect(opened.endpoint, timeout=0.5)
+
+
+@in_loop
+async def test_a_killed_broker_costs_nothing_that_was_confirmed(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        r, w = await c.reader("orders"), await c.writer("orders")
+        confirmed = [await w.send(b"%d" % n) for n in range(500)]
+        await confirmed[100]
+        await asyncio.to_thread(mtl_broker.kill)
+        confirmed += [await w.send(b"%d" % n) for n in range(500, 900)]
+        await asyncio.to_thread(mtl_broker.restart)
+        await w.close()
+        assert all(one.done() for one in confirmed)
+        expected = [b"%d" % n for n in range(900)]
+        async with beside.reader("orders", until=901) as log:
+            assert [content.body async for content in log] == expected
+        assert [(await r.next()).body for _ in range(900)] == expected
+
+
+@in_loop
+async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        names = [f"r{n}" for n in range(8)]
+        for name in names:
+            await beside.create_resource(name)
+            async with beside.writer(name) as w:
+                for n in range(10):
+                    await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
+        stuck = await c.reader(names[0], window=1)  # nobody reads it
+        readers = [await c.reader(name, window=3) for name in names]
+
+        async def read(reader: Reader) -> list[bytes]:
+            return [(await reader.next()).body.rstrip(b"\0") for _ in range(10)]
+
+        received = await asyncio.gather(*map(read, readers))
+        assert received == [[name.encode() + b"%d" % n for n in range(10)] for name in names]
+        assert (await stuck.next()).body.startswith(b"r00")
+
+
+@in_loop
+async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+        await beside.create_resource("big")
+        async with beside.writer("big") as w:
+            for n in range(200):
+                await w.send(b"%d" % n + bytes(100_000))
+        await one.say(m.Subscribe("big", 1, 2**63 - 1))
+        await asyncio.sleep(0.2)
+        assert await one.hear() == m.Subscribed(1)
+        numbers: list[int] = []
+        while len(numbers) < 200:
+            element = b""
+            while not isinstance(part := await one.hear(), m.OnNextLastPart):
+                assert isinstance(part, m.OnNextPart)
+                element += bytes(part.data)
+            numbers.append(int((element + bytes(part.data)).rstrip(b"\0")))
+        assert numbers == list(range(200))
+
+
+@in_loop
+async def test_a_send_that_is_cancelled_in_its_middle_ends_the_writer(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), reactive.connect(opened.endpoint) as c:
+        w = await c.writer("orders")
+        async with c._link._turn:
+            sending = asyncio.create_task(w.send(b"never"))
+            await until(lambda: bool(w._unconfirmed))
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+        with pytest.raises(Closed):
+            await w.send(b"next")
+        async with c.writer("orders") as w:
+            await (await w.send(b"1"))
+
+
+@in_loop
+async def test_writers_of_one_resource_are_told_apart_by_their_order(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        async with c.writer("orders") as one, c.writer("orders") as two:
+            for n in range(10):
+                await one.send(b"one%d" % n)
+                await two.send(b"two%d" % n)
+        async with beside.reader("orders", until=21) as log:
+            bodies = [content.body async for content in log]
+        assert [body for body in bodies if body.startswith(b"one")] == [b"one%d" % n for n in range(10)]
+        assert [body for body in bodies if body.startswith(b"two")] == [b"two%d" % n for n in range(10)]
+
+
+@in_loop
+async def test_a_full_door_says_so_and_has_room_again(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker, max_sessions=1) as (opened, _):
+        async with reactive.connect(opened.endpoint):
+            with pytest.raises(Unreachable, match="limit"):
+                await reactive.connect(opened.endpoint)
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        async with reactive.connect(opened.endpoint) as c, c.writer("orders") as w:
+            await w.send(b"1")
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:70000", "192.0.2.1:1"])
+@in_loop
+async def test_a_place_that_cannot_be_listened_at(mtl_broker: RunningBroker, listen: str) -> None:
+    with pytest.raises(OptionError):
+        async with door("reactive", mtl_broker.endpoint, listen):
+            pass

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import RS_ELEMENT, RS_PACKED, RS_STREAMS, RS_TEXT
+from mtl.doors.reactive import codec as m
+from mtl.errors import FieldError, Malformed
+
+VARINTS = st.integers(0, 2**64 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+OCTETS = st.binary(max_size=300)
+EXTENSIONS = st.lists(VARINTS, max_size=3).map(tuple)
+FREE = st.one_of(
+    st.builds(m.ClientHello, VARINTS, EXTENSIONS),
+    st.builds(m.ServerHello, VARINTS, EXTENSIONS),
+    st.builds(m.Goodbye, TEXTS),
+    st.just(m.GoodbyeAck()),
+    st.builds(m.Subscribe, TEXTS, VARINTS, VARINTS),
+    st.builds(m.Request, VARINTS, VARINTS),
+    st.builds(m.Cancel, VARINTS),
+    st.builds(m.Subscribed, VARINTS),
+    st.builds(m.OnNext, VARINTS, OCTETS),
+    st.builds(m.OnComplete, VARINTS),
+    st.builds(m.OnError, VARINTS, TEXTS),
+    st.builds(m.OnNextPart, VARINTS, VARINTS, OCTETS),
+    st.builds(m.OnNextLastPart, VARINTS, VARINTS, OCTETS),
+)
+
+
+@st.composite
+def of_fixed_size(draw: st.DrawFn) -> list[m.Message]:
+    """A stream of fixed size, and the stream of another size that has its Id afterwards."""
+    size = draw(st.integers(1, 20))
+    element = st.binary(min_size=size, max_size=size)
+    packed = st.builds(m.OnNextPacked, st.just(7), st.lists(element, max_size=4).map(tuple))
+    some = draw(st.lists(st.builds(m.OnNext, st.just(7), element) | packed, max_size=4))
+    return [m.Subscribed(7, size), *some]
+
+
+def encoded(messages: list[m.Message]) -> bytes:
+    """As a sender does, who knows which of its streams have a fixed size."""
+    octets = b""
+    fixed: set[int] = set()
+    for message in messages:
+        if isinstance(message, m.Subscribed):
+            (fixed.add if message.element_size else fixed.discard)(message.subscriber)
+        subscriber = getattr(message, "subscriber", None)
+        octets += m.encode(message, fixed=subscriber in fixed)
+    return octets
+
+
+def decoded(octets: bytes) -> list[m.Message]:
+    return list(m.Decoder().feed(octets))
+
+
+@pytest.mark.requirement("RS-03", "RS-04", "RS-21", "RS-28", "RS-31", "RS-32")
+@given(st.lists(FREE, max_size=4), of_fixed_size(), of_fixed_size(), st.integers(1, 50))
+def test_what_is_encoded_is_decoded_in_whatever_pieces(
+    free: list[m.Message], one: list[m.Message], two: list[m.Message], size: int
+) -> None:
+    messages = [*free, *one, *two, m.Subscribed(7), m.OnNext(7, b"of any size")]
+    octets = encoded(messages)
+    assert decoded(octets) == messages
+    decoder = m.Decoder()
+    pieces = [octets[at : at + size] for at in range(0, len(octets), size)]
+    assert [message for piece in pieces for message in decoder.feed(piece)] == messages
+    assert decoder.waiting == 0
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5))
+def test_any_octets_are_messages_or_malformed(pieces: list[bytes]) -> None:
+    decoder = m.Decoder()
+    try:
+        for piece in pieces:
+            for message in decoder.feed(piece):
+                assert isinstance(message, m.Message)
+    except Malformed:
+        return
+
+
+@pytest.mark.requirement(
+    "RS-05", "RS-06", "RS-08", "RS-17", "RS-18", "RS-19", "RS-20", "RS-22", "RS-23", "RS-35", "RS-39"
+)
+@pytest.mark.parametrize(
+    ("message", "octets"),
+    [
+        (m.ClientHello(), "00 00 00"),
+        (m.ClientHello(0, (1, 300)), "00 00 02 01 ac 02"),
+        (m.ServerHello(), "01 00 00"),
+        (m.Goodbye("ok"), "02 02 6f 6b"),
+        (m.GoodbyeAck(), "03"),
+        (m.Subscribe("a", 5, 2), "10 01 61 05 02"),
+        (m.Request(5, 2**63 - 1), "11 05 ff ff ff ff ff ff ff ff 7f"),
+        (m.Cancel(5), "12 05"),
+        (m.Subscribed(5), "20 05 00"),
+        (m.OnNext(5, b"hi"), "21 05 02 68 69"),
+        (m.OnComplete(5), "22 05"),
+        (m.OnError(5, "no"), "23 05 02 6e 6f"),
+        (m.OnNextPart(5, 1, b"h"), "25 05 01 01 68"),
+        (m.OnNextLastPart(5, 1, b"i"), "26 05 01 01 69"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_octets_of_every_message(message: m.Message, octets: str) -> None:
+    assert m.encode(message) == bytes.fromhex(octets)
+    assert decoded(bytes.fromhex(octets)) == [message]
+
+
+@pytest.mark.requirement("RS-28", "RS-31")
+def test_octets_of_a_stream_of_fixed_size() -> None:
+    octets = bytes.fromhex("20 05 02  21 05 6869  24 05 02 6869 6f6b  25 05 00 01 68  26 05 00 01 69")
+    messages: list[m.Message] = [
+        m.Subscribed(5, 2),
+        m.OnNext(5, b"hi"),
+        m.OnNextPacked(5, (b"hi", b"ok")),
+        m.OnNextPart(5, 0, b"h"),
+        m.OnNextLastPart(5, 0, b"i"),
+    ]
+    assert decoded(octets) == messages
+    assert encoded(messages) == octets
+
+
+def varint(value: int) -> bytes:
+    return m.encode(m.Cancel(value))[1:]
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\x04",
+        b"\x7f",
+        b"\x12" + b"\x80" * 10,
+        b"\x12" + b"\xff" * 9 + b"\x02",
+        b"\x02\x01\xff",
+        b"\x02" + varint(RS_TEXT + 1),
+        b"\x00\x00" + varint(RS_STREAMS + 1),
+        b"\x21\x05" + varint(RS_ELEMENT + 1),
+        b"\x25\x05\x00" + varint(RS_ELEMENT + 1),
+        b"\x24\x05\x01",
+        b"\x20\x05" + varint(RS_ELEMENT + 1),
+        b"\x20\x05\x01\x24\x05" + varint(RS_PACKED + 1),
+        b"\x20\x05" + varint(RS_ELEMENT) + b"\x24\x05\x02",
+        b"".join(m.encode(m.Subscribed(subscriber, 1)) for subscriber in range(RS_STREAMS + 1)),
+    ],
+    ids=lambda octets: octets[:12].hex(),
+)
+def test_what_is_wrong_or_too_much_is_malformed_at_once(octets: bytes) -> None:
+    with pytest.raises(Malformed):
+        decoded(octets)
+
+
+def test_what_came_before_it_still_counts() -> None:
+    messages = m.Decoder().feed(m.encode(m.Cancel(1)) + b"\x04")
+    assert next(messages) == m.Cancel(1)
+    with pytest.raises(Malformed, match="type 4"):
+        next(messages)
+
+
+@pytest.mark.parametrize("text", ["x" * (RS_TEXT + 1), "\ud800"])
+def test_texts_that_have_no_encoding(text: str) -> None:
+    with pytest.raises(FieldError):
+        m.encode(m.Goodbye(text))

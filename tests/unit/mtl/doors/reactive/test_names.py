@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.client.feed import Start
+from mtl.doors.reactive.names import PUBLISH, Confirmations, Contents, confirmations, contents, parse
+from mtl.errors import Refused
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: not name.startswith("$publish/")
+)
+STARTS: st.SearchStrategy[Start] = st.one_of(
+    st.just("earliest"), st.just("latest"), st.integers(0, 2**63 - 1)
+)
+
+
+@given(NAMES, STARTS, st.booleans())
+def test_names_mean_what_they_were_made_of(resource: str, start: Start, enveloped: bool) -> None:
+    assert parse(contents(resource, start, enveloped=enveloped)) == Contents(resource, start, enveloped)
+    name = confirmations(resource)
+    assert parse(PUBLISH + name.back) == name
+
+
+@pytest.mark.requirement("RS-27")
+def test_names_as_one_writes_them() -> None:
+    assert parse("orders") == Contents("orders", "earliest", enveloped=False)
+    assert parse("orders?from=latest") == Contents("orders", "latest")
+    assert parse("orders?envelope=seq&from=7") == Contents("orders", 7, enveloped=True)
+    assert parse("what%3F") == Contents("what?")
+    assert parse("$publish/a b") == Confirmations("a b", "a b")
+
+
+@pytest.mark.parametrize(
+    "publisher",
+    [
+        "",
+        "?from=1",
+        "$publish/",
+        "a?from=yesterday",
+        "a?from=-1",
+        "a?from=" + "9" * 20,
+        "a?from",
+        "a?to=1",
+        "a?from=1&from=2&from=3",
+        "a?envelope=all",
+        "%ff",
+    ],
+)
+def test_names_that_mean_nothing(publisher: str) -> None:
+    with pytest.raises(Refused, match="bad-publisher"):
+        parse(publisher)
+
+
+@given(st.text())
+def test_any_text_is_a_name_or_refused(text: str) -> None:
+    try:
+        parse(text)
+    except Refused:
+        pass

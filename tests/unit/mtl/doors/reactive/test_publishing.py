@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.limits import RS_PACKED, RS_PART, RS_STREAMS
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.publishing import UNBOUNDED, Demanded, Publishing
+from mtl.errors import Malformed
+
+
+class Said:
+    """What was said, and whether it was said as of fixed size."""
+
+    def __init__(self) -> None:
+        self.messages: list[m.Message] = []
+        self.fixed: list[bool] = []
+
+    def __call__(self, message: m.Message, *, fixed: bool = False) -> None:
+        self.messages.append(message)
+        self.fixed.append(fixed)
+
+    def take(self) -> list[m.Message]:
+        messages, self.messages = self.messages, []
+        return messages
+
+
+def begun(demand: int = 0, size: int = 0) -> tuple[Publishing, Said]:
+    """A stream with Id 7."""
+    said = Said()
+    publishing = Publishing(said)
+    publishing.received(m.Subscribe("a", 7, demand))
+    publishing.accept(7, size)
+    said.take()
+    return publishing, said
+
+
+def publish(publishing: Publishing, element: bytes) -> int:
+    return sum(1 for _ in publishing.publish(7, element))
+
+
+@pytest.mark.requirement("RS-18", "RS-41", "RS-46")
+def test_demand_adds_up_and_is_used_by_elements() -> None:
+    publishing, said = begun(2)
+    assert publishing.received(m.Request(7, 3)) is None
+    assert publishing.demand(7) == 5
+    for _ in range(5):
+        assert publish(publishing, b"x") == 1
+    assert said.take() == [m.OnNext(7, b"x")] * 5
+    assert publishing.demand(7) == 0
+    with pytest.raises(AssertionError, match="without demand"):
+        publish(publishing, b"x")
+    assert publishing.received(m.Request(7, 1)) == Demanded(7)
+
+
+@pytest.mark.requirement("RS-48")
+@pytest.mark.parametrize("more", [1, UNBOUNDED, 2**64 - 1])
+def test_the_largest_demand_is_without_end(more: int) -> None:
+    publishing, _ = begun(UNBOUNDED)
+    publishing.received(m.Request(7, more))
+    publish(publishing, b"x")
+    assert publishing.demand(7) == UNBOUNDED
+
+
+@pytest.mark.requirement("RS-47")
+def test_no_demand_is_none_to_begin_with_and_an_error_afterwards() -> None:
+    publishing, said = begun(0)
+    assert publishing.demand(7) == 0
+    assert publishing.received(m.Request(7, 0)) == m.Cancel(7)
+    (error,) = said.take()
+    assert isinstance(error, m.OnError)
+    assert "3.9" in error.error
+
+
+@pytest.mark.requirement("RS-34", "RS-35", "RS-41")
+def test_a_large_element_is_split_and_counts_once() -> None:
+    publishing, said = begun(2)
+    for number in range(2):
+        element = bytes(2 * RS_PART) + b"%d" % number
+        assert publish(publishing, element) == 3
+        one, two, last = said.take()
+        assert isinstance(one, m.OnNextPart)
+        assert isinstance(two, m.OnNextPart)
+        assert isinstance(last, m.OnNextLastPart)
+        assert {part.element for part in (one, two, last)} == {number}
+        assert b"".join([bytes(one.data), bytes(two.data), bytes(last.data)]) == element
+    assert publishing.demand(7) == 0
+
+
+def test_a_cancel_ends_an_element_in_its_middle() -> None:
+    publishing, said = begun(1)
+    parts = publishing.publish(7, bytes(3 * RS_PART))
+    next(parts)
+    assert publishing.received(m.Cancel(7)) == m.Cancel(7)
+    publishing.received(m.Subscribe("b", 7, 5))
+    said.take()
+    assert list(parts) == []
+    assert said.take() == []
+
+
+@pytest.mark.requirement("RS-28", "RS-31", "RS-32", "RS-33")
+def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
+    publishing, said = begun(RS_PACKED + 2, size=2)
+    publishing.publish_packed(7, [b"ab"] * (RS_PACKED + 1))
+    assert said.take() == [m.OnNextPacked(7, (b"ab",) * RS_PACKED), m.OnNext(7, b"ab")]
+    assert publishing.demand(7) == 1
+    assert publish(publishing, b"cd") == 1
+    assert said.fixed[-2:] == [True, True]
+    with pytest.raises(AssertionError, match="without demand"):
+        publishing.publish_packed(7, [b"ab"])
+
+
+@pytest.mark.requirement("RS-42", "RS-45")
+@pytest.mark.parametrize("how", ["complete", "fail", "cancel", "end"])
+def test_after_the_end_nothing_is_said_and_nothing_heard(how: str) -> None:
+    publishing, said = begun(5)
+    if how == "complete":
+        publishing.complete(7)
+        assert said.take() == [m.OnComplete(7)]
+    elif how == "fail":
+        publishing.fail(7, "no")
+        assert said.take() == [m.OnError(7, "no")]
+    elif how == "cancel":
+        assert publishing.received(m.Cancel(7)) == m.Cancel(7)
+    else:
+        publishing.end()
+    assert publishing.received(m.Request(7, 0)) is None
+    assert publishing.received(m.Cancel(7)) is None
+    assert publishing.demand(7) == 0
+    publishing.accept(7)
+    publishing.publish_packed(7, [b"x"])
+    publishing.complete(7)
+    publishing.fail(7, "late")
+    assert publish(publishing, b"x") == 0
+    assert said.take() == []
+
+
+@pytest.mark.requirement("RS-20", "RS-29", "RS-43")
+def test_every_subscribe_is_answered_by_subscribed_first() -> None:
+    said = Said()
+    publishing = Publishing(said)
+    assert publishing.received(m.Subscribe("a", 7, 1)) == m.Subscribe("a", 7, 1)
+    assert publishing.demand(7) == 0  # not before it is accepted
+    publishing.fail(7, "no such thing")
+    assert said.take() == [m.Subscribed(7), m.OnError(7, "no such thing")]
+    publishing.received(m.Subscribe("a", 7))
+    publishing.received(m.Cancel(7))
+    assert said.take() == [m.Subscribed(7)]
+    publishing.received(m.Subscribe("a", 7))
+    publishing.accept(7, 8)
+    publishing.accept(7, 8)
+    assert said.take() == [m.Subscribed(7, 8)]
+
+
+@pytest.mark.requirement("RS-26")
+def test_an_id_in_use_is_malformed() -> None:
+    publishing, _ = begun()
+    with pytest.raises(Malformed, match="Id 7 is in use"):
+        publishing.received(m.Subscribe("b", 7))
+
+
+def test_too_many_streams_are_refused() -> None:
+    said = Said()
+    publishing = Publishing(said)
+    for subscriber in range(RS_STREAMS):
+        assert publishing.received(m.Subscribe("a", subscriber)) is not None
+    assert publishing.received(m.Subscribe("a", RS_STREAMS)) is None
+    subscribed, error = said.take()
+    assert subscribed == m.Subscribed(RS_STREAMS)
+    assert isinstance(error, m.OnError)
+    publishing.received(m.Cancel(0))
+    assert publishing.received(m.Subscribe("a", 0)) is not None

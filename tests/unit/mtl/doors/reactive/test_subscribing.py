@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.limits import RS_ELEMENT, RS_JOINED, RS_STREAMS
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.publishing import UNBOUNDED
+from mtl.doors.reactive.subscribing import Elements, Subscribing
+from mtl.errors import Malformed, Refused
+
+
+def begun(demand: int = 0) -> tuple[Subscribing, list[m.Message]]:
+    """A stream with Id 0."""
+    said: list[m.Message] = []
+
+    def say(message: m.Message, *, fixed: bool = False) -> None:
+        assert not fixed
+        said.append(message)
+
+    subscribing = Subscribing(say)
+    assert subscribing.subscribe("a", demand) == 0
+    assert subscribing.received(m.Subscribed(0)) == m.Subscribed(0)
+    assert said == [m.Subscribe("a", 0, demand)]
+    said.clear()
+    return subscribing, said
+
+
+@pytest.mark.requirement("RS-17", "RS-18", "RS-19", "RS-21", "RS-31")
+def test_elements_come_as_they_were_asked_for() -> None:
+    subscribing, said = begun(1)
+    assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
+    subscribing.request(0, 3)
+    assert subscribing.received(m.OnNextPacked(0, (b"y", b"z"))) == Elements(0, (b"y", b"z"))
+    assert subscribing.received(m.OnNextPacked(0, ())) is None
+    assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
+    subscribing.cancel(0)
+    assert said == [m.Request(0, 3), m.Cancel(0)]
+
+
+@pytest.mark.requirement("RS-41")
+@pytest.mark.parametrize(
+    "message", [m.OnNext(0, b"x"), m.OnNextPacked(0, (b"x",) * 3), m.OnNextPart(0, 9, b"")], ids=str
+)
+def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
+    subscribing, _ = begun(2)
+    if not isinstance(message, m.OnNextPacked):
+        subscribing.received(m.OnNextPacked(0, (b"x", b"x")))
+    with pytest.raises(Malformed, match="asked for"):
+        subscribing.received(message)
+
+
+@pytest.mark.requirement("RS-48")
+def test_a_demand_without_end_is_never_used_up() -> None:
+    subscribing, said = begun(UNBOUNDED)
+    subscribing.request(0, UNBOUNDED)
+    assert said == [m.Request(0, UNBOUNDED)]
+    for _ in range(3):
+        assert subscribing.received(m.OnNext(0, b"x")) is not None
+
+
+@pytest.mark.requirement("RS-34", "RS-35", "RS-36", "RS-37", "RS-41")
+def test_parts_are_joined_in_the_order_of_their_coming() -> None:
+    subscribing, _ = begun(2)
+    assert subscribing.received(m.OnNextPart(0, 1, b"he")) is None
+    assert subscribing.received(m.OnNextPart(0, 2, b"wor")) is None
+    assert subscribing.received(m.OnNextPart(0, 1, b"")) is None
+    assert subscribing.received(m.OnNextLastPart(0, 2, b"ld")) == Elements(0, (b"world",))
+    assert subscribing.received(m.OnNextLastPart(0, 1, b"llo")) == Elements(0, (b"hello",))
+
+
+def test_parts_without_end_are_malformed() -> None:
+    subscribing, _ = begun(UNBOUNDED)
+    data = bytes(RS_ELEMENT)
+    for _ in range(RS_JOINED // RS_ELEMENT):
+        subscribing.received(m.OnNextPart(0, 1, data))
+    with pytest.raises(Malformed, match="together"):
+        subscribing.received(m.OnNextPart(0, 1, data))
+    subscribing, _ = begun(UNBOUNDED)
+    subscribing.received(m.OnNextPart(0, 1, data))
+    with pytest.raises(Malformed, match="an element of"):
+        subscribing.received(m.OnNextLastPart(0, 1, b"x"))
+    subscribing, _ = begun(UNBOUNDED)
+    for element in range(RS_STREAMS):
+        subscribing.received(m.OnNextPart(0, element, b""))
+    with pytest.raises(Malformed, match="at once"):
+        subscribing.received(m.OnNextPart(0, RS_STREAMS, b""))
+
+
+def test_parts_of_a_stream_that_is_over_are_let_go() -> None:
+    subscribing, _ = begun(UNBOUNDED)
+    for _ in range(3):
+        for element in range(RS_JOINED // RS_ELEMENT):
+            subscribing.received(m.OnNextPart(0, element, bytes(RS_ELEMENT)))
+        subscribing.received(m.OnError(0, "no"))
+        assert subscribing.subscribe("a", UNBOUNDED) == 0
+        subscribing.received(m.Subscribed(0))
+
+
+@pytest.mark.requirement("RS-22", "RS-23", "RS-29", "RS-42", "RS-44")
+@pytest.mark.parametrize("end", [m.OnComplete(0), m.OnError(0, "no"), None], ids=str)
+def test_after_the_end_everything_is_ignored_until_the_id_is_used_again(end: m.Message | None) -> None:
+    subscribing, said = begun(5)
+    if end is None:
+        subscribing.cancel(0)
+    else:
+        assert subscribing.received(end) == end
+    said.clear()
+    for late in (m.OnNext(0, b"x"), m.OnNextPart(0, 1, b"x"), m.OnComplete(0), m.Subscribed(0)):
+        assert subscribing.received(late) is None
+    subscribing.request(0, 1)
+    subscribing.cancel(0)
+    assert said == []
+    assert subscribing.subscribe("b", 1) == 0
+    assert subscribing.received(m.OnNext(0, b"of the one before")) is None
+    assert subscribing.received(m.OnError(0, "of the one before")) is None
+    assert subscribing.received(m.Subscribed(0)) == m.Subscribed(0)
+    assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
+
+
+@pytest.mark.requirement("RS-30")
+def test_an_id_that_was_cancelled_at_once_waits_for_its_subscribed() -> None:
+    subscribing, said = begun()
+    assert subscribing.subscribe("b") == 1
+    subscribing.cancel(1)
+    subscribing.cancel(1)
+    subscribing.request(1, 1)
+    assert said == [m.Subscribe("b", 1, 0), m.Cancel(1)]
+    assert subscribing.subscribe("c") == 2
+    assert subscribing.received(m.Subscribed(1)) is None
+    assert subscribing.subscribe("d") == 1
+
+
+def test_a_second_subscribed_is_malformed() -> None:
+    subscribing, _ = begun()
+    with pytest.raises(Malformed, match="twice"):
+        subscribing.received(m.Subscribed(0))
+
+
+def test_too_many_streams_are_refused_here() -> None:
+    subscribing, _ = begun()
+    for _ in range(RS_STREAMS - 1):
+        subscribing.subscribe("a")
+    with pytest.raises(Refused, match="too-many"):
+        subscribing.subscribe("a")
+    subscribing.end()
+    assert subscribing.received(m.Subscribed(1)) is None
