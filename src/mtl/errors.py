@@ -7,6 +7,7 @@ MtlError
 │   ├── Fenced            a newer holder or writer took over; terminal, never retried
 │   └── DataLoss          contents that were asked for are gone, with the range and the count
 ├── Unreachable           nobody answered within the bounded wait
+├── BadBody               a content's body is not of the format or schema that a query expects
 ├── NotGranted            the broker's 202 does not echo what was asked for: it does not know it
 ├── LocalError            our own caller's mistake
 │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
@@ -92,6 +93,18 @@ class Unreachable(MtlError):
         super().__init__(f"no MTL broker answered at {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
+
+
+class BadBody(MtlError):
+    """The body of a content is not what `bodyFormat` and the schema say."""
+
+    def __init__(self, resource: str, sequence: int, bad: str, why: str) -> None:
+        super().__init__(
+            f"content {sequence} of resource {resource!r} is no {bad} of the schema: {why}. "
+            "With mode=PERMISSIVE its row is nulls, with DROPMALFORMED it has none; deadLetter keeps it"
+        )
+        self.resource = resource
+        self.sequence = sequence
 
 
 class NotGranted(MtlError):

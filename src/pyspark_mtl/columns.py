@@ -45,6 +45,15 @@ def of_source(*, include_properties: bool) -> tuple[Column, ...]:
     return (*SOURCE, PROPERTIES) if include_properties else SOURCE
 
 
+def of_typed_source(body_format: str, *, metadata: bool) -> tuple[Column, ...]:
+    """The columns of a source with typed bodies that was given no schema: only text needs none. Else SchemaError."""
+    if body_format != "text":
+        raise SchemaError(
+            f"bodyFormat={body_format} needs a schema that says what a body holds: .schema('id bigint, name string')"
+        )
+    return (*(SOURCE[:-1] if metadata else ()), Column("body", "string"))
+
+
 def ddl(columns: Sequence[Column]) -> str:
     """The columns as Spark's DDL, the way a schema is given."""
     return ", ".join(f"{column.name} {column.type}" for column in columns)
@@ -82,5 +91,11 @@ def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
             )
         if column.type not in types:
             raise SchemaError(f"column {column.name!r} is {column.type}; it has to be {' or '.join(types)}")
-    if resource is None and "resource" not in present:
-        raise SchemaError("where to write? Give the option resource, or a column 'resource'")
+    check_target(given, resource=resource, metadata=True)
+
+
+def check_target(given: Sequence[Column], *, resource: str | None, metadata: bool) -> None:
+    """Every row has to go somewhere: by the option, or by a column that is the content's. Else SchemaError."""
+    if resource is None and not (metadata and any(column.name == "resource" for column in given)):
+        hint = "" if metadata else " with includeMetadata=true"
+        raise SchemaError(f"where to write? Give the option resource, or a column 'resource'{hint}")

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mtl.errors import MtlError, OptionError, SparkMissing
+from mtl.errors import MtlError, OptionError, SchemaError, SparkMissing
 from pyspark_mtl import columns
 from pyspark_mtl.columns import Column
-from pyspark_mtl.options import Given, ReadSettings, WriteSettings, parse, read_settings, write_settings
+from pyspark_mtl.options import (
+    Bodies,
+    Given,
+    ReadSettings,
+    WriteSettings,
+    bodies,
+    parse,
+    read_settings,
+    write_settings,
+)
 
 OLDEST = (4, 2)
 """Of PySpark: readers with limits (SPARK-55304) and checked Arrow types (SPARK-55583)."""
@@ -44,6 +53,7 @@ check_version(pyspark.__version__)
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from pyspark_mtl.bodies.shape import Shape
     from pyspark_mtl.sink import BatchWriter, StreamWriter
     from pyspark_mtl.source import BatchReader, StreamReader
 
@@ -62,25 +72,28 @@ class MtlDataSource(DataSource):
         return "mtl"
 
     def schema(self) -> str:
-        """The columns of a source."""
+        """The columns of a source that was given none. SchemaError where only a user can say what a body holds."""
+        typed = bodies(self._given)
+        if typed is not None:
+            return columns.ddl(columns.of_typed_source(typed.format, metadata=typed.metadata))
         return columns.ddl(columns.of_source(include_properties=self._given["includeProperties"]))
 
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read."""
         from pyspark_mtl.source import BatchReader  # noqa: PLC0415 see above
 
-        return BatchReader(self._read_settings(schema, streaming=False))
+        settings = self._read_settings(schema, streaming=False)
+        return BatchReader(settings, self._shape_of_source(schema, settings.bodies))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
         """A streaming read. Spark 4.3.0 shows an error of this method as UnboundLocalError, so the reader tells it."""
         from pyspark_mtl.source import StreamReader  # noqa: PLC0415
 
-        settings: ReadSettings | MtlError
         try:
             settings = self._read_settings(schema, streaming=True)
+            return StreamReader(settings, self._shape_of_source(schema, settings.bodies))
         except MtlError as error:
-            settings = error
-        return StreamReader(settings)
+            return StreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write."""
@@ -88,7 +101,8 @@ class MtlDataSource(DataSource):
 
         if overwrite:
             raise OptionError("format mtl appends: resources are logs. Use .mode('append')")
-        return BatchWriter(self._write_settings(schema, streaming=False))
+        settings = self._write_settings(schema, streaming=False)
+        return BatchWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """A streaming write."""
@@ -96,21 +110,56 @@ class MtlDataSource(DataSource):
 
         if overwrite:
             raise OptionError("format mtl appends: resources are logs. Use .outputMode('append')")
-        return StreamWriter(self._write_settings(schema, streaming=True))
+        settings = self._write_settings(schema, streaming=True)
+        return StreamWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def _read_settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
         settings = read_settings(self._given, streaming=streaming)
-        columns.check_source(_columns(schema), include_properties=settings.include_properties)
+        if settings.bodies is None:
+            columns.check_source(_columns(schema), include_properties=settings.include_properties)
         return settings
 
     def _write_settings(self, schema: StructType, *, streaming: bool) -> WriteSettings:
         settings = write_settings(self._given, streaming=streaming)
-        columns.check_sink(_columns(schema), resource=settings.resource)
+        if settings.bodies is None:
+            columns.check_sink(_columns(schema), resource=settings.resource)
+        else:
+            columns.check_target(
+                _columns(schema), resource=settings.resource, metadata=settings.bodies.metadata
+            )
         return settings
+
+    @staticmethod
+    def _shape_of_source(schema: StructType, typed: Bodies | None) -> Shape | None:
+        """How bodies become columns; None for raw ones, which need none of that code."""
+        if typed is None:
+            return None
+        from pyspark_mtl.bodies.shape import of_source  # noqa: PLC0415 see above
+
+        return of_source(_arrow(schema), typed)
+
+    @staticmethod
+    def _shape_of_sink(schema: StructType, typed: Bodies | None) -> Shape | None:
+        if typed is None:
+            return None
+        from pyspark_mtl.bodies.shape import of_sink  # noqa: PLC0415 see above
+
+        return of_sink(_arrow(schema), typed)
 
 
 def _columns(schema: StructType) -> list[Column]:
     return [Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+
+
+def _arrow(schema: StructType) -> Any:
+    """The schema in Arrow's types. SchemaError for a type of Spark's that has no counterpart there."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 } load pyarrow
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 }
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except PySparkException as error:
+        raise SchemaError(f"a column of the schema has a type that no body holds: {error}") from error
 
 
 DefaultSource = MtlDataSource

@@ -219,6 +219,42 @@ OPTIONS: tuple[Option, ...] = (
         "commit",
         "when progress is confirmed: on Spark's commit, or one trigger earlier (never with async progress tracking)",
     ),
+    # --- what a body is -------------------------------------------------------------------------------------
+    Option(
+        "bodyFormat",
+        Use.ALL,
+        kinds.one_of("raw", "text", "json", "msgpack", "arrow"),
+        "raw",
+        "raw: octets; else the columns of a schema, as text, a JSON object, a MessagePack map or an Arrow IPC stream",
+    ),
+    Option(
+        "includeMetadata",
+        Use.ALL,
+        kinds.boolean,
+        False,
+        "with a bodyFormat: columns resource, sequence, timestamp and properties are the content's, not the body's",
+    ),
+    Option(
+        "mode",
+        Use.READ,
+        kinds.one_of("permissive", "dropmalformed", "failfast"),
+        "permissive",
+        "what a bad body becomes: a row of nulls, no row, or an error",
+    ),
+    Option(
+        "columnNameOfCorruptRecord",
+        Use.READ,
+        kinds.text,
+        "_corrupt_record",
+        "the string column of the schema, if it has one, that bad bodies are put in",
+    ),
+    Option(
+        "deadLetter",
+        Use.READ,
+        kinds.name,
+        None,
+        "a resource that every bad body is written to once, with where it came from; made if it does not exist",
+    ),
     # --- what is written ------------------------------------------------------------------------------------
     Option(
         "resource", Use.WRITE, kinds.name, None, "where all rows go; without it, the column resource says"

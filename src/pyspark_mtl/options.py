@@ -53,6 +53,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Bodies:
+    """What bodies are, where they are typed: their format and which columns are not theirs. For a read also what
+    becomes of bad ones: `mode`, the name of the column that has them, the resource that they are written to.
+    """
+
+    format: str
+    metadata: bool = False
+    mode: str = "permissive"
+    corrupt: str = "_corrupt_record"
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True)
 class ReadSettings:
     """What a read does. Exactly one of `resources` and `pattern` is set. `ending` latest means no end in a stream."""
 
@@ -69,6 +82,7 @@ class ReadSettings:
     max_records: int | None
     include_properties: bool
     confirm_on_start: bool
+    bodies: Bodies | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,7 @@ class WriteSettings:
     exactly_once: bool
     application: str | None
     version: int | None
+    bodies: Bodies | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +165,7 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
         max_records=given["maxRecordsPerPartition"],
         include_properties=given["includeProperties"],
         confirm_on_start=given["confirmOn"] == "start",
+        bodies=bodies(given),
     )
 
 
@@ -171,6 +187,27 @@ def write_settings(given: Given, *, streaming: bool) -> WriteSettings:
         exactly_once=exactly_once,
         application=application,
         version=given["txnVersion"],
+        bodies=bodies(given),
+    )
+
+
+def bodies(given: Given) -> Bodies | None:
+    """How bodies are typed; None for raw ones. OptionError for what has no meaning with raw or typed bodies."""
+    if given["bodyFormat"] == "raw":
+        for name in ("includeMetadata", "mode", "columnNameOfCorruptRecord", "deadLetter"):
+            if name in given:
+                raise OptionError(f"option {name} has no meaning with raw bodies; give a bodyFormat")
+        return None
+    if "includeProperties" in given:
+        raise OptionError(
+            f"includeProperties has no meaning with bodyFormat={given['bodyFormat']}; "
+            "give includeMetadata, and a column properties map<string,string> in the schema"
+        )
+    mode, dead_letter = given["mode"], given["deadLetter"]
+    if mode == "failfast" and dead_letter is not None:
+        raise OptionError("deadLetter has no meaning with mode=FAILFAST: the first bad body ends the query")
+    return Bodies(
+        given["bodyFormat"], given["includeMetadata"], mode, given["columnNameOfCorruptRecord"], dead_letter
     )
 
 

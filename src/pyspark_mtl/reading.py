@@ -34,21 +34,23 @@ class Task:
 
 
 def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data_loss: bool) -> Iterator[Any]:
-    """The rows of a task, as record batches. DataLoss when contents are gone, unless that is to be skipped.
+    """The rows of a task, as record batches. DataLoss when contents are gone, unless that is to be skipped."""
+    for pack in packs(connect, task, fail_on_data_loss=fail_on_data_loss):
+        yield rows(
+            pack.batch, pack.resource, pack.first, pack.timestamp_us, include_properties=include_properties
+        )
 
-    Every content of the range is yielded once: what the reader delivers is counted against the range.
+
+def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[Pack]:
+    """The contents of a task. Every one of the range is yielded once: what the reader delivers is counted against it.
+
+    DataLoss when contents are gone, unless that is to be skipped.
     """
     first, until = task.contents.first, task.contents.until
     while first < until:
         try:
             for pack in _packs(connect, task, first):
-                yield rows(
-                    pack.batch,
-                    pack.resource,
-                    pack.first,
-                    pack.timestamp_us,
-                    include_properties=include_properties,
-                )
+                yield pack
                 first = pack.first + pack.count
         except DataLoss as loss:
             if fail_on_data_loss:

@@ -24,6 +24,7 @@ from pyspark_mtl.writing import Written, write
 
 if TYPE_CHECKING:
     from mtl.client import CommitResult
+    from pyspark_mtl.bodies.shape import Shape
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +43,13 @@ class Message(WriterCommitMessage):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches. Made anew for every batch, and again for its commit: it holds nothing but settings."""
 
-    def __init__(self, settings: WriteSettings) -> None:
+    def __init__(self, settings: WriteSettings, shape: Shape | None = None) -> None:
         self._settings = settings
+        self._shape = shape
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """A task: stage its rows. Without rows it does not speak to the broker."""
-        frames = _with_rows(iterator)
+        frames = _with_rows(iterator, self._shape)
         if frames is None:
             return Message()
         query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
@@ -75,14 +77,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame, all or nothing. Without txnAppId the write is an application of its own."""
 
-    def __init__(self, settings: WriteSettings) -> None:
+    def __init__(self, settings: WriteSettings, shape: Shape | None = None) -> None:
         self._settings = settings
+        self._shape = shape
         self._application = settings.application or f"write-{uuid.uuid4().hex}"
         self._version = settings.version or 0
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """A task: stage its rows. Without rows it does not speak to the broker."""
-        frames = _with_rows(iterator)
+        frames = _with_rows(iterator, self._shape)
         if frames is None:
             return Message()
         return Message(write(self._settings, frames, self._application, self._version))
@@ -105,12 +108,19 @@ class BatchWriter(DataSourceArrowWriter):
         _abort(self._settings, messages)
 
 
-def _with_rows(frames: Iterator[Any]) -> Iterator[Any] | None:
-    """The frames from the first one with rows on; None when there is none."""
+def _with_rows(frames: Iterator[Any], shape: Shape | None) -> Iterator[Any] | None:
+    """The frames from the first one with rows on, as raw ones; None when there is none."""
     for frame in frames:
         if frame.num_rows:
-            return _chain(frame, frames)
+            found = _chain(frame, frames)
+            return found if shape is None else _raw(shape, found)
     return None
+
+
+def _raw(shape: Shape, frames: Iterator[Any]) -> Iterator[Any]:
+    from pyspark_mtl.typed import raw  # noqa: PLC0415 raw bodies do without that code
+
+    return raw(shape, frames)
 
 
 def _chain(first: Any, rest: Iterable[Any]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -35,6 +35,9 @@ from pyspark_mtl.planning import Extent, Split, lost, plan, without
 from pyspark_mtl.progress import Progress, absent
 from pyspark_mtl.reading import Task
 
+if TYPE_CHECKING:
+    from pyspark_mtl.bodies.shape import Shape
+
 log = logging.getLogger(__name__)
 
 
@@ -49,8 +52,9 @@ class TaskPartition(InputPartition):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads resources in micro-batches. `settings` may be the error that says why there are none."""
 
-    def __init__(self, settings: ReadSettings | MtlError) -> None:
+    def __init__(self, settings: ReadSettings | MtlError, shape: Shape | None = None) -> None:
         self._given = settings
+        self._shape = shape
         self._driver: Driver | None = None
         self._progress: Progress | None = None
 
@@ -126,7 +130,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On an executor: the rows of a partition, as record batches."""
-        return _rows(self._settings, partition)
+        return _rows(self._settings, self._shape, partition)
 
     @staticmethod
     def _confirm(driver: Driver, offset: offsets.Offset) -> None:
@@ -149,8 +153,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class BatchReader(DataSourceReader):
     """Reads resources once, up to the ends that were there when the read was planned."""
 
-    def __init__(self, settings: ReadSettings) -> None:
+    def __init__(self, settings: ReadSettings, shape: Shape | None = None) -> None:
         self._settings = settings
+        self._shape = shape
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read, planned from one look at all resources."""
@@ -166,7 +171,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On an executor: the rows of a partition, as record batches."""
-        return _rows(self._settings, partition)
+        return _rows(self._settings, self._shape, partition)
 
     def _range(self, driver: Driver, found: Description) -> Range:
         starting = self._settings.starting.of(found.resource, EARLIEST)
@@ -180,9 +185,13 @@ class BatchReader(DataSourceReader):
         return Range(found.resource, found.incarnation, first, until)
 
 
-def _rows(settings: ReadSettings, partition: InputPartition) -> Iterator[Any]:
+def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, TaskPartition):
         return iter(())  # how Spark hands over an empty plan of a batch read
+    if shape is not None:
+        from pyspark_mtl.typed_reading import read  # noqa: PLC0415 raw bodies do without that code
+
+        return read(settings.connect, partition.task, shape, fail_on_data_loss=settings.fail_on_data_loss)
     return reading.read(
         settings.connect,
         partition.task,

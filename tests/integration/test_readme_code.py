@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import mtl
@@ -44,6 +45,31 @@ def test_the_ten_lines(
         b'{"dep_delay": 120}',
     ]
     assert "late" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_typed_bodies(spark: SparkSession, mtl_broker: RunningBroker, tmp_path: Path) -> None:
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        for name in ("orders", "paid"):
+            connection.create_resource(name)
+        with connection.writer("orders") as writer:
+            writer.send(b'{"id": 1, "items": ["tea"]}')
+            writer.send(b'{"id": "one"}')
+        code = next(x for x in _blocks() if "bodyFormat" in x)
+        options = {"endpoint": mtl_broker.endpoint, "startingOffsets": "earliest"}
+        found = {"spark": spark, "mtl": options}
+
+        exec(code.split("\n\n")[0], found)
+        options.pop("startingOffsets")
+        exec(code.split("\n\n")[1], found)
+
+        paid: Any = found["paid"]
+        query = paid.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        with connection.reader("paid", start="earliest", until=2) as reader:
+            assert [msgspec.msgpack.decode(x.body) for x in reader] == [{"id": 1, "items": ["tea"]}]
+        with connection.reader("orders.bad", start="earliest", until=2) as reader:
+            assert [bytes(x.body) for x in reader] == [b'{"id": "one"}']
 
 
 def test_a_consumer(mtl_broker: RunningBroker) -> None:

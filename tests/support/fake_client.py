@@ -96,10 +96,26 @@ class FakeWriter:
     client: FakeClient
     resource: str
     stage: str | None
+    name: str = ""
     max_content: int = 100
     max_pack: int = 1000
     bodies: list[bytes] = field(default_factory=list)
     ended: str = ""
+    last: dict[str, int] = field(default_factory=dict)
+    sent: list[tuple[bytes, dict[str, Any]]] = field(default_factory=list)
+
+    def send(self, body: bytes, properties: dict[str, Any]) -> None:
+        self.sent.append((body, properties))
+
+    def flush(self) -> None:
+        """A named writer's contents are there, unless another writer took over."""
+        if self.client.fences:
+            self.client.fences -= 1
+            raise Fenced("another writer took over")
+        self.client.logs[self.resource].bodies += [body for body, _ in self.sent]
+        self.client.letters += [properties for _, properties in self.sent]
+        self.client.names[self.name] = self.client.names.get(self.name, 0) + len(self.sent)
+        self.sent = []
 
     def send_pack(self, batch: Any) -> None:
         assert batch.schema == SCHEMA
@@ -134,6 +150,9 @@ class FakeClient:
     commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    letters: list[dict[str, Any]] = field(default_factory=list)
+    fences: int = 0
     patterns: list[str] = field(default_factory=list)
 
     def describe(
@@ -196,12 +215,18 @@ class FakeClient:
         self.readers.append(reader)
         return reader
 
-    def writer(self, resource: str, *, packed: bool, stage: Any = None) -> FakeWriter:
+    def writer(
+        self, resource: str, *, packed: bool = False, stage: Any = None, name: str | None = None
+    ) -> FakeWriter:
         if resource not in self.logs:
             raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
+        if name is not None:
+            last = {resource: self.names.get(name, 0)}
+            self.writers.append(FakeWriter(self, resource, None, name, last=last))
+            return self.writers[-1]
         assert packed
-        name = None if stage is None else f"{stage.application}/{stage.version}/{len(self.writers)}"
-        self.writers.append(FakeWriter(self, resource, name))
+        staged = None if stage is None else f"{stage.application}/{stage.version}/{len(self.writers)}"
+        self.writers.append(FakeWriter(self, resource, staged))
         return self.writers[-1]
 
     def stage_commit(

@@ -3,7 +3,17 @@ from __future__ import annotations
 import pytest
 
 from mtl.errors import SchemaError
-from pyspark_mtl.columns import SINK, SOURCE, Column, check_sink, check_source, ddl, of_source
+from pyspark_mtl.columns import (
+    SINK,
+    SOURCE,
+    Column,
+    check_sink,
+    check_source,
+    check_target,
+    ddl,
+    of_source,
+    of_typed_source,
+)
 
 BODY = Column("body", "binary")
 
@@ -61,3 +71,18 @@ def test_what_a_sink_does_not_take_is_an_error(
 ) -> None:
     with pytest.raises(SchemaError, match=words):
         check_sink(given, resource=resource)
+
+
+def test_only_text_has_columns_that_nobody_gave() -> None:
+    assert ddl(of_typed_source("text", metadata=False)) == "body string"
+    assert ddl(of_typed_source("text", metadata=True)).endswith("timestamp timestamp, body string")
+    with pytest.raises(SchemaError, match="bodyFormat=json needs a schema"):
+        of_typed_source("json", metadata=False)
+
+
+def test_a_column_of_the_body_says_nothing_about_where_to_write() -> None:
+    column = Column("resource", "string")
+    check_target([column], resource=None, metadata=True)
+    check_target([column], resource="orders", metadata=False)
+    with pytest.raises(SchemaError, match=r"where to write.*with includeMetadata=true"):
+        check_target([column], resource=None, metadata=False)

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    YearMonthIntervalType,
+)
 
 from mtl.errors import OptionError, SchemaError, SparkMissing
 from pyspark_mtl.datasource import DefaultSource, MtlDataSource, check_version
@@ -88,3 +96,33 @@ def test_newer_versions_of_spark_will_do(version: str) -> None:
 def test_an_older_spark_is_an_error_with_its_version(version: str) -> None:
     with pytest.raises(SparkMissing, match=rf"needs PySpark 4.2 or newer; this is {version}"):
         check_version(version)
+
+
+def test_typed_bodies_have_the_columns_that_a_user_gives() -> None:
+    value = StructType([StructField("id", LongType())])
+    found = source(resources="a", bodyFormat="json")
+    pickle.loads(pickle.dumps(found.reader(value)))
+    pickle.loads(pickle.dumps(found.streamReader(value)))
+    with pytest.raises(SchemaError, match="bodyFormat=json needs a schema"):
+        found.schema()
+    required = StructType([StructField("id", LongType(), nullable=False)])
+    with pytest.raises(SchemaError, match="NOT NULL"):
+        found.reader(required)
+    with pytest.raises(SchemaError, match="NOT NULL"):
+        found.streamReader(required).initialOffset()
+
+
+def test_a_type_that_arrow_has_not_is_an_error_of_the_schema() -> None:
+    interval = StructType([StructField("i", YearMonthIntervalType())])
+    with pytest.raises(SchemaError, match="a type that no body holds"):
+        source(resources="a", bodyFormat="json").streamReader(interval).initialOffset()
+
+
+def test_typed_rows_are_written_without_a_column_body() -> None:
+    value = StructType([StructField("id", LongType(), nullable=False), StructField("resource", StringType())])
+    target = source(resource="a", bodyFormat="json")
+    pickle.loads(pickle.dumps(target.writer(value, overwrite=False)))
+    pickle.loads(pickle.dumps(target.streamWriter(value, overwrite=False)))
+    with pytest.raises(SchemaError, match="where to write"):
+        source(bodyFormat="json").writer(value, overwrite=False)
+    source(bodyFormat="json", includeMetadata="true").writer(value, overwrite=False)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mtl.errors import OptionError
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Place, Places
 from pyspark_mtl.options import (
+    Bodies,
     Limits,
     ReadSettings,
     WriteSettings,
@@ -53,7 +54,7 @@ def test_a_misspelt_option_is_an_error_that_suggests_the_right_one(key: str, sug
 
 
 def test_an_option_like_no_other_is_an_error_that_names_all() -> None:
-    with pytest.raises(OptionError, match=r"unknown option 'zzzz'; there are confirmOn, .*virtualHost"):
+    with pytest.raises(OptionError, match=r"unknown option 'zzzz'; there are bodyFormat, .*virtualHost"):
         parse({"zzzz": "x"})
 
 
@@ -237,3 +238,45 @@ def test_of_several_places_the_foremost_counts_as_in_kafka(which: str, streaming
         places = getattr(read_settings(parse(options), streaming=streaming), which)
         found.append(places.of("a", LATEST))
     assert found == [Place("time", 1_000), Place("time", 2_000), Place("sequence", 7)]
+
+
+# --- bodies -------------------------------------------------------------------------------------------------
+
+
+def test_bodies_are_raw_unless_told_otherwise() -> None:
+    assert stream().bodies is None
+    assert stream(bodyFormat="raw").bodies is None
+    assert sink(resource="a").bodies is None
+
+
+def test_typed_bodies() -> None:
+    assert stream(bodyFormat="JSON").bodies == Bodies("json")
+    assert sink(bodyFormat="arrow", includeMetadata="true").bodies == Bodies("arrow", metadata=True)
+    given = batch(
+        bodyFormat="text", mode="DROPMALFORMED", columnNameOfCorruptRecord="bad", deadLetter="a.bad"
+    )
+    assert given.bodies == Bodies("text", mode="dropmalformed", corrupt="bad", dead_letter="a.bad")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "FAILFAST"}, "mode has no meaning with raw bodies; give a bodyFormat"),
+        ({"deadLetter": "bad"}, "deadLetter has no meaning with raw bodies"),
+        (
+            {"bodyFormat": "json", "includeProperties": "true"},
+            "give includeMetadata, and a column properties",
+        ),
+        (
+            {"bodyFormat": "json", "mode": "FAILFAST", "deadLetter": "bad"},
+            "the first bad body ends the query",
+        ),
+        (
+            {"bodyFormat": "json", "mode": "lenient"},
+            "'lenient' is not one of permissive, dropmalformed, failfast",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_about_bodies_is_an_error(options: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        stream(**options)

@@ -1,0 +1,27 @@
+"""Bodies to columns, by the name of their format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark_mtl.bodies.from_arrow import FromArrow
+from pyspark_mtl.bodies.from_json import FromJson
+from pyspark_mtl.bodies.from_msgpack import FromMsgpack
+from pyspark_mtl.bodies.from_text import FromText
+from pyspark_mtl.bodies.values import Decoded
+
+Decoder = Callable[[Any], Decoded]
+"""Takes bodies (binary, none null) and returns their rows."""
+
+DECODERS: dict[str, Callable[[Any], Decoder]] = {
+    "text": FromText,
+    "json": FromJson,
+    "msgpack": FromMsgpack,
+    "arrow": FromArrow,
+}
+
+
+def decoder(name: str, schema: Any) -> Decoder:
+    """The decoder of a format for the body's columns (a pyarrow.Schema)."""
+    return DECODERS[name](schema)

@@ -1,0 +1,71 @@
+"""Columns to bodies: the other direction of `decoding`, so that what is written is read as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from mtl.errors import ContentTooLarge, SchemaError
+from mtl.limits import ARROW_BODY, MAX_CONTENT
+
+_JSON = msgspec.json.Encoder(decimal_format="number")
+_MSGPACK = msgspec.msgpack.Encoder()
+
+
+def encode(name: str, rows: Any) -> Any:
+    """The bodies (binary) of rows, one of each, in text, json or msgpack. SchemaError for what the format cannot say.
+
+    JSON has no NaN and no infinity: they become null. Binary is base64, a time RFC 3339, a decimal a number.
+    """
+    try:
+        return _ENCODERS[name](rows)
+    except (ValueError, TypeError, OverflowError, KeyError) as error:
+        raise SchemaError(f"a row cannot be written as {name}: {error}") from error
+
+
+def _text(rows: Any) -> Any:
+    return rows.column(0).cast(pa.binary())
+
+
+def _json(rows: Any) -> Any:
+    lines = _JSON.encode_lines(_dicts(rows)).split(b"\n")  # JSON escapes its line feeds
+    return pa.array(lines[:-1], pa.binary())
+
+
+def _msgpack(rows: Any) -> Any:
+    return pa.array(map(_MSGPACK.encode, _dicts(rows)), pa.binary())
+
+
+_ENCODERS: dict[str, Callable[[Any], Any]] = {"text": _text, "json": _json, "msgpack": _msgpack}
+
+
+def _dicts(rows: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def streams(rows: Any, octets: int = ARROW_BODY) -> Iterator[bytes]:
+    """The rows as Arrow IPC streams of about so many octets, each a body. ContentTooLarge for too large a row."""
+    count = rows.num_rows
+    step = max(1, count * octets // max(1, rows.nbytes))
+    for start in range(0, count, step):
+        yield from _fitting(rows.slice(start, step))
+
+
+def _fitting(rows: Any) -> Iterator[bytes]:
+    """One stream; two halves where rows that are larger than the others make it too large for a content."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    body = sink.getvalue()
+    if body.size <= MAX_CONTENT:
+        yield body.to_pybytes()
+    elif rows.num_rows == 1:
+        raise ContentTooLarge(body.size, MAX_CONTENT, "row as an Arrow stream")
+    else:
+        half = rows.num_rows // 2
+        yield from _fitting(rows.slice(0, half))
+        yield from _fitting(rows.slice(half))
