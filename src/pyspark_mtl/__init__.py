@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark_mtl.datasource import DefaultSource, MtlDataSource
+    from pyspark_mtl.listener import LagListener
 
 __version__ = "0.1.0"
 
-__all__ = ["DefaultSource", "MtlDataSource", "__version__"]
+__all__ = ["DefaultSource", "LagListener", "MtlDataSource", "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    if name in {"DefaultSource", "MtlDataSource"}:
-        from pyspark_mtl import datasource  # noqa: PLC0415 loads pyspark
+    if name in {"DefaultSource", "LagListener", "MtlDataSource"}:
+        from pyspark_mtl import datasource  # noqa: PLC0415 loads pyspark, or says that it is missing
 
+        if name == "LagListener":
+            from pyspark_mtl import listener  # noqa: PLC0415
+
+            return listener.LagListener
         return getattr(datasource, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from mtl.errors import OptionError, Refused
 from mtl.limits import LET_GO_S
-from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description
+from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description, Located
 from pyspark_mtl.connections import connection
 from pyspark_mtl.kinds import Place
 from pyspark_mtl.options import ReadSettings
@@ -100,6 +100,16 @@ class Driver:
     def within(self, resource: str, first: int, octets: int) -> int:
         """The end of what lies within so many stored octets of `first`: at least one chunk."""
         return self._broker.locate_end(resource, first, bytes=octets)
+
+    def unread(self, found: Description, first: int, end: int) -> Located | None:
+        """Octets and age of contents [first, end), as far as they are kept; None where the resource is gone."""
+        start = max(first, found.earliest)
+        try:
+            return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            return None
 
     def _of_group(self, found: Description, *, create: bool) -> int:
         group = self._settings.group

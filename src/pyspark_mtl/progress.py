@@ -161,6 +161,11 @@ class Progress:
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
         return before
 
+    def last_to_read(self, found: Description) -> int:
+        """Where the resource ends for this query: at what is there, or at the end that the options give."""
+        end = self._ends.known(found.resource, found.incarnation)
+        return found.next if end is None else min(end, found.next)
+
     def _is_done(self, name: str, position: Position) -> bool:
         """Whether a resource was read to its end: what becomes of it then is no loss."""
         end = self._ends.known(name, position.incarnation)

@@ -57,6 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._shape = shape
         self._driver: Driver | None = None
         self._progress: Progress | None = None
+        self._end = INITIAL
 
     # --- called on the driver -------------------------------------------------------------------------------
 
@@ -90,19 +91,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             driver.try_to_hold(one.resource, one.incarnation, first)
         if progress.is_fixed and end == begin:
             driver.close()  # the run is over; Spark ends the process without a word
+        self._end = end
         return end.json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What latestOffset found, for the query's progress."""
+        """What latestOffset found, for the query's progress: see lag.py. Only what a batch leaves is asked for."""
         if self._progress is None or not self._progress.latest:
             return None
         found = self._progress.latest
         return {
-            "resources": {
-                name: {"i": found[name].incarnation, "n": found[name].next} for name in sorted(found)
-            },
+            "resources": {name: self._reported(found[name]) for name in sorted(found)},
             "version": offsets.VERSION,
         }
+
+    def _reported(self, found: Description) -> dict[str, Any]:
+        driver, progress = self._query()
+        end, reached = progress.last_to_read(found), self._end.resources.get(found.resource)
+        told: dict[str, Any] = {"i": found.incarnation, "n": end}
+        if reached is not None and reached.incarnation == found.incarnation and reached.next < end:
+            unread = driver.unread(found, reached.next, end)
+            if unread is not None:
+                told |= {"bytes": unread.bytes, "since": unread.timestamp}
+        return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch. DataLoss when some of it is gone; with failOnDataLoss=false that is logged, here."""

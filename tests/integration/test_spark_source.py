@@ -14,7 +14,9 @@ from pyspark.errors import PySparkException
 
 import mtl
 import mtl.testing
+import pyspark_mtl
 from mtl.wire.control import Retention
+from pyspark_mtl.lag import lags
 from tests.support.queries import batches, collect_now, forget_commit, logged, offset, run_now
 
 if TYPE_CHECKING:
@@ -129,6 +131,30 @@ def test_a_bounded_stream_ends_where_it_is_told(
         collect_now(backfill, tmp_path / "checkpoint", tmp_path / "output")
     assert bodies(spark.read.parquet(str(tmp_path / "output"))) == numbers(1, 10)
     assert logged(tmp_path / "checkpoint", "commits") == [0]
+
+
+def test_the_lag_of_a_query_is_told_to_whoever_listens(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    resource: str,
+    tmp_path: Path,
+) -> None:
+    publish(connection, resource, *numbers(1, 10))
+    heard = pyspark_mtl.LagListener()
+    spark.streams.addListener(heard)
+    try:
+        frame = stream(
+            spark, broker, resources=resource, startingOffsets="earliest", maxOffsetsPerTrigger="4"
+        )
+        query = run_now(frame, tmp_path)
+        spark._jsparkSession.sparkContext().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(heard)
+    assert heard.lag[str(query.id)][resource] == {"contents": 0, "bytes": 0, "seconds": 0.0}
+    behind = [lags(one.sources, one.timestamp)[resource] for one in query.recentProgress if one.numInputRows]
+    assert [lag.contents for lag in behind] == [6, 2, 0]
+    assert all((lag.bytes > 0) == (lag.seconds > 0) == (lag.contents > 0) for lag in behind)
 
 
 def test_a_batch_read_is_split_into_tasks(

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from mtl.errors import DataLoss, Fenced, Refused
-from mtl.wire.control import Description, Published
+from mtl.wire.control import Description, Located, Published
 from mtl.wire.packs import SCHEMA
 from pyspark_mtl import connections
 from pyspark_mtl.options import Connect, parse, read_settings
@@ -190,6 +190,12 @@ class FakeClient:
 
     def locate_end(self, resource: str, start: int, *, bytes: int) -> int:  # noqa: A002 as the client's
         return start + max(self.chunk, bytes // 10)
+
+    def unread(self, resource: str, start: int, contents: int, *, incarnation: str) -> Located:
+        if resource not in self.logs:
+            raise Refused(404, "unknown-resource", "it is gone")
+        assert incarnation == self.logs[resource].incarnation
+        return Located(sequence=start + contents, timestamp=1_000_000 + start, bytes=10 * contents)
 
     def cursor_open(self, group: str, resource: str, *, incarnation: str | None = None) -> Any:
         return SimpleNamespace(

@@ -7,6 +7,7 @@ import pytest
 
 import pyspark_mtl
 from pyspark_mtl.datasource import MtlDataSource
+from pyspark_mtl.listener import LagListener
 
 HIDE = "import sys; sys.modules.update({name: None for name in ('pyspark', 'zmq')})"
 
@@ -20,6 +21,11 @@ def run(program: str) -> str:
 
 def test_what_needs_spark_is_loaded_by_name() -> None:
     assert pyspark_mtl.DefaultSource is pyspark_mtl.MtlDataSource is MtlDataSource
+
+
+def test_the_listener_is_loaded_by_name_too() -> None:
+    assert pyspark_mtl.LagListener is LagListener
+    assert "mtl.errors.SparkMissing" in run("import pyspark_mtl; pyspark_mtl.LagListener")
 
 
 def test_there_is_nothing_else() -> None:

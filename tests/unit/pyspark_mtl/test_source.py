@@ -89,6 +89,15 @@ def test_the_read_limit_is_a_marker() -> None:
     assert stream(maxBytesPerTrigger="7").getDefaultReadLimit() == ReadMaxRows((1 << 63) - 1)
 
 
+def test_what_a_batch_leaves_is_reported(client: FakeClient) -> None:
+    reader = stream(maxOffsetsPerTrigger="10", endingOffsets='{"a": 41}')
+    reader.latestOffset(EMPTY, ReadMaxRows(10))
+    reported = {"a": {"i": "i1", "n": 41, "bytes": 300, "since": 1_000_011}}
+    assert reader.reportLatestOffset() == {"resources": reported, "version": 1}
+    del client.logs["a"]  # meanwhile
+    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 41}}, "version": 1}
+
+
 def test_limits_hold_unless_spark_says_once() -> None:
     reader = stream(maxOffsetsPerTrigger="10")
     assert reader.latestOffset(EMPTY, ReadMaxRows(10))["resources"]["a"]["n"] == 11

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyspark_mtl import listener
+from pyspark_mtl.listener import LagListener
+
+
+def event(name: str | None, left: int, **more: Any) -> Any:
+    source = {
+        "endOffset": {"resources": {"a": {"i": "x", "n": 5}}, "version": 1},
+        "latestOffset": {
+            "resources": {"a": {"i": "x", "n": 5 + left, "bytes": 10 * left, "since": 1_000_000}},
+            "version": 1,
+        },
+    }
+    progress = {"name": name, "id": "id1", "timestamp": "1970-01-01T00:00:03Z", "sources": [source], **more}
+    return SimpleNamespace(progress=SimpleNamespace(**progress))
+
+
+def test_the_last_lag_of_each_query_is_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    heard = LagListener()
+    with caplog.at_level(logging.INFO):
+        for told in (event("q", 9), event("q", 3), event(None, 1)):
+            heard.onQueryStarted(told)
+            heard.onQueryProgress(told)
+            heard.onQueryIdle(told)
+            heard.onQueryTerminated(told)
+    assert heard.lag == {
+        "q": {"a": {"contents": 3, "bytes": 30, "seconds": 2.0}},
+        "id1": {"a": {"contents": 1, "bytes": 10, "seconds": 2.0}},
+    }
+    assert caplog.messages[1] == "query q is behind in a: 3 contents, 30 bytes, 2.0 s"
+
+
+def test_queries_that_read_something_else_are_passed_over() -> None:
+    heard = LagListener()
+    heard.onQueryProgress(event("q", 1, sources=[]))
+    assert heard.lag == {}
+
+
+def test_it_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "LAST_QUERIES", 2)
+    heard = LagListener()
+    for name in ("one", "two", "one", "three"):
+        heard.onQueryProgress(event(name, 1))
+    assert set(heard.lag) == {"one", "three"}
