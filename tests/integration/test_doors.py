@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import select
@@ -15,7 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from mtl.client import aio
 from mtl.doors.mc0 import client as mc0
+from mtl.doors.reactive import client as reactive
+from mtl.errors import Unreachable
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop
 
@@ -57,6 +61,27 @@ async def test_a_door_apart_from_the_broker_stops_cleanly(mtl_broker: RunningBro
             await (await w.send(b"through"))
         process.send_signal(signal.SIGTERM)
         assert process.wait(_PATIENCE_S) == 0
+
+
+@in_loop
+async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBroker) -> None:
+    arguments = ["reactive", "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
+    with door_process(*arguments) as process:
+        assert process.stdout is not None
+        place = await_line(process.stdout.fileno(), r"mtl door reactive ready at (\S+) ")
+        c = await reactive.connect(place)
+        w = await c.writer("orders")
+        sent = [await w.send(b"%d" % n) for n in range(500)]
+        await sent[100]
+        process.kill()
+        await asyncio.wait(sent)
+        confirmed = sum(one.exception() is None for one in sent)
+        assert confirmed > 100
+        with pytest.raises(Unreachable):
+            await w.send(b"late")
+        await c.close()
+    async with aio.connect(mtl_broker.endpoint) as beside, beside.reader("orders", until=confirmed + 1) as r:
+        assert [content.body async for content in r] == [b"%d" % n for n in range(confirmed)]
 
 
 @pytest.mark.parametrize(
