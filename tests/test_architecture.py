@@ -45,9 +45,10 @@ LAYERS: dict[str, set[str]] = {
     },  # clients of the broker on one side
     "mtl.testing": {"mtl.*"},
     "mtl.pytest_plugin": {"mtl.*"},
-    "mtl.cli": {"mtl.*"},
+    "mtl.cli": {"mtl.*", "pyspark_mtl.checkpoint"},  # what a query left on disk; neither needs Spark
     "mtl.__main__": {"mtl.*"},
     "pyspark_mtl": {"mtl", "mtl.wire", "mtl.client"},  # an ordinary client
+    "pyspark_mtl.checkpoint": {"pyspark_mtl"},
 }
 
 # A package that is not ours, and the only layers that may import it.

@@ -132,6 +132,26 @@ def test_groups_are_shown_and_forgotten(mtl_broker: RunningBroker, at: tuple[str
     assert "unknown-cursor" in run("cursors", "delete", "spark", "orders", *at, code=1)
 
 
+def test_a_sparks_checkpoint_is_shown(mtl_broker: RunningBroker, at: tuple[str, str], tmp_path: Path) -> None:
+    run("publish", "orders", "--create", *at, given="one\ntwo\nthree\n")
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        incarnation = connection.describe(["orders"])["orders"].incarnation
+    resources = {"orders": {"f": 1, "i": incarnation, "n": 3}, "gone": {"f": 1, "i": "i", "n": 2}}
+    resources["again"] = {"f": 1, "i": "i", "n": 2}
+    end = json.dumps({"resources": resources, "version": 1})
+    for log, text in (("offsets", f"v1\n{{}}\n{end}"), ("commits", "v1\n{}")):
+        (tmp_path / log).mkdir()
+        (tmp_path / log / "0").write_text(text)
+    run("resource", "create", "again", *at)
+    shown = [json.loads(text) for text in run("checkpoint", str(tmp_path), "--json", *at).splitlines()]
+    found = {one["resource"]: (one["position"], one["behind"], one["state"]) for one in shown}
+    assert found["orders"] == (3, 1, "served")
+    assert found["gone"] == (2, None, "deleted")
+    assert found["again"][2] == "made again"
+    assert "batch 0 is committed" in run("checkpoint", str(tmp_path), *at)
+    assert "is no checkpoint" in run("checkpoint", str(tmp_path / "nothing"), *at, code=1)
+
+
 def test_stages_are_shown_aborted_and_forgotten(mtl_broker: RunningBroker, at: tuple[str, str]) -> None:
     with mtl.connect(mtl_broker.endpoint) as connection:
         connection.create_resource("orders")

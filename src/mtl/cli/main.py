@@ -15,6 +15,7 @@ except ImportError:
 
 from mtl.cli import (
     broker,
+    checkpoint,
     common,
     consume,
     cursors,
@@ -41,6 +42,7 @@ app.add_typer(cursors.app, name="cursors")
 app.add_typer(queues.app, name="queues")
 app.add_typer(stages.app, name="stages")
 app.command("verify")(verify.verify)
+app.command("checkpoint")(checkpoint.checkpoint)
 app.add_typer(users.app, name="user")
 app.command("grant")(users.grant)
 app.command("revoke")(users.revoke)

@@ -1,0 +1,101 @@
+"""What a checkpoint of Spark's holds of resources: how far its query has read. Reads files, without Spark.
+
+metadata         {"id": the query}
+offsets/BATCH    "v1", a line about the batch, then the end of each source as JSON or "-": written before the batch
+commits/BATCH    written when the batch is done
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtl.errors import OffsetError
+from pyspark_mtl import offsets
+from pyspark_mtl.offsets import INITIAL, Offset
+
+
+@dataclass(frozen=True)
+class Held:
+    """A resource in one source of a query: what is before `position` is done, before `planned` under way."""
+
+    resource: str
+    incarnation: str
+    position: int
+    planned: int
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A query's state: the batch that was `committed` last (None: none was), and the one `planned` last."""
+
+    query: str | None
+    committed: int | None
+    planned: int
+    held: tuple[Held, ...]
+
+
+def read(directory: Path) -> Checkpoint:
+    """The state in a checkpoint's directory. OffsetError where there is none, or none of this source's."""
+    planned = _batches(directory / "offsets")
+    if not planned:
+        raise OffsetError(
+            f"{directory} is no checkpoint of a streaming query that has begun: it has no offsets/0"
+        )
+    done = [batch for batch in _batches(directory / "commits") if batch in planned]
+    last = _sources(directory, planned[-1])
+    before = _sources(directory, done[-1]) if done else {}
+    if not last:
+        raise OffsetError(
+            f"the query of {directory} reads no resource: none of its sources has the format mtl"
+        )
+    held = (one for at, end in last.items() for one in _held(before.get(at, INITIAL), end))
+    return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
+
+
+def _batches(log: Path) -> list[int]:
+    """The numbers of a log's batches, rising; Spark's other files (checksums, compacted ones) are none."""
+    if not log.is_dir():
+        return []
+    return sorted(int(file.name) for file in log.iterdir() if file.name.isascii() and file.name.isdigit())
+
+
+def _sources(directory: Path, batch: int) -> dict[int, Offset]:
+    """The offsets of the sources that are ours, by their place in the query."""
+    file = directory / "offsets" / str(batch)
+    try:
+        version, *lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise OffsetError(f"{file} cannot be read: {error}") from error
+    if version != "v1" or not lines:
+        raise OffsetError(f"{file} is of version {version[:20]!r} of Spark's offset log; this knows v1")
+    found = {}
+    for at, line in enumerate(lines[1:]):
+        value = _json(line)
+        if isinstance(value, dict) and {"resources", "version"} <= set(value):
+            found[at] = offsets.parse(value)
+    return found
+
+
+def _held(before: Offset, end: Offset) -> list[Held]:
+    held = []
+    for name, last in sorted(end.resources.items()):
+        done = before.resources.get(name)
+        known = done is not None and done.incarnation == last.incarnation
+        began = last.next if last.began is None else last.began
+        held.append(Held(name, last.incarnation, done.next if known and done else began, last.next))
+    return held
+
+
+def _query(file: Path) -> str | None:
+    value = _json(file.read_text(encoding="utf-8")) if file.is_file() else None
+    query = value.get("id") if isinstance(value, dict) else None
+    return query if isinstance(query, str) else None
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

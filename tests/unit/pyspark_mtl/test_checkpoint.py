@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtl.errors import OffsetError
+from pyspark_mtl.checkpoint import Checkpoint, Held, read
+
+
+def written(directory: Path, batches: list[list[Any]], commits: int) -> Path:
+    """A checkpoint of so many batches, each with the ends of its sources, as Spark writes it."""
+    for log in ("offsets", "commits"):
+        (directory / log).mkdir(parents=True)
+    for batch, ends in enumerate(batches):
+        lines = ["v1", '{"batchWatermarkMs":0}', *(end if end == "-" else json.dumps(end) for end in ends)]
+        (directory / "offsets" / str(batch)).write_text("\n".join(lines))
+        (directory / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+    for batch in range(commits):
+        (directory / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    (directory / "metadata").write_text('{"id":"the-query"}')
+    return directory
+
+
+def end(**resources: Any) -> dict[str, Any]:
+    return {"resources": resources, "version": 1}
+
+
+FIRST = end(a={"f": 3, "i": "x", "n": 5})
+SECOND = end(a={"i": "x", "n": 9}, b={"f": 2, "i": "y", "n": 4})
+
+
+def test_what_is_done_and_what_is_under_way(tmp_path: Path) -> None:
+    assert read(written(tmp_path, [[FIRST], [SECOND]], commits=1)) == Checkpoint(
+        "the-query", 0, 1, (Held("a", "x", 5, 9), Held("b", "y", 2, 4))
+    )
+
+
+def test_before_the_first_commit_it_stands_where_it_began(tmp_path: Path) -> None:
+    found = read(written(tmp_path, [[FIRST]], commits=0))
+    assert (found.committed, found.held) == (None, (Held("a", "x", 3, 5),))
+
+
+def test_after_the_last_commit_nothing_is_under_way(tmp_path: Path) -> None:
+    found = read(written(tmp_path, [[FIRST], [SECOND]], commits=2))
+    assert (found.committed, found.planned) == (1, 1)
+    assert found.held == (Held("a", "x", 9, 9), Held("b", "y", 4, 4))
+
+
+def test_a_resource_made_again_stands_where_its_new_incarnation_began(tmp_path: Path) -> None:
+    again = end(a={"f": 1, "i": "z", "n": 2})
+    assert read(written(tmp_path, [[FIRST], [again]], commits=1)).held == (Held("a", "z", 1, 2),)
+
+
+def test_sources_of_other_formats_are_passed_over(tmp_path: Path) -> None:
+    kafka = {"topic": {"0": 7}}
+    found = read(written(tmp_path, [[kafka, FIRST], ["-", SECOND]], commits=1))
+    assert found.held[0] == Held("a", "x", 5, 9)
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ([], "is no checkpoint of a streaming query that has begun"),
+        ([[{"topic": {"0": 7}}, "-"]], "none of its sources has the format mtl"),
+        ([[{"resources": {}, "version": 9}]], "an offset of version 9"),
+    ],
+)
+def test_what_is_not_ours_is_an_error(tmp_path: Path, batches: list[list[Any]], words: str) -> None:
+    with pytest.raises(OffsetError, match=words):
+        read(written(tmp_path, batches, commits=0))
+
+
+@pytest.mark.parametrize("text", ["", "v2\n{}\n{}", "v1", "\udcff"])
+def test_a_log_that_is_not_sparks_is_an_error(tmp_path: Path, text: str) -> None:
+    directory = written(tmp_path, [[FIRST]], commits=0)
+    (directory / "offsets" / "0").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(OffsetError, match=r"offsets/0 (cannot be read|is of version)"):
+        read(directory)
+
+
+def test_no_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OffsetError, match="is no checkpoint"):
+        read(tmp_path / "nothing")
+
+
+def test_a_checkpoint_without_the_querys_name_is_read(tmp_path: Path) -> None:
+    directory = written(tmp_path, [[FIRST]], commits=1)
+    (directory / "metadata").unlink()
+    assert read(directory).query is None
