@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "mtl.cli": {"mtl.*", "pyspark_mtl.checkpoint"},  # what a query left on disk; neither needs Spark
     "mtl.__main__": {"mtl.*"},
     "pyspark_mtl": {"mtl", "mtl.wire", "mtl.client"},  # an ordinary client
-    "pyspark_mtl.checkpoint": {"pyspark_mtl"},
+    "pyspark_mtl.checkpoint": {"pyspark_mtl", "mtl.wire"},
 }
 
 # A package that is not ours, and the only layers that may import it.

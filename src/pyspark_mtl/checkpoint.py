@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtl.errors import OffsetError
+from mtl.wire.control import Description
 from pyspark_mtl import offsets
 from pyspark_mtl.offsets import INITIAL, Offset
 
@@ -52,6 +53,19 @@ def read(directory: Path) -> Checkpoint:
         )
     held = (one for at, end in last.items() for one in _held(before.get(at, INITIAL), end))
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
+
+
+def state_of(held: Held, found: Description | None) -> str:
+    """What is in the way of the query; "served" where nothing is."""
+    if found is None:
+        return "deleted"
+    if found.incarnation != held.incarnation:
+        return "made again"
+    if found.next < held.planned:
+        return f"ends at {found.next}"
+    if held.position < found.earliest:
+        return f"lost {held.position} to {found.earliest - 1} ({found.earliest - held.position})"
+    return "served"
 
 
 def _batches(log: Path) -> list[int]:

@@ -10,7 +10,7 @@ import typer
 
 from mtl.cli.common import Endpoint, Json, connected, line, out, table
 from mtl.wire.control import Description
-from pyspark_mtl.checkpoint import Held, read
+from pyspark_mtl.checkpoint import Held, read, state_of
 
 
 def checkpoint(
@@ -47,18 +47,5 @@ def _row(held: Held, found: Description | None) -> dict[str, str | int | None]:
         "planned": held.planned,
         "next": None if found is None else found.next,
         "behind": None if found is None else max(0, found.next - held.position),
-        "state": _state(held, found),
+        "state": state_of(held, found),
     }
-
-
-def _state(held: Held, found: Description | None) -> str:
-    """What is in the way of the query; "served" where nothing is."""
-    if found is None:
-        return "deleted"
-    if found.incarnation != held.incarnation:
-        return "made again"
-    if found.next < held.planned:
-        return f"ends at {found.next}"
-    if held.position < found.earliest:
-        return f"lost {held.position} to {found.earliest - 1} ({found.earliest - held.position})"
-    return "served"

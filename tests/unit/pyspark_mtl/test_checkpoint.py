@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mtl.errors import OffsetError
-from pyspark_mtl.checkpoint import Checkpoint, Held, read
+from mtl.wire.control import Description
+from pyspark_mtl.checkpoint import Checkpoint, Held, read, state_of
 
 
 def written(directory: Path, batches: list[list[Any]], commits: int) -> Path:
@@ -90,3 +91,19 @@ def test_a_checkpoint_without_the_querys_name_is_read(tmp_path: Path) -> None:
     directory = written(tmp_path, [[FIRST]], commits=1)
     (directory / "metadata").unlink()
     assert read(directory).query is None
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "earliest", "following", "state"),
+    [
+        ("x", 1, 20, "served"),
+        ("x", 5, 9, "served"),
+        ("x", 8, 20, "lost 5 to 7 (3)"),
+        ("x", 1, 8, "ends at 8"),
+        ("y", 1, 20, "made again"),
+    ],
+)
+def test_whether_the_broker_can_serve_it(incarnation: str, earliest: int, following: int, state: str) -> None:
+    found = Description(resource="a", incarnation=incarnation, earliest=earliest, next=following)
+    assert state_of(Held("a", "x", 5, 9), found) == state
+    assert state_of(Held("a", "x", 5, 9), None) == "deleted"
