@@ -9,6 +9,7 @@ object would not do: `{}, "x": {}` then is valid, too.)
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -19,8 +20,8 @@ from pyarrow import json, types
 
 from pyspark_mtl.bodies.values import Decoded, decode_rows, optional, row_type
 
-_NO_JSON = "NaN|Inf"
-"""Words that Arrow takes for numbers and that are none in JSON (RFC 8259, section 6)."""
+_NO_NUMBER = re.compile(rb"(?:NaN|Inf(?:inity)?)\s*[,\]}]")
+"""Words that Arrow takes for numbers and that are none in JSON (RFC 8259, section 6); and some ends of strings."""
 
 _NATIVE = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal, types.is_string)
 
@@ -56,16 +57,15 @@ class FromJson:
     def _together(self, bodies: Any) -> Any | None:
         """All rows at once; None or an error when there is a body that may be bad."""
         text = bodies.cast(pa.string())
-        if (
-            not pc.all(pc.starts_with(text, "{")).as_py()
-            or pc.any(pc.match_substring_regex(text, _NO_JSON)).as_py()
-        ):
+        if not pc.all(pc.starts_with(text, "{")).as_py():
             return None
         numbers = pa.array(range(len(bodies)), pa.int64())
         lines = pc.binary_join_element_wise(
             f'{{"{self._number}":', numbers.cast(pa.string()), ",", pc.utf8_slice_codeunits(text, 1), "\n", ""
         )
         octets = lines.buffers()[2]
+        if _may_have_no_number(octets.to_pybytes()):
+            return None
         table = json.read_json(
             pa.BufferReader(octets),
             read_options=json.ReadOptions(use_threads=False, block_size=octets.size + 1),
@@ -80,6 +80,10 @@ class FromJson:
             for column, field in zip(table.columns[1:], self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _may_have_no_number(octets: bytes) -> bool:
+    return (b"NaN" in octets or b"Inf" in octets) and _NO_NUMBER.search(octets) is not None
 
 
 def _carrier(kind: Any) -> Any | None:

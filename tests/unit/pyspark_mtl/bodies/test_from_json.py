@@ -46,6 +46,12 @@ def test_good_bodies_are_read_together() -> None:
     assert together.equals(decode_rows([GOOD, GOOD], DECODER._decode, SCHEMA).rows)
 
 
+def test_words_of_a_text_are_no_numbers() -> None:
+    assert DECODER._together(binary(b'{"s": "Information: NaN is no number, Infinity neither"}')) is not None
+    for body in (b'{"f": NaN}', b'{"z": [-Inf ], "f": 1}', b'{"z":Infinity\n,"f":1}'):
+        assert DECODER._together(binary(body)) is None
+
+
 def test_a_slice_is_read_as_what_it_shows() -> None:
     found = DECODER(binary(b"bad", GOOD, b'{"n": 2}', b"bad").slice(1, 2))
     assert (found.bad, found.rows.column("n").to_pylist()) == ({}, [1, 2])
