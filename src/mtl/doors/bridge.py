@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from mtl.client.aio import Connection, Reader, Writer
+from mtl.client import Content
+from mtl.client.aio import Connection, Writer
 from mtl.client.feed import Start
 from mtl.doors.budget import Budget
 from mtl.doors.limits import (
@@ -83,24 +84,39 @@ class Bridge:
 
         Raises `Refused`: 404 no such resource, 503 when the door has too many subscriptions already.
         """
+        return await self._counted(
+            resource,
+            lambda: self._connection.reader(
+                resource,
+                start=start,
+                skip_lost=True,
+                window_contents=DOOR_READER_CONTENTS,
+                window_bytes=DOOR_READER_OCTETS,
+            ),
+        )
+
+    async def consume(self, resource: str) -> Subscription:
+        """Contents of the resource's default queue, `QueuedContent`s: each is to be answered, nobody else gets it.
+
+        Raises what `subscribe` does.
+        """
+        return await self._counted(
+            resource,
+            lambda: self._connection.consumer(
+                resource, window_contents=DOOR_READER_CONTENTS, window_bytes=DOOR_READER_OCTETS
+            ),
+        )
+
+    async def _counted(self, resource: str, opening: Callable[[], Awaitable[Source]]) -> Subscription:
         if self._subscriptions >= DOOR_SUBSCRIPTIONS:
             raise Refused(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
         self._subscriptions += 1
         try:
-            reader = await self._made(
-                resource,
-                lambda: self._connection.reader(
-                    resource,
-                    start=start,
-                    skip_lost=True,
-                    window_contents=DOOR_READER_CONTENTS,
-                    window_bytes=DOOR_READER_OCTETS,
-                ),
-            )
+            source = await self._made(resource, opening)
         except BaseException:
             self._subscriptions -= 1
             raise
-        return Subscription(reader, self._ended)
+        return Subscription(source, self._ended)
 
     def _ended(self) -> None:
         self._subscriptions -= 1
@@ -128,12 +144,22 @@ class Bridge:
         return any(fnmatchcase(resource, pattern) for pattern in self._create)
 
 
-class Subscription:
-    """A reader that counts against the door's limit until it is closed."""
+class Source(Protocol):
+    """A reader or a consumer."""
 
-    def __init__(self, reader: Reader, ended: Callable[[], None]) -> None:
-        self.next = reader.next
-        self._reader = reader
+    async def next(self) -> Content | None:
+        """The next content."""
+
+    async def close(self) -> None:
+        """End the lease."""
+
+
+class Subscription:
+    """A reader or consumer that counts against the door's limit until it is closed."""
+
+    def __init__(self, source: Source, ended: Callable[[], None]) -> None:
+        self.next = source.next
+        self._source = source
         self._ended: Callable[[], None] | None = ended
 
     async def close(self) -> None:
@@ -141,4 +167,4 @@ class Subscription:
         if self._ended is not None:
             ended, self._ended = self._ended, None
             ended()
-        await self._reader.close()
+        await self._source.close()

@@ -77,6 +77,18 @@ MM2_EXTENSIONS = 64
 MM2_TERMS = 32
 """micromessage: terms of one filter; each is looked at for each message."""
 
+MM2_SUBSCRIPTIONS = 1_000
+"""micromessage: subscriptions of one peer."""
+
+MM2_HANDSHAKE_S = 10.0
+"""micromessage: how long a peer may take for its two steps of the handshake."""
+
+MM2_READ = 64 << 10
+"""micromessage: octets read at a time, and kept for a peer that reads slowly before its subscriptions wait."""
+
+MM2_CLIENT_UNREAD = 1_000
+"""micromessage, the client: contents of one reader that its application has not taken; then nothing more is read."""
+
 RS_TEXT = 64 << 10
 """Reactive Streams: octets of a publisher's name, an error or a reason."""
 

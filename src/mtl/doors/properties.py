@@ -23,8 +23,11 @@ def to_texts(properties: Mapping[str, Value]) -> dict[str, str]:
     return {name: text(value) or "" for name, value in properties.items()}
 
 
-def from_texts(headers: Iterable[tuple[str, str]]) -> dict[str, Value]:
-    """Headers as properties. Raises `Refused` for a name that is the broker's, and for one that comes twice."""
+def from_texts(headers: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Headers as properties; where a protocol has types, values as they are.
+
+    Raises `Refused` for a name that is the broker's, and for one that comes twice.
+    """
     properties: dict[str, Value] = {}
     for name, value in headers:
         if name.startswith(RESERVED):

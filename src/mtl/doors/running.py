@@ -21,7 +21,11 @@ from mtl.errors import MtlError, OptionError
 
 log = logging.getLogger("mtl.doors")
 
-DOORS = {"mc0": "mtl.doors.mc0.door", "reactive": "mtl.doors.reactive.door"}
+DOORS = {
+    "mc0": "mtl.doors.mc0.door",
+    "micromessage": "mtl.doors.micromessage.door",
+    "reactive": "mtl.doors.reactive.door",
+}
 """Name -> the module with its `listen`."""
 
 

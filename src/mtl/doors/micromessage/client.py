@@ -1,0 +1,416 @@
+"""A client of a MicroMessage2 door, or of another server, with the habits of `mtl.aio`.
+
+    async with micromessage.connect("127.0.0.1:5977") as c:
+        async with c.reader("topic/orders", filter="stock<N10") as r:     # all subscribers; from now on
+            async with c.writer("topic/orders") as w:
+                await w.send(b"...", {"stock": 7})
+            async for received in r: ...
+        async with c.reader("jobs") as q: ...                             # a queue: one of its readers gets each
+
+A content counts as consumed, and is acknowledged, when the next one is asked for. When the connection breaks the client
+connects anew, subscribes to topics behind the last content it has, and sends again what was not acknowledged: at least
+once, in both directions. Acknowledgements count over all readers of a connection: one that stands still holds up the
+others, so give each a connection where that matters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from mtl.client.aio.opening import Opening
+from mtl.doors.config import host_and_port
+from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ
+from mtl.doors.micromessage.contents import from_message, is_topic, to_message
+from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Extension, Offer, batch_ack
+from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
+from mtl.doors.properties import SEQUENCE, to_texts
+from mtl.doors.received import Received
+from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
+from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S, RETRY_DEADLINE_S
+from mtl.wire.fields import Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A content on its way; `settled` is done when it is acknowledged."""
+
+    destination: str
+    body: bytes
+    properties: Mapping[str, Value]
+    settled: asyncio.Future[None]
+
+
+class Connection:
+    """One TCP connection, made again when it is lost. For the tasks of one event loop."""
+
+    def __init__(self, endpoint: str, offer: Offer, identity: str, retry_deadline: float) -> None:
+        self.endpoint = endpoint
+        self._place = host_and_port(endpoint)
+        self._offer = offer
+        self._identity = identity
+        self._deadline = retry_deadline
+        self._session: Session | None = None
+        self._stream: asyncio.StreamWriter | None = None
+        self._agreed: Agreed | None = None
+        self.opened: asyncio.Future[Agreed] = asyncio.get_running_loop().create_future()
+        self._waiting: deque[_Sent] = deque()
+        self._outstanding: deque[_Sent] = deque()
+        self._unread: deque[list[bool]] = deque()
+        self._readers: dict[str, Reader] = {}
+        self._turn = asyncio.Semaphore(MM2_CLIENT_UNREAD)
+        self._error: MtlError | None = None
+        self._life = asyncio.create_task(self._lived())
+
+    # --- for readers and writers ----------------------------------------------------------------------------
+
+    def writer(self, destination: str) -> Opening[Writer]:
+        """A writer to a queue, or to a topic (`topic/...`); `async with`, or await it."""
+
+        async def opened() -> Writer:
+            return Writer(self, destination)
+
+        return Opening(opened)
+
+    def reader(
+        self,
+        destination: str,
+        *,
+        start: str | int = "latest",
+        filter: str = "",  # noqa: A002 the protocol's word
+    ) -> Opening[Reader]:
+        """A reader of a queue, or of a topic from `start` on ("earliest", "latest" or a sequence).
+
+        A topic's `filter` is made of terms like `stock<N10` or `kind&Torder`, joined by ";"; all have to match. What
+        is sent over this connection afterwards is not missed. Raises `OptionError` for a second reader of the same.
+        """
+
+        async def opened() -> Reader:
+            if destination in self._readers:
+                raise OptionError(f"this connection reads {destination!r} already")
+            if self._error is not None:
+                raise self._error
+            reader = self._readers[destination] = Reader(self, destination, str(start), filter)
+            self._subscribe(reader)
+            return reader
+
+        return Opening(opened)
+
+    async def send(
+        self, destination: str, body: bytes, properties: Mapping[str, Value]
+    ) -> asyncio.Future[None]:
+        """Send, in order; waits while too many are under way. The result is done when it is acknowledged."""
+        await self._turn.acquire()
+        if self._error is not None:
+            raise self._error
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        settled.add_done_callback(lambda _: self._turn.release())
+        self._waiting.append(_Sent(destination, body, properties, settled))
+        self._pump()
+        if self._stream is not None:
+            try:
+                await self._stream.drain()
+            except OSError:
+                pass  # it is sent again
+        return settled
+
+    def consumed(self, entry: list[bool]) -> None:
+        """The application has one: everything before which it has the rest, too, is acknowledged."""
+        entry[0] = True
+        count = 0
+        while self._unread and self._unread[0][0]:
+            self._unread.popleft()
+            count += 1
+        if self._session is not None and count:
+            self._session.ack(count)
+            self._flush()
+
+    def forget(self, reader: Reader) -> None:
+        """Unsubscribe; what it did not take counts as taken, for the others' sake."""
+        if self._readers.pop(reader.destination, None) is not None and self._session is not None:
+            self._session.command("unsubscribe", {"destination": reader.destination})
+            self._flush()
+
+    def _subscribe(self, reader: Reader) -> None:
+        if self._session is not None and self._agreed is not None:
+            self._session.command("subscribe", reader.arguments())
+            self._flush()
+
+    def _pump(self) -> None:
+        """Send what there is room for."""
+        session, agreed = self._session, self._agreed
+        while session is not None and agreed is not None and self._waiting and session.room:
+            sent = self._waiting.popleft()
+            if sent.settled.done():
+                continue  # nobody waits any more
+            try:
+                properties, kind = to_message(sent.properties, agreed)
+                if JSON in agreed:
+                    check_json(sent.body)
+                session.send(sent.destination, sent.body, properties, kind)
+            except MtlError as error:
+                sent.settled.set_exception(error)
+                continue
+            if agreed.window is None:
+                sent.settled.set_result(None)
+            else:
+                self._outstanding.append(sent)
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._session is not None and self._stream is not None and not self._stream.is_closing():
+            data = self._session.to_send()
+            if data:
+                self._stream.write(data)
+
+    # --- one connection after the other ---------------------------------------------------------------------
+
+    async def _lived(self) -> None:
+        delay, since = 0.0, time.monotonic()
+        while True:
+            try:
+                heard = await self._connected()
+            except MtlError as error:
+                self.fail(error)
+                return
+            now = time.monotonic()
+            if heard:
+                delay, since = 0.0, now
+            elif now - since > self._deadline:
+                self.fail(Unreachable(self.endpoint, now - since, "connecting to a MicroMessage2 server"))
+                return
+            delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
+            await asyncio.sleep(delay)
+
+    async def _connected(self) -> bool:
+        """The life of one connection; whether its handshake was completed. Raises `Refused` for an ERROR."""
+        try:
+            async with asyncio.timeout(MM2_HANDSHAKE_S):
+                stream, self._stream = await asyncio.open_connection(*self._place)
+        except OSError:  # TimeoutError is one
+            return False
+        self._session = Session(Role.CLIENT, self._offer, self._identity)
+        try:
+            self._flush()
+            while data := await self._read(stream):
+                for event in self._session.received(data):
+                    self._take(event)
+                self._pump()
+                for reader in list(self._readers.values()):
+                    await reader.room()
+        except OSError:
+            pass  # the connection is lost
+        finally:
+            heard, self._agreed = self._agreed is not None, None
+            self._flush()
+            self._stream.close()
+            self._session = self._stream = None
+            self._waiting.extendleft(reversed(self._outstanding))
+            self._outstanding.clear()
+            self._unread.clear()
+        return heard
+
+    async def _read(self, stream: asyncio.StreamReader) -> bytes:
+        async with asyncio.timeout(None if self._agreed is not None else MM2_HANDSHAKE_S):
+            return await stream.read(MM2_READ)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Opened(_, agreed):
+                self._agreed = agreed
+                if not self.opened.done():
+                    self.opened.set_result(agreed)
+                for reader in self._readers.values():
+                    self._subscribe(reader)
+            case Arrived():
+                self._arrived(event)
+            case Acked(count):
+                for _ in range(count):
+                    sent = self._outstanding.popleft()
+                    if not sent.settled.done():
+                        sent.settled.set_result(None)
+            case Ended(text):
+                raise Refused(400, "error", text)
+            case _:
+                pass
+
+    def _arrived(self, message: Arrived) -> None:
+        assert self._agreed is not None
+        entry = [False]
+        self._unread.append(entry)
+        reader = self._readers.get(message.destination)
+        properties = from_message(message, self._agreed)
+        place = properties.pop(SEQUENCE, None)
+        if reader is None:
+            self.consumed(entry)
+            return
+        sequence = place if type(place) is int else None
+        received = Received(message.destination, sequence, message.payload, to_texts(properties))
+        reader.deliver(received, entry)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def fail(self, error: MtlError) -> None:
+        """The end, for everybody who waits."""
+        if self._error is None:
+            self._error = error
+        for sent in (*self._outstanding, *self._waiting):
+            if not sent.settled.done():
+                sent.settled.set_exception(self._error)
+        if not self.opened.done():
+            self.opened.set_exception(self._error)
+        for reader in self._readers.values():
+            reader.fail(self._error)
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
+        """Close, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect, and forget everything. Harmless when repeated."""
+        self.fail(Closed("the connection is closed"))
+        self._life.cancel()
+        await asyncio.wait({self._life})
+
+
+class Writer:
+    """Sends contents to one destination. `flush` waits until all are acknowledged: durable, at an MTL door."""
+
+    def __init__(self, connection: Connection, destination: str) -> None:
+        self.destination = destination
+        self._connection = connection
+        self._under_way: set[asyncio.Future[None]] = set()
+        self._failed: list[BaseException] = []
+
+    async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
+        """Send one content; await the result for its acknowledgement, or `flush` for all. `dotnet-type` is its type."""
+        settled = await self._connection.send(self.destination, body, properties or {})
+        self._under_way.add(settled)
+        settled.add_done_callback(self._settled)
+        return settled
+
+    def _settled(self, settled: asyncio.Future[None]) -> None:
+        self._under_way.discard(settled)
+        error = None if settled.cancelled() else settled.exception()
+        if error is not None and not self._failed:
+            self._failed.append(error)
+
+    async def flush(self) -> None:
+        """Wait until everything is acknowledged. Raises the first failure since the last `flush`."""
+        if self._under_way:
+            await asyncio.wait(set(self._under_way))
+        if self._failed:
+            raise self._failed.pop()
+
+    async def leave(self, *, failed: bool) -> None:
+        """Flush, at the end of a block that did not fail."""
+        if not failed:
+            await self.flush()
+
+
+class Reader:
+    """What comes of one destination while it is open, in order; for one task."""
+
+    def __init__(self, connection: Connection, destination: str, start: str, filter: str) -> None:  # noqa: A002
+        self.destination = destination
+        self._connection = connection
+        self._start = start
+        self._filter = filter
+        self._queue: asyncio.Queue[tuple[Received, list[bool]] | MtlError] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._current: list[bool] | None = None
+
+    def arguments(self) -> dict[str, str]:
+        """What SUBSCRIBE says: after a loss, behind what has come."""
+        if not is_topic(self.destination):
+            return {"destination": self.destination}
+        said = {"destination": self.destination, "from": self._start}
+        return {**said, "filter": self._filter} if self._filter else said
+
+    async def next(self) -> Received:
+        """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
+        if self._current is not None:
+            self._connection.consumed(self._current)
+            self._current = None
+        one = await self._queue.get()
+        if self._queue.qsize() < MM2_CLIENT_UNREAD:
+            self._room.set()
+        if isinstance(one, MtlError):
+            self.fail(one)
+            raise one
+        received, self._current = one
+        return received
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        """Every content; it waits for more for ever."""
+        while True:
+            yield await self.next()
+
+    def deliver(self, received: Received, entry: list[bool]) -> None:
+        """One came."""
+        if received.sequence is not None:
+            self._start = str(received.sequence + 1)
+        self._queue.put_nowait((received, entry))
+        if self._queue.qsize() >= MM2_CLIENT_UNREAD:
+            self._room.clear()
+
+    async def room(self) -> None:
+        """Wait while too many are unread: nothing more is received meanwhile."""
+        await self._room.wait()
+
+    def fail(self, error: MtlError) -> None:
+        """The end, after what came before."""
+        self._queue.put_nowait(error)
+        self._room.set()
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
+        """Unsubscribe, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Acknowledge what was taken, and unsubscribe. Harmless when repeated."""
+        if self._current is not None:
+            self._connection.consumed(self._current)
+            self._current = None
+        self._connection.forget(self)
+        while not self._queue.empty():
+            one = self._queue.get_nowait()
+            if not isinstance(one, MtlError):
+                self._connection.consumed(one[1])
+        self.fail(Closed("the reader is closed"))
+
+
+def connect(
+    endpoint: str,
+    *,
+    window: int | None = 100,
+    json: bool = False,
+    dotnet: bool = False,
+    identity: str = "mtl-client",
+    retry_deadline: float = RETRY_DEADLINE_S,
+) -> Opening[Connection]:
+    """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close what it gives.
+
+    `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
+    no acknowledgements, and a lost connection loses what was under way). With `json` every payload is JSON, with
+    `dotnet` it has a type. Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` with the
+    text of an ERROR.
+    """
+    acks = () if window is None else (Extension("ack") if window == 1 else batch_ack(window),)
+    named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]
+    offer = Offer((*acks, *map(Extension, named)))
+
+    async def opened() -> Connection:
+        connection = Connection(endpoint, offer, identity, retry_deadline)
+        try:
+            await connection.opened
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    return Opening(opened)

@@ -1,0 +1,100 @@
+"""MicroMessage2 messages as contents, and back. Pure functions, for both ends.
+
+Numbers, dates and texts keep their types where a field has them; a date with a fraction of a second, or before 1970,
+is the text of its ISO 8601 form. A property whose name is no FIELD travels as `x-name-` and the name's UTF-8 in hex, so
+that it comes back. `topic/x` and the queue `x` are the same resource, read in two ways.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from math import isfinite
+
+import msgspec
+
+from mtl.doors.micromessage.negotiation import DOTNET, JSON, Agreed
+from mtl.doors.micromessage.session import Arrived, check_json
+from mtl.doors.micromessage.values import FilterValue, is_field
+from mtl.doors.properties import CONTENT_TYPE
+from mtl.errors import Malformed
+from mtl.wire.fields import Value
+from mtl.wire.text import text
+
+TOPIC = "topic/"
+"""How the destinations begin that are topics; all others are queues (MM2-38)."""
+
+TYPE = "dotnet-type"
+"""The property that holds what the dotnet extension says."""
+
+_NAME = "x-name-"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def resource(destination: str) -> str:
+    """The resource that a destination stands for."""
+    return destination.removeprefix(TOPIC)
+
+
+def is_topic(destination: str) -> bool:
+    """Whether all subscribers get each message (MM2-63), or one of them (MM2-64)."""
+    return destination.startswith(TOPIC)
+
+
+def from_message(message: Arrived, agreed: Agreed) -> dict[str, Value]:
+    """The properties of the content that a message is; the body is its payload."""
+    properties = {_name(name): _value(value) for name, value in message.properties.items()}
+    if DOTNET in agreed and message.type is not None:
+        properties[TYPE] = message.type
+    if JSON in agreed:
+        properties.setdefault(CONTENT_TYPE, "application/json")
+    return properties
+
+
+def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[str, FilterValue], str | None]:
+    """The properties of the message that a content is, and the type that goes before it with the dotnet extension."""
+    left = dict(properties)
+    said = left.pop(TYPE, None) if DOTNET in agreed else None
+    return {_field(name): _filter_value(value) for name, value in left.items()}, text(said)
+
+
+def as_json(body: bytes) -> bytes:
+    """The body where it is JSON; else a JSON string of its text, or of its base64 where it is no UTF-8 either."""
+    try:
+        check_json(body)
+    except Malformed:
+        try:
+            return msgspec.json.encode(body.decode())
+        except UnicodeDecodeError:
+            return msgspec.json.encode(base64.b64encode(body).decode())
+    return body
+
+
+def _field(name: str) -> str:
+    plain = is_field(name) and not name.startswith(_NAME)
+    return name if plain else _NAME + name.encode().hex()
+
+
+def _name(given: str) -> str:
+    if given.startswith(_NAME):
+        try:
+            return bytes.fromhex(given.removeprefix(_NAME)).decode()
+        except ValueError:
+            pass  # somebody else's name
+    return given
+
+
+def _value(value: FilterValue) -> Value:
+    if isinstance(value, datetime) and (value.microsecond or value < _EPOCH):
+        return f"{value:%Y-%m-%dT%H:%M:%S.%fZ}"
+    return value
+
+
+def _filter_value(value: Value) -> FilterValue:
+    if isinstance(value, Decimal) and value.is_finite() and isfinite(float(value)):
+        return int(value) if value == value.to_integral_value() and abs(value) < 1 << 63 else float(value)
+    if isinstance(value, datetime | float | int) and not isinstance(value, bool):
+        return value if not isinstance(value, float) or isfinite(value) else str(value)
+    return text(value) or ""

@@ -1,0 +1,257 @@
+"""The MicroMessage2 door in front of a real broker: its own client, and bare sockets that know the document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mtl.client.aio import Connection
+from mtl.doors.micromessage import client as mm2
+from mtl.doors.micromessage.codec import Decoder, Error, Frame, Message
+from mtl.doors.running import Door
+from mtl.errors import FieldError, MtlError, Refused
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.doors import BODIES, PROPERTIES, door
+
+ANYWHERE = "127.0.0.1:0"
+HULK = bytes.fromhex("0100000468756c6b000b6a736f6e3b646f746e6574000962617463682d61636b")
+
+
+@asynccontextmanager
+async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tuple[Door, Connection]]:
+    async with door("micromessage", broker.endpoint, ANYWHERE, max_sessions=max_sessions) as opened:
+        yield opened
+
+
+class Bare:
+    """A socket and the document."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._decoder = Decoder()
+
+    async def say(self, octets: bytes) -> None:
+        self._writer.write(octets)
+        await self._writer.drain()
+
+    async def hear(self) -> Frame | None:
+        while (frame := self._decoder.frame()) is None:
+            data = await self._reader.read(65_536)
+            if not data:
+                return None
+            self._decoder.feed(data)
+        return frame
+
+    async def handshake(self, octets: bytes) -> None:
+        await self.say(octets)
+        while self._decoder.handshake() is None:
+            self._decoder.feed(await self._reader.read(65_536))
+        await self.say(octets)
+
+
+@asynccontextmanager
+async def bare(endpoint: str) -> AsyncIterator[Bare]:
+    host, port = endpoint.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield Bare(reader, writer)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("window", [1, 100, None])
+@in_loop
+async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, window: int | None) -> None:
+    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint, window=window) as c:
+        async with c.reader("topic/orders", start="earliest") as r, c.writer("topic/orders") as w:
+            for body in BODIES:
+                await w.send(body, PROPERTIES)
+            received = [await r.next() for _ in BODIES]
+        assert [one.body for one in received] == BODIES
+        assert [one.sequence for one in received] == [1, 2, 3, 4]
+        assert all(one.properties == PROPERTIES for one in received)
+        async with beside.reader("orders", start="earliest", until=5) as log:
+            assert [(content.body, content.properties) async for content in log] == [
+                (body, PROPERTIES) for body in BODIES
+            ]
+
+
+@in_loop
+async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+        await one.handshake(HULK)
+        await one.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
+        frame = await one.hear()
+        assert frame is not None
+        assert str(frame) == "Extension(id=3, payload=b'\\x00\\x01')"
+        async with beside.reader("MQ", start="earliest", until=2) as log:
+            (content,) = [content async for content in log]
+        assert content.body == b"123"
+        assert content.properties == {"last-name": "kalle", "content-type": "application/json"}
+
+
+@in_loop
+async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBroker) -> None:
+    async with (
+        at(mtl_broker) as (opened, _),
+        mm2.connect(opened.endpoint) as c,
+        mm2.connect(opened.endpoint) as d,
+        c.writer("topic/t") as w,
+    ):
+        low = await c.reader("topic/t", start="earliest", filter="n<N3")
+        new = await d.reader("topic/t", start="earliest", filter="kind<Tne;n>=N2")
+        for n in range(6):
+            await w.send(b"%d" % n, {"n": n, "kind": "new" if n % 2 == 0 else "old"})
+        assert [(await low.next()).body for _ in range(3)] == [b"0", b"1", b"2"]
+        assert [(await new.next()).body for _ in range(2)] == [b"2", b"4"]
+
+
+@in_loop
+async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
+    mtl_broker: RunningBroker,
+) -> None:
+    async with at(mtl_broker) as (opened, _):
+        async with mm2.connect(opened.endpoint) as c, c.writer("jobs") as w:
+            for n in range(20):
+                await w.send(b"%d" % n)
+        async with mm2.connect(opened.endpoint, window=1) as c, c.reader("jobs") as q:
+            taken = {(await q.next()).body for _ in range(5)}
+        got: set[bytes] = set()
+        async with mm2.connect(opened.endpoint) as c, mm2.connect(opened.endpoint) as d:
+            readers = [await c.reader("jobs"), await d.reader("jobs")]
+
+            async def drain(reader: mm2.Reader) -> None:
+                async for received in reader:
+                    assert received.body not in got
+                    got.add(received.body)
+
+            draining = [asyncio.create_task(drain(reader)) for reader in readers]
+            await until(lambda: len(got) >= 15)
+            for task in draining:
+                task.cancel()
+        assert sorted([*taken, *got], key=int) == [b"%d" % n for n in range(20)]
+
+
+@in_loop
+async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
+    async with (
+        at(mtl_broker) as (opened, beside),
+        mm2.connect(opened.endpoint, json=True, dotnet=True) as c,
+        c.reader("topic/t", start="earliest") as r,
+        c.writer("topic/t") as w,
+    ):
+        await (await w.send(b'{"a":1}', {"dotnet-type": "A.Type"}))
+        received = await r.next()
+        assert received.properties == {"dotnet-type": "A.Type", "content-type": "application/json"}
+        await w.send(b"{")
+        with pytest.raises(MtlError, match="not JSON"):
+            await w.flush()
+        async with beside.writer("t") as other:
+            await other.send(b"\xff")
+        assert (await r.next()).body == b'"/w=="'
+
+
+@pytest.mark.parametrize(
+    ("octets", "words"),
+    [
+        (b"\2\0\0\0\0\0\0\0", "is spoken here"),
+        (b"\1\0\0\0\0\7x-other\0\0", "x-other"),
+        (b"\x01\0\0\1\xff", "ASCII"),
+    ],
+)
+@in_loop
+async def test_a_handshake_that_fails_is_an_error_and_the_end(
+    mtl_broker: RunningBroker, octets: bytes, words: str
+) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        await one.say(octets)
+        frame = await one.hear()
+        assert isinstance(frame, Error)
+        assert words in frame.text
+        assert await one.hear() is None
+
+
+@in_loop
+async def test_what_cannot_be_done_is_an_error_and_the_end(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        for start, rule in (("latest", "n&N1"), ("0", "")):
+            c = await mm2.connect(opened.endpoint)
+            r = await c.reader("topic/t", start=start, filter=rule)
+            with pytest.raises(Refused):
+                await r.next()
+            await c.close()
+        c = await mm2.connect(opened.endpoint)
+        w = await c.writer("q")
+        await w.send(bytes(5 << 20))
+        with pytest.raises(FieldError):
+            await w.flush()
+        with pytest.raises(Refused, match="broker's"):
+            await (await w.send(b"", {"mtl-count": 1}))
+        await c.close()
+
+
+@in_loop
+async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c:
+        w = await c.writer("orders")
+        answered = [await w.send(b"%d" % n) for n in range(300)]
+        await answered[100]
+        await asyncio.to_thread(mtl_broker.kill)
+        sending = asyncio.create_task(send_all(w, range(300, 500)))
+        await asyncio.to_thread(mtl_broker.restart)
+        await sending
+        await w.flush()
+        async with beside.reader("orders", start="earliest", until=501) as log:
+            assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
+
+
+async def send_all(w: mm2.Writer, numbers: range) -> None:
+    for n in numbers:
+        await w.send(b"%d" % n)
+
+
+@in_loop
+async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        endpoint = opened.endpoint
+        c = await mm2.connect(endpoint)
+        r, w = await c.reader("topic/orders", start="earliest"), await c.writer("topic/orders")
+        await (await w.send(b"before"))
+        assert (await r.next()).body == b"before"
+    away = await w.send(b"while away")
+    async with door("micromessage", mtl_broker.endpoint, endpoint):
+        await away
+        assert (await r.next()).body == b"while away"
+        await c.close()
+
+
+@in_loop
+async def test_a_slow_subscriber_misses_nothing(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
+        await one.handshake(b"\1\0\0\0\0\7pub-sub\0\0")
+        command = b"subscribe;destination=topic%2Fbig,from=earliest"
+        await one.say(b"\1%c" % len(command) + command)
+        await beside.create_resource("big", exist_ok=True)
+        async with beside.writer("big") as w:
+            for n in range(100):
+                await w.send(b"%d" % n + bytes(100_000))
+        for n in range(100):
+            frame = await one.hear()
+            assert isinstance(frame, Message)
+            assert int(frame.payload.rstrip(b"\0")) == n
+
+
+@in_loop
+async def test_a_full_door_turns_clients_away(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker, max_sessions=1) as (opened, _):
+        async with mm2.connect(opened.endpoint):
+            with pytest.raises(Refused, match="limit"):
+                await mm2.connect(opened.endpoint)
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        async with mm2.connect(opened.endpoint):
+            pass

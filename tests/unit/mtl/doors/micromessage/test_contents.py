@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.micromessage.contents import as_json, from_message, is_topic, resource, to_message
+from mtl.doors.micromessage.negotiation import Agreed
+from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.values import encode_properties
+from mtl.wire.fields import Value
+from tests.unit.mtl.doors.micromessage.test_values import TEXT
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def agreed(*names: str) -> Agreed:
+    return Agreed({name: n for n, name in enumerate(names, 1)}, None, None, 0)
+
+
+@given(st.dictionaries(TEXT, TEXT | st.integers(-(1 << 63), (1 << 63) - 1) | st.just(NOW), max_size=4))
+def test_names_and_values_come_back_and_are_strict_on_the_wire(properties: dict[str, Value]) -> None:
+    said, kind = to_message(properties, agreed())
+    encode_properties(said)
+    assert kind is None
+    assert from_message(Arrived("q", said, b""), agreed()) == properties
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (True, "true"),
+        (None, ""),
+        (b"\0\xff", "AP8="),
+        (1.5, 1.5),
+        (float("nan"), "nan"),
+        (Decimal("1.5"), 1.5),
+        (Decimal(70), 70),
+        ([1], "[1]"),
+    ],
+)
+def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
+    assert to_message({"k": value}, agreed())[0] == {"k": shown}
+
+
+@pytest.mark.parametrize(
+    ("date", "value"),
+    [
+        (NOW, NOW),
+        (NOW.replace(microsecond=250_000), "2026-01-02T03:04:05.250000Z"),
+        (NOW.replace(year=1900), "1900-01-02T03:04:05.000000Z"),
+    ],
+)
+def test_a_date_that_no_field_holds_is_text(date: datetime, value: Value) -> None:
+    assert from_message(Arrived("q", {"k": date}, b""), agreed()) == {"k": value}
+
+
+def test_somebody_elses_name_is_left_alone() -> None:
+    assert from_message(Arrived("q", {"x-name-zz": 1}, b""), agreed()) == {"x-name-zz": 1}
+
+
+def test_a_type_is_a_property_where_the_extension_says_it() -> None:
+    said = Arrived("q", {}, b"1", "A.Type")
+    assert from_message(said, agreed("dotnet", "json")) == {
+        "dotnet-type": "A.Type",
+        "content-type": "application/json",
+    }
+    assert to_message({"dotnet-type": "A.Type"}, agreed("dotnet")) == ({}, "A.Type")
+    assert to_message({"dotnet-type": "A.Type"}, agreed()) == ({"dotnet-type": "A.Type"}, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "value"), [(b'{"a":1}', {"a": 1}), (b"plain", "plain"), (b"", ""), (b"\xff", "/w==")]
+)
+def test_every_body_can_be_json(body: bytes, value: object) -> None:
+    assert msgspec.json.decode(as_json(body)) == value
+
+
+def test_a_topic_and_a_queue_of_a_name_are_one_resource() -> None:
+    assert (resource("topic/a/b"), resource("a/b")) == ("a/b", "a/b")
+    assert (is_topic("topic/a"), is_topic("topics/a")) == (True, False)
