@@ -1,6 +1,6 @@
 """A client of a MicroMessage2 door, or of another server, with the habits of `mtl.aio`.
 
-    async with micromessage.connect("127.0.0.1:5977") as c:
+    async with micromessage.connect("127.0.0.1:5978") as c:
         async with c.reader("topic/orders", filter="stock<N10") as r:     # all subscribers; from now on
             async with c.writer("topic/orders") as w:
                 await w.send(b"...", {"stock": 7})

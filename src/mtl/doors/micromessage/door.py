@@ -12,7 +12,7 @@ from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, 
 from mtl.doors.micromessage.peer import Peer
 from mtl.net.router import BindFailed
 
-DEFAULT_LISTEN = "127.0.0.1:5977"
+DEFAULT_LISTEN = "127.0.0.1:5978"
 """Ours: the document names no port."""
 
 IDENTITY = "mtl"
