@@ -28,7 +28,7 @@ def test_the_page_is_up_to_date() -> None:
     assert page == conformance.page(REQUIRED, TESTED), "run ./scripts/conformance"
 
 
-@pytest.mark.parametrize(("document", "count"), [("mtl", 117), ("mc0", 30), ("rs", 48)])
+@pytest.mark.parametrize(("document", "count"), [("mtl", 117), ("mc0", 30), ("mm2", 66), ("rs", 48)])
 def test_no_requirement_is_missing(document: str, count: int) -> None:
     one = conformance.document(conformance.TESTS / "requirements" / f"{document}.toml")
     assert [r.id for r in one] == [f"{document.upper()}-{n:02d}" for n in range(1, count + 1)]

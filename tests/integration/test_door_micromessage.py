@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+import mtl
 from mtl.client.aio import Connection
 from mtl.doors.micromessage import client as mm2
-from mtl.doors.micromessage.codec import Decoder, Error, Frame, Message
+from mtl.doors.micromessage.codec import Decoder, Error, Frame, Handshake, Message
 from mtl.doors.running import Door
 from mtl.errors import FieldError, MtlError, Refused
 from mtl.testing import RunningBroker
@@ -47,11 +48,14 @@ class Bare:
             self._decoder.feed(data)
         return frame
 
-    async def handshake(self, octets: bytes) -> None:
+    async def handshake(self, octets: bytes) -> str:
+        """All three steps; how the door calls itself."""
         await self.say(octets)
-        while self._decoder.handshake() is None:
+        while (reply := self._decoder.handshake()) is None:
             self._decoder.feed(await self._reader.read(65_536))
         await self.say(octets)
+        assert isinstance(reply, Handshake)
+        return reply.identity
 
 
 @asynccontextmanager
@@ -81,10 +85,11 @@ async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, 
             ]
 
 
+@pytest.mark.requirement("MM2-20", "MM2-47", "MM2-53")
 @in_loop
 async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
-        await one.handshake(HULK)
+        assert await one.handshake(HULK) == f"mtl {mtl.__version__}"
         await one.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
         frame = await one.hear()
         assert frame is not None
@@ -95,6 +100,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
         assert content.properties == {"last-name": "kalle", "content-type": "application/json"}
 
 
+@pytest.mark.requirement("MM2-56", "MM2-63")
 @in_loop
 async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBroker) -> None:
     async with (
@@ -111,6 +117,7 @@ async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBro
         assert [(await new.next()).body for _ in range(2)] == [b"2", b"4"]
 
 
+@pytest.mark.requirement("MM2-64")
 @in_loop
 async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
     mtl_broker: RunningBroker,

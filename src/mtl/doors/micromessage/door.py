@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from mtl import __version__
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig, host_and_port
 from mtl.doors.limits import MM2_WINDOW
@@ -15,7 +16,8 @@ from mtl.net.router import BindFailed
 DEFAULT_LISTEN = "127.0.0.1:5978"
 """Ours: the document names no port."""
 
-IDENTITY = "mtl"
+IDENTITY = f"mtl {__version__}"
+"""A server's name and version (MM2-20)."""
 
 OFFER = Offer((), (batch_ack(MM2_WINDOW), *map(Extension, sorted(SUPPORTED - {BATCH_ACK}))))
 """Nothing is required, everything can be had."""

@@ -60,6 +60,7 @@ def handshake(data: bytes) -> Handshake | Error | None:
     return decoder.handshake()
 
 
+@pytest.mark.requirement("MM2-27", "MM2-28", "MM2-29", "MM2-36", "MM2-42", "MM2-45", "MM2-61")
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int]) -> None:
     data = b"".join(map(encode, said))
@@ -74,6 +75,7 @@ def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int
     assert not decoder.left
 
 
+@pytest.mark.requirement("MM2-17", "MM2-19", "MM2-20", "MM2-21")
 @given(HANDSHAKES)
 def test_handshakes_come_back(said: Handshake) -> None:
     data = encode_handshake(said)
@@ -81,6 +83,7 @@ def test_handshakes_come_back(said: Handshake) -> None:
     assert handshake(data[:-1]) is None
 
 
+@pytest.mark.requirement("MM2-17", "MM2-18", "MM2-45", "MM2-47", "MM2-36", "MM2-65")
 @pytest.mark.parametrize(
     ("frame", "octets"),
     [
@@ -102,6 +105,7 @@ def test_the_golden_vectors(frame: Frame, octets: str) -> None:
     assert frames(bytes.fromhex(octets)) == [frame]
 
 
+@pytest.mark.requirement("MM2-17", "MM2-18", "MM2-20")
 def test_the_documents_own_handshake() -> None:
     octets = "0100000468756c6b000b6a736f6e3b646f746e6574000962617463682d61636b"
     said = Handshake("hulk", "json;dotnet", "batch-ack")
@@ -109,6 +113,7 @@ def test_the_documents_own_handshake() -> None:
     assert handshake(bytes.fromhex(octets)) == said
 
 
+@pytest.mark.requirement("MM2-30", "MM2-65")
 @pytest.mark.parametrize("size", [255, 256, 70_000])
 def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
     data = encode(Message(1, "q", bytes(size)))
@@ -118,12 +123,14 @@ def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
     assert frames(bytes.fromhex("0c0000000548656c7021")) == [Error("Help!")]
 
 
+@pytest.mark.requirement("MM2-65")
 @pytest.mark.parametrize("octets", ["040548656c7021", "0c0000000548656c7021"])
 def test_an_error_may_come_instead_of_a_handshake(octets: str) -> None:
     assert handshake(bytes.fromhex(octets)) == Error("Help!")
     assert handshake(bytes.fromhex(octets[:4])) is None
 
 
+@pytest.mark.requirement("MM2-66")
 @pytest.mark.parametrize(
     "octets",
     [

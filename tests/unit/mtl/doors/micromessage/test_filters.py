@@ -21,11 +21,13 @@ def terms(draw: st.DrawFn) -> Term:
     return Term(draw(FIELDS), draw(st.sampled_from(sorted(OPERATORS[kind(value)]))), value)
 
 
+@pytest.mark.requirement("MM2-56")
 @given(st.lists(terms(), max_size=5))
 def test_a_filter_comes_back(said: list[Term]) -> None:
     assert decode_filter(encode_filter(Filter(tuple(said)))) == Filter(tuple(said))
 
 
+@pytest.mark.requirement("MM2-57", "MM2-58", "MM2-59", "MM2-60")
 @pytest.mark.parametrize(
     ("term", "matching", "other"),
     [
@@ -58,6 +60,7 @@ def test_what_each_operator_says(term: str, matching: list[FilterValue], other: 
     assert not found.matches({"other": matching[0]})
 
 
+@pytest.mark.requirement("MM2-56")
 def test_all_terms_must_match_and_none_always_does() -> None:
     found = decode_filter("a>N1;b=Tx;")
     assert found.matches({"a": 2, "b": "x", "c": 0})
@@ -66,6 +69,7 @@ def test_all_terms_must_match_and_none_always_does() -> None:
     assert decode_filter("").matches({})
 
 
+@pytest.mark.requirement("MM2-59")
 @pytest.mark.parametrize(
     "text",
     ["k", "=N1", "k<=Tx", "k>=Tx", "k&N1", "k~D1.0", "k=T%ff", ";k=N1", ";".join(["k=N1"] * (MM2_TERMS + 1))],

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import Handshake
 from mtl.doors.micromessage.negotiation import (
+    SUPPORTED,
     Extension,
     Offer,
     agreed,
@@ -29,6 +30,7 @@ def lists(of: Offer) -> tuple[str, str]:
     return encode_list(of.required), encode_list(of.optional)
 
 
+@pytest.mark.requirement("MM2-15", "MM2-16")
 @given(
     st.lists(
         st.builds(Extension, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=3)),
@@ -40,6 +42,7 @@ def test_a_list_comes_back(extensions: list[Extension]) -> None:
     assert decode_list(encode_list(extensions)) == tuple(extensions)
 
 
+@pytest.mark.requirement("MM2-15", "MM2-16")
 def test_the_documents_own_lists() -> None:
     assert decode_list("json;xml;protobuf") == (Extension("json"), Extension("xml"), Extension("protobuf"))
     (one,) = decode_list("extensionName1:propName1=propValue2,propName2=Hello%20%25%20you!;")
@@ -57,6 +60,7 @@ def test_what_is_no_list_is_malformed(text: str) -> None:
         decode_list(text)
 
 
+@pytest.mark.requirement("MM2-07", "MM2-14", "MM2-23")
 @pytest.mark.parametrize(
     ("client", "server", "last"),
     [
@@ -77,6 +81,7 @@ def test_required_is_what_either_requires_and_optional_what_both_offer(
     assert lists(final(client, server)) == last
 
 
+@pytest.mark.requirement("MM2-26")
 def test_ids_are_places_in_the_final_lists() -> None:
     found = agreed(offer("json;dotnet", "batch-ack"), offer("", "batch-ack"), 0)
     assert found.ids == {"json": 1, "dotnet": 2, "batch-ack": 3}
@@ -85,6 +90,7 @@ def test_ids_are_places_in_the_final_lists() -> None:
     assert "pub-sub" not in found
 
 
+@pytest.mark.requirement("MM2-50")
 @pytest.mark.parametrize(
     ("client", "server", "window"),
     [
@@ -101,6 +107,7 @@ def test_the_smaller_count_holds(client: str, server: str, window: int) -> None:
     assert agreed(last, offer("", server), 0).window == window
 
 
+@pytest.mark.requirement("MM2-04", "MM2-05")
 @pytest.mark.parametrize(
     ("last", "window", "ack_id"),
     [
@@ -115,6 +122,7 @@ def test_the_first_kind_of_acknowledgement_holds(last: str, window: int | None, 
     assert (found.window, found.ack_id) == (window, ack_id)
 
 
+@pytest.mark.requirement("MM2-12", "MM2-13")
 def test_what_one_requires_and_the_other_has_not_is_refused() -> None:
     with pytest.raises(Refused, match="x-other"):
         check_known(decode_list("json;x-other"))
@@ -128,12 +136,21 @@ def test_what_one_requires_and_the_other_has_not_is_refused() -> None:
         agreed(offer("batch-ack:max-count=11"), offer("", "batch-ack"), 0)
 
 
+@pytest.mark.requirement("MM2-09")
+def test_of_a_vendors_extensions_we_know_none() -> None:
+    check_known(decode_list(";".join(sorted(SUPPORTED))))
+    for name in ["x-" + official for official in SUPPORTED]:
+        with pytest.raises(Refused, match=name):
+            check_known(decode_list(name))
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661"])
 def test_a_count_that_is_none_is_malformed(count: str) -> None:
     with pytest.raises(Malformed):
         final(Offer((Extension("batch-ack", {"max-count": count}),)), Offer())
 
 
+@pytest.mark.requirement("MM2-01", "MM2-11")
 def test_the_lower_minor_version_holds_and_another_major_is_refused() -> None:
     assert common_minor(Handshake("x", minor=9)) == 0
     for major in (0, 2):

@@ -56,6 +56,7 @@ def heard(sender: Session, receiver: Session) -> list[Event]:
     return receiver.received(sender.to_send())
 
 
+@pytest.mark.requirement("MM2-10", "MM2-14", "MM2-22", "MM2-23", "MM2-24", "MM2-26")
 def test_the_three_steps() -> None:
     c, s = ends(Offer((Named("json"), Named("dotnet")), (Named("batch-ack"),)))
     assert s.to_send() == b""
@@ -72,6 +73,7 @@ def test_the_three_steps() -> None:
     assert (c.state, s.state) == (State.OPEN, State.OPEN)
 
 
+@pytest.mark.requirement("MM2-11", "MM2-12")
 @pytest.mark.parametrize(
     "proposal", [Handshake("x", "json;x-other"), Handshake("x", major=2), Handshake("x", "json;json")]
 )
@@ -84,6 +86,7 @@ def test_a_proposal_that_cannot_be_met_is_an_error(proposal: Handshake) -> None:
     assert c.state is State.CLOSED
 
 
+@pytest.mark.requirement("MM2-13")
 def test_a_server_that_requires_too_much_gets_an_error() -> None:
     c, s = ends(names("json"), names("x-theirs"))
     s.received(c.to_send())
@@ -92,6 +95,7 @@ def test_a_server_that_requires_too_much_gets_an_error() -> None:
     assert s.received(c.to_send()) == [Ended("there is no extension x-theirs here", by_peer=True)]
 
 
+@pytest.mark.requirement("MM2-13")
 def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
     s = Session(Role.SERVER, names("pub-sub"), "mtl")
     s.received(encode_handshake(Handshake("x")))
@@ -100,6 +104,7 @@ def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
     assert "pub-sub" in ended.text
 
 
+@pytest.mark.requirement("MM2-01")
 def test_another_minor_version_is_spoken_to() -> None:
     s = Session(Role.SERVER, SERVER, "mtl")
     said = encode_handshake(Handshake("x", "json", minor=7))
@@ -110,6 +115,7 @@ def test_another_minor_version_is_spoken_to() -> None:
     assert event.agreed.minor == 0
 
 
+@pytest.mark.requirement("MM2-02", "MM2-03", "MM2-25", "MM2-32", "MM2-55")
 @pytest.mark.parametrize("role", list(Role))
 def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
     frames = {
@@ -132,6 +138,7 @@ def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
             assert one.to_send()[0] == 4
 
 
+@pytest.mark.requirement("MM2-36", "MM2-38", "MM2-40")
 def test_messages_go_both_ways() -> None:
     c, s = opened(Offer())
     c.send("orders", b"\0\xff", {"kind": "new", "n": 7})
@@ -144,6 +151,7 @@ def test_messages_go_both_ways() -> None:
     assert heard(s, c) == [Arrived("orders", {}, b"back")]
 
 
+@pytest.mark.requirement("MM2-30", "MM2-31", "MM2-41")
 def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
     c, s = opened(names("ack"))
     body = bytes(range(256)) * (2 * MM2_FRAGMENT // 256) + b"rest"
@@ -158,6 +166,7 @@ def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
     assert c.room
 
 
+@pytest.mark.requirement("MM2-31")
 @pytest.mark.parametrize(
     "second",
     [
@@ -173,6 +182,7 @@ def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message
     assert [type(event) for event in events] == [Ended]
 
 
+@pytest.mark.requirement("MM2-04", "MM2-06", "MM2-34", "MM2-35", "MM2-47", "MM2-49")
 @pytest.mark.parametrize(("extension", "window"), [(Named("ack"), 1), (batch_ack(3), 3)])
 def test_both_directions_wait_for_acknowledgements(extension: Named, window: int) -> None:
     c, s = opened(Offer((extension,)))
@@ -190,6 +200,7 @@ def test_both_directions_wait_for_acknowledgements(extension: Named, window: int
     assert events[-1].text.endswith("no more")
 
 
+@pytest.mark.requirement("MM2-37", "MM2-48")
 def test_many_more_messages_than_there_are_numbers() -> None:
     c, s = opened(Offer((batch_ack(100),)))
     total = 0
@@ -203,6 +214,7 @@ def test_many_more_messages_than_there_are_numbers() -> None:
         assert heard(s, c) == [Acked(100)]
 
 
+@pytest.mark.requirement("MM2-47")
 @pytest.mark.parametrize("payload", [b"", b"\1", b"\0\0\0\1", b"\0\2"])
 def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -> None:
     c, s = opened(names("batch-ack"))
@@ -211,6 +223,7 @@ def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -
     assert isinstance(s.received(encode(Extension(1, payload)))[-1], Ended)
 
 
+@pytest.mark.requirement("MM2-08", "MM2-51", "MM2-52")
 def test_a_type_goes_before_its_message_and_lasts() -> None:
     c, s = opened(names("json", "dotnet"))
     c.send("q", b"1", None, "A.Type, A")
@@ -220,6 +233,7 @@ def test_a_type_goes_before_its_message_and_lasts() -> None:
     assert again == Arrived("q", {}, b"2", "A.Type, A")
 
 
+@pytest.mark.requirement("MM2-53")
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'"\xff"', b"[" * 100_000])
 def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) -> None:
     _, s = opened(names("json"))
@@ -230,6 +244,7 @@ def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) ->
     assert "not JSON" in ended.text
 
 
+@pytest.mark.requirement("MM2-25", "MM2-54", "MM2-55")
 def test_commands_belong_to_pub_sub() -> None:
     c, s = opened(names("pub-sub"))
     c.command("subscribe", {"destination": "topic/x", "filter": "n>N1"})
@@ -240,6 +255,7 @@ def test_commands_belong_to_pub_sub() -> None:
     assert isinstance(ended, Ended)
 
 
+@pytest.mark.requirement("MM2-46")
 def test_a_frame_of_an_extension_that_is_not_agreed_on_ends_the_connection() -> None:
     _, s = opened(names("json"))
     for id_ in (0, 1, 2):

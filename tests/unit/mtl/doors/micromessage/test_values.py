@@ -29,12 +29,14 @@ VALUES = (
 )
 
 
+@pytest.mark.requirement("MM2-57", "MM2-58")
 @given(VALUES)
 def test_a_value_comes_back_with_its_type(value: FilterValue) -> None:
     again = decode_value(encode_value(value))
     assert (again, type(again)) == (value, type(value))
 
 
+@pytest.mark.requirement("MM2-57")
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -71,11 +73,13 @@ def test_what_has_no_text_form_is_refused(value: FilterValue) -> None:
         encode_value(value)
 
 
+@pytest.mark.requirement("MM2-39")
 @given(st.dictionaries(FIELDS, VALUES, max_size=5))
 def test_properties_come_back(properties: dict[str, FilterValue]) -> None:
     assert decode_properties(encode_properties(properties)) == properties
 
 
+@pytest.mark.requirement("MM2-39")
 def test_the_documents_own_properties() -> None:
     assert decode_properties("first_name:jonas;twitter:jgauffin;") == {
         "first_name": "jonas",
@@ -84,6 +88,7 @@ def test_the_documents_own_properties() -> None:
     assert encode_properties({"first-name": "jonas", "n": 1}) == "first-name:Tjonas;n:N1;"
 
 
+@pytest.mark.requirement("MM2-43", "MM2-44")
 @given(st.dictionaries(FIELDS, TEXT, max_size=5))
 def test_arguments_come_back(arguments: dict[str, str]) -> None:
     assert decode_arguments(encode_arguments(arguments)) == arguments
@@ -95,6 +100,7 @@ def test_what_is_no_list_of_pairs_is_malformed(text: str) -> None:
         decode_properties(text)
 
 
+@pytest.mark.requirement("MM2-62")
 @pytest.mark.parametrize("name", ["Upper", "under_score"])
 def test_names_are_sent_strictly_and_read_leniently(name: str) -> None:
     assert not is_field(name)

@@ -8,11 +8,13 @@ from mtl.doors.micromessage.windows import Incoming, Outgoing, after, distance
 from mtl.errors import Malformed
 
 
+@pytest.mark.requirement("MM2-37", "MM2-66")
 def test_the_first_is_1_and_1_follows_65535() -> None:
     assert [after(0), after(1), after(65_535), after(65_533, 5)] == [1, 2, 1, 3]
     assert distance(65_533, 3) == 5
 
 
+@pytest.mark.requirement("MM2-05", "MM2-48")
 def test_the_documents_own_example_of_the_wrap() -> None:
     out = Outgoing(10)
     for _ in range(65_533):
@@ -22,6 +24,7 @@ def test_the_documents_own_example_of_the_wrap() -> None:
     assert out.outstanding == 0
 
 
+@pytest.mark.requirement("MM2-06", "MM2-34", "MM2-35", "MM2-49")
 @pytest.mark.parametrize("window", [1, 10])
 def test_never_more_than_the_window_is_outstanding(window: int) -> None:
     out = Outgoing(window)
@@ -40,6 +43,7 @@ def test_never_more_than_the_window_is_outstanding(window: int) -> None:
         out.acked(0)
 
 
+@pytest.mark.requirement("MM2-04", "MM2-33")
 def test_without_acknowledgements_there_is_always_room() -> None:
     out, incoming = Outgoing(None), Incoming(None)
     for n in range(70_000):
@@ -49,6 +53,7 @@ def test_without_acknowledgements_there_is_always_room() -> None:
     assert incoming.ack(1) is None
 
 
+@pytest.mark.requirement("MM2-06")
 def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
     incoming = Incoming(2)
     with pytest.raises(Malformed, match="1 is next"):
@@ -63,6 +68,7 @@ def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
         incoming.received(3)
 
 
+@pytest.mark.requirement("MM2-05", "MM2-37", "MM2-48")
 @given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40))
 def test_both_ends_count_alike(window: int, turns: list[tuple[int, int]]) -> None:
     """Started near the wrap; what is acknowledged is what came."""
