@@ -1,0 +1,85 @@
+"""A Standalone cluster of Spark on this machine, for one block: a master and a worker out of the pip package.
+
+    with standalone.cluster(tmp_path / "cluster") as master:
+        ...  # spark-submit --master "$master", or SparkSession.builder.master(master)
+
+Ports are chosen by the system, and everything that the two write lies below the directory given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+READY_S = 60.0
+"""A JVM that starts on a busy machine."""
+
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_JOINED = re.compile(r"Successfully registered with master")
+
+
+def spark_home() -> Path:
+    """The directory of the pip package, with `bin` and `jars`."""
+    package = find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent
+
+
+@contextmanager
+def cluster(place: Path, *, cores: int = 2, memory: str = "1g") -> Iterator[str]:
+    """The master's URL, once a worker with so many cores and so much memory has joined. Both are killed at the end."""
+    place.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as running:
+        log = running.enter_context(_daemon(place, "Master", "--port", "0"))
+        master = _await(log, _MASTER)[1]
+        options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / "work"))
+        _await(running.enter_context(_daemon(place, "Worker", *options, master)), _JOINED)
+        yield master
+
+
+@contextmanager
+def _daemon(place: Path, role: str, *arguments: str) -> Iterator[Path]:
+    """A daemon of Spark's, whose log says when it is ready: the settings of this project would silence that."""
+    home, log = spark_home(), place / f"{role.lower()}.log"
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(place),
+        "SPARK_LOCAL_DIRS": str(place),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={place}",
+    }
+    daemon = f"org.apache.spark.deploy.{role.lower()}.{role}"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [home / "bin" / "spark-class", daemon, "--host", "127.0.0.1", "--webui-port", "0", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # a worker's executors are in its group, and end with it
+        )
+    try:
+        yield log
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _await(log: Path, line: re.Pattern[str]) -> re.Match[str]:
+    """The first such line of the log."""
+    deadline = time.monotonic() + READY_S
+    while (found := line.search(log.read_text(errors="replace"))) is None:
+        assert time.monotonic() < deadline, (
+            f"no {line.pattern!r} in {log}:\n{log.read_text(errors='replace')[-3000:]}"
+        )
+        time.sleep(0.02)  # another process writes the file
+    return found
