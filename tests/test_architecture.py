@@ -58,6 +58,7 @@ ONLY_IN = {
     "py4j": {"pyspark_mtl"},
     "typer": {"mtl.cli", "mtl.__main__"},
     "rich": {"mtl.cli", "mtl.__main__"},
+    "websockets": {"mtl.doors"},
     "pytest": {"mtl.pytest_plugin"},
 }
 

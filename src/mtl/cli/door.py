@@ -29,6 +29,16 @@ def door(
         typer.Option(help="Patterns of resource names that are made when a peer asks for them."),
     ] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
+    certificate_file: Annotated[
+        str | None, typer.Option(help="TLS of a WebSocket: the certificates, as PEM.")
+    ] = None,
+    key_file: Annotated[str | None, typer.Option(help="Their private key.")] = None,
+    origins: Annotated[
+        list[str] | None, typer.Option("--origin", help="Whose pages may use a WebSocket door; '*': any.")
+    ] = None,
+    page: Annotated[
+        bool | None, typer.Option("--page", help="Show browsers a page to try a WebSocket door with.")
+    ] = None,
     config: Annotated[
         str | None, typer.Option(hidden=True, help="A whole configuration as JSON, from `mtl broker`.")
     ] = None,
@@ -49,6 +59,10 @@ def door(
             "listen": listen,
             "create": create,
             "max-sessions": max_sessions,
+            "certificate-file": certificate_file,
+            "key-file": key_file,
+            "origins": origins,
+            "page": page,
             "virtual-host": broker.virtual_host,
             "user": broker.user,
             "password-file": str(broker.password_file) if broker.password_file is not None else None,

@@ -23,12 +23,22 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     password_file: str | None = None
     curve_key_file: str | None = None
     """The private file of the door's own CURVE keys, where its protocol runs on ZeroMQ."""
+    certificate_file: str | None = None
+    key_file: str | None = None
+    """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on WebSocket."""
+    origins: tuple[str, ...] = ()
+    """Origins whose pages may use the door besides those that it serves itself, as browsers say them
+    ("https://example.org"); "*" is any. For WebSocket."""
+    page: bool = False
+    """Whether a browser finds a page to try the door with at `/`. For WebSocket."""
     max_sessions: int = DOOR_SESSIONS
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
         if self.max_sessions < 1:
             raise OptionError("max-sessions has to be above 0")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise OptionError("certificate-file and key-file belong together")
 
     @property
     def password(self) -> str | None:

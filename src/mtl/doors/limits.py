@@ -29,6 +29,30 @@ DOOR_READER_OCTETS = 1 << 20
 DOOR_STOP_S = 5.0
 """How long a stopping door waits for the broker's Confirms: they take milliseconds where there is a broker."""
 
+WS_OPEN_S = 10.0
+"""WebSocket: how long a connection may take for its handshake."""
+
+WS_CLOSE_S = 2.0
+"""WebSocket: how long the answer to a Close is waited for."""
+
+WS_QUEUE = 1
+"""WebSocket: messages of one connection that wait for their turn; then its socket is read no more. What one read of
+the socket brings (256 KiB of asyncio) comes on top."""
+
+WS_WRITE = 64 << 10
+"""WebSocket: octets kept for a peer that reads slowly; then whatever sends to it waits."""
+
+WS_PING_S = 20.0
+"""WebSocket: a ping goes out after this, so that no proxy takes a quiet connection for a dead one; they wait for 60 s
+or more."""
+
+WS_SILENT_S = 600.0
+"""WebSocket: a peer that does not answer a ping for so long is given up. Long, as one that has enough to do for now
+does not read it either."""
+
+WS_KEEPALIVE_S = 60
+"""WebSocket: TCP asks after this whether the other machine is there, and again and again."""
+
 MC0_HWM = 32
 """mc0: messages queued for one peer. HWM counts messages, and 32 of 4 MiB are 128 MiB already; what does not fit waits
 in the broker's log."""

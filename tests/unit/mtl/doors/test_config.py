@@ -22,6 +22,7 @@ def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
     [
         ("[doors.mc0]\nlitsen = 1", "litsen"),
         ("[doors.mc0]\nmax-sessions = 0", "above 0"),
+        ('[doors.mbws]\nkey-file = "k"', "belong together"),
         ("[doors.mc0", "broker.toml"),
     ],
 )

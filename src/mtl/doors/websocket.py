@@ -1,0 +1,287 @@
+"""What every door on WebSocket (RFC 6455) has: the server with TLS and a check of origins, and its end of a connection.
+
+Browsers let any page open a WebSocket to any place, with whatever the user may reach, and tell in `Origin` which page
+it is. Let in are what has no Origin (no browser), origins that the configuration names, and a page that came from
+this very place, if that is an address or localhost: a name could be anybody's who lets it point here (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import NegotiationError, TooManyFragments
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.protocol import Event
+from websockets.typing import Subprotocol
+
+from mtl.doors.config import DoorConfig, host_and_port
+from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
+from mtl.errors import Malformed, OptionError, Refused
+from mtl.net.router import BindFailed
+from mtl.wire.control import OVERLOADED
+
+_LONGEST_REASON = 123
+"""Octets of a Close's reason (RFC 6455, 5.5)."""
+
+_PAGE_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Violation(Malformed):
+    """Something that a peer may not send, with the close code that says so."""
+
+    def __init__(self, code: CloseCode, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Socket(ServerConnection):
+    """One WebSocket at a door.
+
+    The answer to a peer's Close is held back until `conclude`: a Close that is answered says that everything before it
+    has arrived, so the door first makes sure that it has.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._holding = True
+
+    @property
+    def closed_by_peer(self) -> bool:
+        """Whether the peer said Close; else the connection was lost, or it is there."""
+        return self.protocol.close_rcvd is not None
+
+    async def message(self) -> str | bytes | None:
+        """The next message; None when there are no more. Raises `Violation` for what is no message."""
+        try:
+            return await self.recv_messages.get()
+        except EOFError:
+            return None
+        except TooManyFragments as wrong:
+            raise Violation(CloseCode.MESSAGE_TOO_BIG, str(wrong)) from wrong
+        except UnicodeDecodeError as wrong:
+            raise Violation(CloseCode.INVALID_DATA, "a text message is UTF-8") from wrong
+
+    def conclude(self) -> None:
+        """Answer the peer's Close. Harmless when there is none."""
+        self._holding = False
+        self.close_deadline = None
+        self.send_data()
+
+    async def refuse(self, error: BaseException) -> None:
+        """End with the close code and the words of an error, within WS_CLOSE_S."""
+        self.conclude()
+        await self._emptied(asyncio.create_task(self.close(*closing(error))))
+
+    async def vanish(self) -> None:
+        """End without a Close: a peer that can come back will. What was sent is still delivered."""
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+        await self._emptied(asyncio.create_task(self.wait_closed()))
+
+    def drop(self) -> None:
+        """Break the connection, at once."""
+        self.transport.abort()
+
+    async def _emptied(self, ending: asyncio.Task[None]) -> None:
+        """What the peer has under way is read until the end: closing over it would reset the connection, and what we
+        said last with it.
+        """
+        try:
+            async with asyncio.timeout(WS_CLOSE_S):
+                while await self.message() is not None:
+                    pass
+                await ending
+        except (Violation, TimeoutError):
+            pass
+        finally:
+            self.transport.abort()
+            await asyncio.wait({ending})
+
+    # --- what the library calls -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Whether a peer that is silent is still there, its TCP says: one that reads slowly is no dead one."""
+        keep_alive(transport.get_extra_info("socket"))
+        super().connection_made(transport)
+
+    def process_event(self, event: Event) -> None:
+        """No message follows a Close."""
+        super().process_event(event)
+        if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
+            self.recv_messages.close()
+
+    def send_data(self) -> None:
+        """Save the answer to a Close."""
+        if not (self._holding and self.protocol.close_rcvd_then_sent):
+            super().send_data()
+
+
+def keep_alive(there: socket.socket) -> None:
+    """Let TCP find out when nobody is at the other end any more."""
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, WS_KEEPALIVE_S)
+        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, WS_KEEPALIVE_S)
+
+
+class WebSocketServer:
+    """Listens from `listen` to `stop`. `serve` has one connection, until it returns; `page` is what a browser finds at
+    `/` where the configuration wants that.
+    """
+
+    def __init__(
+        self,
+        config: DoorConfig,
+        serve_one: Callable[[Socket], Awaitable[None]],
+        *,
+        subprotocols: Sequence[str],
+        largest: int,
+        page: str | None = None,
+    ) -> None:
+        self.endpoint = ""
+        self._config = config
+        self._serve_one = serve_one
+        self._subprotocols = subprotocols
+        self._largest = largest
+        self._page = page.encode() if page is not None and config.page else None
+        self._secure = tls(config)
+        self._open = 0
+
+    async def listen(self, default: str) -> None:
+        """Begin, where the configuration says or at `default`, HOST:PORT. Raises `OptionError`, `BindFailed`."""
+        place = self._config.listen or default
+        host, port = host_and_port(place)
+        try:
+            self._server = await serve(
+                self._served,
+                host,
+                port,
+                ssl=self._secure,
+                create_connection=Socket,
+                process_request=self._admitted,
+                subprotocols=[Subprotocol(name) for name in self._subprotocols],
+                select_subprotocol=self._selected,
+                compression=None,  # bodies are often compressed already, and a window costs each connection 64 KiB
+                max_size=self._largest,
+                max_queue=WS_QUEUE,
+                write_limit=WS_WRITE,
+                open_timeout=WS_OPEN_S,
+                close_timeout=WS_CLOSE_S,
+                ping_interval=WS_PING_S,
+                ping_timeout=WS_SILENT_S,
+                server_header=None,
+            )
+        except OSError as error:
+            raise BindFailed(
+                f"cannot listen at {place}: {error.strerror}; choose another HOST:PORT"
+            ) from error
+        bound = self._server.sockets[0].getsockname()
+        where = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        self.endpoint = f"{'wss' if self._secure else 'ws'}://{where}"
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._server.close(close_connections=False)
+
+    async def closed(self) -> None:
+        """Wait until all connections have ended."""
+        await self._server.wait_closed()
+
+    async def _served(self, connection: ServerConnection) -> None:
+        assert isinstance(connection, Socket)
+        self._open += 1
+        try:
+            await self._serve_one(connection)
+        finally:
+            self._open -= 1
+
+    def _admitted(self, connection: ServerConnection, request: Request) -> Response | None:
+        """None, or what is answered instead."""
+        if self._page is not None and request.path == "/" and "Upgrade" not in request.headers:
+            response = connection.respond(HTTPStatus.OK, "")
+            del response.headers["Content-Type"], response.headers["Content-Length"]
+            response.headers.update(_PAGE_HEADERS)
+            response.headers["Content-Length"] = str(len(self._page))
+            response.body = self._page
+            return response
+        origins = request.headers.get_all("Origin")
+        hosts = request.headers.get_all("Host")
+        if len(hosts) != 1 or len(origins) > 1:
+            return connection.respond(HTTPStatus.BAD_REQUEST, "one Host and at most one Origin\n")
+        origin = origins[0] if origins else None
+        if not admits(origin, hosts[0], self._config.origins, secure=self._secure is not None):
+            return connection.respond(HTTPStatus.FORBIDDEN, f"the origin {origin} is not let in here\n")
+        if self._open >= self._config.max_sessions:
+            words = f"{self._config.max_sessions} clients are this door's limit; try again later\n"
+            return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, words)
+        return None
+
+    def _selected(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
+        """The first that the client offers and we have: the order is its preference."""
+        for name in offered:
+            if name in self._subprotocols:
+                return name
+        raise NegotiationError(f"Sec-WebSocket-Protocol is one of {', '.join(self._subprotocols)}")
+
+
+def tls(config: DoorConfig) -> ssl.SSLContext | None:
+    """TLS with the configured certificate; None where there is none. Raises `OptionError`."""
+    if config.certificate_file is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.certificate_file, config.key_file)
+    except OSError as error:  # an SSLError is one
+        raise OptionError(
+            f"no certificate and key in {config.certificate_file} and {config.key_file}: {error}"
+        ) from error
+    return context
+
+
+def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: bool) -> bool:
+    """Whether a page from `origin` may come in at `host`, as the browser calls us; see the module."""
+    if origin is None or origin in allowed or "*" in allowed:
+        return True
+    ours = f"{'https' if secure else 'http'}://{host}"
+    return origin.lower() == ours.lower() and _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
+
+
+def closing(error: BaseException) -> tuple[CloseCode, str]:
+    """The close code and reason for an error: what the peer did wrong, what it may not do, or our own trouble."""
+    match error:
+        case Violation():
+            code = error.code
+        case Malformed():
+            code = CloseCode.PROTOCOL_ERROR
+        case Refused(reason=reason) if reason == OVERLOADED:
+            code = CloseCode.TRY_AGAIN_LATER
+        case Refused():
+            code = CloseCode.POLICY_VIOLATION
+        case _:
+            code = CloseCode.INTERNAL_ERROR
+    return code, str(error).encode()[:_LONGEST_REASON].decode(errors="ignore")

@@ -1,0 +1,271 @@
+"""The end of a WebSocket that all doors share, on loopback sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import CloseCode
+from websockets.typing import Origin, Subprotocol
+
+from mtl.doors.config import DoorConfig
+from mtl.doors.websocket import Socket, Violation, WebSocketServer, admits, closing
+from mtl.errors import Malformed, OptionError, Refused
+from mtl.net.router import BindFailed
+from mtl.wire.control import OVERLOADED
+from tests.support.aio import in_loop
+
+ANYWHERE = "127.0.0.1:0"
+ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
+HERE = Origin("https://example.org")
+
+
+@asynccontextmanager
+async def listening(
+    serve_one: Callable[[Socket], Awaitable[None]], config: DoorConfig | None = None, page: str | None = None
+) -> AsyncIterator[WebSocketServer]:
+    server = WebSocketServer(
+        config or DoorConfig(), serve_one, subprotocols=("one", "two"), largest=1000, page=page
+    )
+    await server.listen(ANYWHERE)
+    try:
+        yield server
+    finally:
+        server.close()
+        await server.closed()
+
+
+async def echo(there: Socket) -> None:
+    try:
+        while (message := await there.message()) is not None:
+            await there.send(message)
+        there.conclude()
+    except Violation as wrong:
+        await there.refuse(wrong)
+
+
+async def http(endpoint: str, request: str) -> bytes:
+    reader, writer = await asyncio.open_connection(*endpoint.removeprefix("ws://").split(":"))
+    writer.write(request.replace("\n", "\r\n").encode())
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@in_loop
+async def test_the_clients_first_choice_of_what_we_have_is_spoken() -> None:
+    async with listening(echo) as server:
+        async with connect(server.endpoint, subprotocols=[THREE, TWO, *ONE]) as c:
+            assert c.subprotocol == "two"
+            for message in ("text", b"octets"):
+                await c.send(message)
+                assert await c.recv() == message
+        for offered in ([THREE], None):
+            with pytest.raises(InvalidStatus, match="400"):
+                await connect(server.endpoint, subprotocols=offered)
+
+
+@in_loop
+async def test_a_close_is_answered_when_the_door_says_so() -> None:
+    """And what came before it is heard before."""
+    heard: list[object] = []
+    release = asyncio.Event()
+
+    async def serve(there: Socket) -> None:
+        while (message := await there.message()) is not None:
+            heard.append(message)
+        assert there.closed_by_peer
+        heard.append("closed")
+        await release.wait()
+        there.conclude()
+
+    async with listening(serve) as server:
+        c = await connect(server.endpoint, subprotocols=ONE)
+        await c.send("a")
+        await c.send("b")
+        ending = asyncio.create_task(c.close())
+        done, _ = await asyncio.wait({ending}, timeout=0.1)
+        assert not done
+        assert heard == ["a", "b", "closed"]
+        release.set()
+        await ending
+        assert c.close_code == CloseCode.NORMAL_CLOSURE
+
+
+@in_loop
+async def test_an_end_without_a_close_delivers_what_was_sent() -> None:
+    async def serve(there: Socket) -> None:
+        await there.send("last")
+        await there.vanish()
+
+    async with listening(serve) as server:
+        c = await connect(server.endpoint, subprotocols=ONE)
+        with suppress(ConnectionClosed):
+            while True:
+                await c.send("on its way")
+        assert await c.recv() == "last"
+        assert c.close_code == CloseCode.ABNORMAL_CLOSURE
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        (bytes(1001), CloseCode.MESSAGE_TOO_BIG),
+        ([b"x"] * 5000, CloseCode.MESSAGE_TOO_BIG),
+        ("wrong", CloseCode.PROTOCOL_ERROR),
+    ],
+)
+@in_loop
+async def test_what_a_peer_may_not_send_is_a_close_code(
+    message: str | bytes | list[bytes], code: CloseCode
+) -> None:
+    async def serve(there: Socket) -> None:
+        try:
+            while (message := await there.message()) is not None:
+                if message == "wrong":
+                    await there.refuse(Malformed("nobody says that"))
+        except Violation as wrong:
+            await there.refuse(wrong)
+
+    async with listening(serve) as server:
+        c = await connect(server.endpoint, subprotocols=ONE)
+        await c.send(message)
+        with pytest.raises(ConnectionClosed):
+            await c.recv()
+        assert c.close_code == code
+
+
+@in_loop
+async def test_text_is_utf8() -> None:
+    async with listening(echo) as server:
+        c = await connect(server.endpoint, subprotocols=ONE)
+        await c.send(b"\xff", text=True)
+        with pytest.raises(ConnectionClosed):
+            await c.recv()
+        assert c.close_code == CloseCode.INVALID_DATA
+
+
+@in_loop
+async def test_tls_is_a_certificate_and_its_key(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key, trusted = (str(tmp_path / name) for name in ("certificate", "key", "trusted"))
+    issued.private_key_pem.write_to_path(key)
+    for blob in issued.cert_chain_pems:
+        blob.write_to_path(certificate, append=True)
+    authority.cert_pem.write_to_path(trusted)
+    config = DoorConfig(certificate_file=certificate, key_file=key)
+    async with listening(echo, config) as server:
+        assert server.endpoint.startswith("wss://127.0.0.1:")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(server.endpoint, subprotocols=ONE)
+        trusting = ssl.create_default_context(cafile=trusted)
+        async with connect(server.endpoint, ssl=trusting, subprotocols=ONE) as c:
+            await c.send("private")
+            assert await c.recv() == "private"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (DoorConfig(certificate_file="none", key_file="none"), "no certificate"),
+        (DoorConfig(listen="nowhere"), "HOST:PORT"),
+    ],
+)
+@in_loop
+async def test_what_cannot_be_configured(config: DoorConfig, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        async with listening(echo, config):
+            pass
+
+
+@in_loop
+async def test_a_place_that_is_taken() -> None:
+    async with listening(echo) as server:
+        place = server.endpoint.removeprefix("ws://")
+        with pytest.raises(BindFailed, match="choose another"):
+            async with listening(echo, DoorConfig(listen=place)):
+                pass
+
+
+@in_loop
+async def test_a_full_door_says_so_and_has_room_again() -> None:
+    async with listening(echo, DoorConfig(max_sessions=1)) as server:
+        async with connect(server.endpoint, subprotocols=ONE):
+            with pytest.raises(InvalidStatus, match="503"):
+                await connect(server.endpoint, subprotocols=ONE)
+        async with connect(server.endpoint, subprotocols=ONE):
+            pass
+
+
+@in_loop
+async def test_a_page_is_served_where_it_is_configured() -> None:
+    ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n\n"
+    async with listening(echo, DoorConfig(page=True), page="<p>größer</p>") as server:
+        answer = await http(server.endpoint, ask)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.endswith("\r\n\r\n<p>größer</p>".encode())
+        assert b"Content-Security-Policy" in answer
+        assert b" 426 " in await http(server.endpoint, ask.replace("/", "/other", 1))
+    async with listening(echo, page="<p></p>") as server:
+        assert b" 426 " in await http(server.endpoint, ask)
+
+
+@in_loop
+async def test_who_is_not_let_in_is_told() -> None:
+    async with listening(echo, DoorConfig(origins=(HERE,))) as server:
+        for origin in (HERE, Origin(server.endpoint.replace("ws://", "http://")), None):
+            async with connect(server.endpoint, origin=origin, subprotocols=ONE):
+                pass
+        with pytest.raises(InvalidStatus, match="403"):
+            await connect(server.endpoint, origin=Origin("https://example.com"), subprotocols=ONE)
+        assert b" 400 " in await http(server.endpoint, "GET / HTTP/1.1\n\n")
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed", "secure", "admitted"),
+    [
+        (None, "anything", (), False, True),
+        ("http://127.0.0.1:80", "127.0.0.1:80", (), False, True),
+        ("http://[::1]:80", "[::1]:80", (), False, True),
+        ("https://LOCALHOST", "localhost", (), True, True),
+        ("http://localhost", "localhost", (), True, False),
+        ("http://localhost:1", "localhost:2", (), False, False),
+        ("http://rebound.example:80", "rebound.example:80", (), False, False),
+        ("http://rebound.example:80", "rebound.example:80", ("http://rebound.example:80",), False, True),
+        ("null", "localhost", (), False, False),
+        ("http://[", "[", (), False, False),
+        ("null", "localhost", ("*",), False, True),
+    ],
+)
+def test_origins(
+    origin: str | None, host: str, allowed: tuple[str, ...], *, secure: bool, admitted: bool
+) -> None:
+    assert admits(origin, host, allowed, secure=secure) is admitted
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Malformed("m"), CloseCode.PROTOCOL_ERROR),
+        (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG),
+        (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION),
+        (Refused(503, OVERLOADED, "o"), CloseCode.TRY_AGAIN_LATER),
+        (RuntimeError("e"), CloseCode.INTERNAL_ERROR),
+    ],
+)
+def test_close_codes(error: Exception, code: CloseCode) -> None:
+    assert closing(error) == (code, str(error))
+
+
+def test_a_reason_is_cut_at_a_character() -> None:
+    _, reason = closing(Malformed("ü" * 100))
+    assert reason == "ü" * 61
