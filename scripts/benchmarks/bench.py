@@ -194,9 +194,9 @@ class Bench:
 
     @property
     def kafka_versions(self) -> str:
-        """Which broker and which connector took part."""
+        """Which broker and which connector took part; nothing when none did."""
         if not any(isinstance(found, Kafka) for found in self._kafka.values()):
-            return "not measured"
+            return ""
         version, token = self.plan.connector
         others = f", token provider {token}" if token and token != version else ""
         return f"broker {jars.broker_version()}, connector {version}{others}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import differences
 from benchmarks.measure import Row
 
 BASELINE = Path(__file__).parent / "baseline.json"
@@ -72,13 +73,7 @@ def _verdict(row: Row, then: Mapping[str, Any] | None) -> Verdict:
 
 def other_machine(machine: Mapping[str, str], path: Path = BASELINE) -> list[str]:
     """What differs from the machine of the baseline; the ratios may then differ for no other reason."""
-    then = _load(path)["machine"]
-    names = ("processor", "cores", "memory", "file system", "pyspark", "pyarrow", "libzmq", "kafka")
-    return [
-        f"{name}: {then.get(name)} -> {machine.get(name)}"
-        for name in names
-        if then.get(name) != machine.get(name)
-    ]
+    return differences(_load(path)["machine"], machine)
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +18,15 @@ from benchmarks.accounting import PROC
 PACKAGES = ("pyspark", "pyarrow", "pyzmq", "msgspec", "google-crc32c")
 
 
-def machine(place: Path, kafka: str) -> dict[str, str]:
-    """Where and with what; `place` is on the disk that is measured, `kafka` says the peer's versions."""
+NOT_MEASURED = "not measured"
+"""Of a peer that took no part."""
+
+_ASIDE = {"date", "revision"}
+"""What differs between two runs without making their figures others."""
+
+
+def machine(place: Path) -> dict[str, str]:
+    """Where and with what; `place` is on the disk that is measured."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -32,8 +40,18 @@ def machine(place: Path, kafka: str) -> dict[str, str]:
         "java": _java(),
         **{name: version(name) for name in PACKAGES},
         "libzmq": zmq.zmq_version(),
-        "kafka": kafka,
     }
+
+
+def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What is another machine, or another version; a peer that took no part in one of the runs is no difference."""
+    return [
+        f"{name}: {then.get(name)} -> {now.get(name)}"
+        for name in {**then, **now}
+        if name not in _ASIDE
+        and then.get(name) != now.get(name)
+        and NOT_MEASURED not in {then.get(name), now.get(name)}
+    ]
 
 
 def _processor() -> str:

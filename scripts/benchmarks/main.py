@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 # Spark's workers and the helper processes import the peers by name.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+# What is installed has its bytecode. Spark starts Python for each query, which would compile all of ours each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # As scripts/lib/setup.sh has it, for whoever runs this file without it.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_CONF_DIR", str(HERE.parents[1] / "conf"))
@@ -29,6 +31,7 @@ from benchmarks import guard, plots, profiling, report  # noqa: E402 the path ha
 from benchmarks.bench import ROOT, Bench, Plan  # noqa: E402
 from benchmarks.machine import machine  # noqa: E402
 from benchmarks.measure import Row  # noqa: E402
+from benchmarks.results import Results  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
 from mtl.errors import MtlError  # noqa: E402
 
@@ -47,6 +50,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds of each comparison (default 5, short 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the rows to move (default 1)")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench", help="where the results go")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="complete what an earlier run left in --out, where code, machine and options are the same: its rows stay, "
+        "and without NAMEs only the workloads are run that have none; so a run that was cut short goes on, and a "
+        "long one can be done in parts",
+    )
     parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
     parser.add_argument("--no-kafka", action="store_true", help="leave the Kafka peer out")
     parser.add_argument(
@@ -84,24 +94,35 @@ def plan_of(options: argparse.Namespace) -> Plan:
     return Plan(short, options.scale, rounds, not options.no_kafka, (version, token))
 
 
-def measured(bench: Bench, names: Sequence[str], failed: list[str]) -> Iterator[Row]:
-    """The rows of the workloads, one after the other; the names of those that failed go into `failed`."""
+def measured(bench: Bench, name: str) -> list[Row]:
+    """The rows of a workload; none if it fails, and then it is said why."""
+    print(f"-- {name}", flush=True)
+    try:
+        rows = WORKLOADS[name](bench)
+    except FAILURES as error:
+        traceback.print_exception(error)
+        print(f"{name} FAILED: {type(error).__name__}", file=sys.stderr, flush=True)
+        for log in bench.logs():
+            ending = log.read_text(errors="replace")[-2000:]
+            print(f"{log.name} ends:\n{ending}", file=sys.stderr, flush=True)
+        return []
+    print("\n".join(map(report.summary, rows)), flush=True)
+    return rows
+
+
+def run(bench: Bench, options: argparse.Namespace) -> tuple[Results, list[str]]:
+    """The results, and the workloads that failed. Each one's rows are saved at once."""
+    results = Results(options.out, machine(bench.place), asdict(bench.plan), WORKLOADS)
+    if options.keep and (reasons := results.keep()):
+        print(f"nothing is kept of what is in {options.out}: {'; '.join(reasons)}")
+    names = options.workloads or [name for name in WORKLOADS if name not in results.done]
+    failed = []
     for name in names:
-        print(f"-- {name}", flush=True)
-        try:
-            for row in WORKLOADS[name](bench):
-                print(report.summary(row), flush=True)
-                yield row
-        except FAILURES as error:
+        if rows := measured(bench, name):
+            results.add(name, rows, bench.kafka_versions)
+        else:
             failed.append(name)
-            traceback.print_exception(error)
-            print(f"{name} FAILED: {type(error).__name__}", file=sys.stderr, flush=True)
-            for log in bench.logs():
-                print(
-                    f"{log.name} ends:\n{log.read_text(errors='replace')[-2000:]}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+    return results, failed
 
 
 def allow_many_files() -> None:
@@ -129,27 +150,23 @@ def compared(rows: Sequence[Row], where: dict[str, str]) -> int:
 def main() -> int:
     """Run, print, save."""
     options = arguments()
-    plan = plan_of(options)
     allow_many_files()
     end_everything()
-    failed: list[str] = []
-    with Bench(plan) as bench:
+    with Bench(plan_of(options)) as bench:
         if options.profile:
             return profiling.main(bench, options.workloads, options.out)
-        rows = list(measured(bench, options.workloads or list(WORKLOADS), failed))
-        where = machine(bench.place, bench.kafka_versions)
-    print()
-    print(report.markdown(rows, where))
-    report.save(rows, where, asdict(plan), options.out)
-    for picture in plots.save(rows, options.out):
+        results, failed = run(bench, options)
+    table = report.markdown(results.rows, results.where)
+    print(f"\n{table}")
+    for picture in plots.save(results.rows, options.out):
         print(picture)
     if options.readme:
-        report.into(ROOT / "README.md", report.markdown(rows, where))
+        report.into(ROOT / "README.md", table)
     code = 0
     if options.save_baseline:
-        guard.save(rows, where)
+        guard.save(results.rows, results.where)
     if options.compare:
-        code = compared(rows, where)
+        code = compared(results.rows, results.where)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 2 if failed else code

@@ -1,10 +1,10 @@
-"""The figures as pictures: ratios with their spreads and targets, rates side by side, and how costs grow."""
+"""The figures as pictures: how each workload stands beside its peers and its targets, and how costs and memory grow."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import matplotlib as mpl
 
@@ -12,81 +12,129 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.measure import Row
 from benchmarks.report import figure
 
-GOOD, BAD, NEUTRAL, THEIRS = "#2a7f3f", "#b3352c", "#4a6a8a", "#b9b9b9"
-LINE_IN = 0.32
+GOOD, BAD, NEUTRAL, FAINT = "#2a7f3f", "#b3352c", "#4a6a8a", "#777777"
+COLOURS = {True: GOOD, False: BAD, None: NEUTRAL}
+TIMES = "\N{MULTIPLICATION SIGN}"
+LINE_IN = 0.27
 """Inches of a line."""
+
+_NUMBER = re.compile(r"\d[\d,.]*")
+_ASIDE = re.compile(r" \(([^)]*)\)")
 
 
 def save(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """The pictures that these rows make: ratios.png, rates.png, growth.png."""
+    """The pictures that these rows make: ratios.png, growth.png."""
     measured = [row for row in rows if not row.missing and row.theirs]
     growing = [row for row in measured if row.workload.startswith("grow-")]
     others = [row for row in measured if row not in growing]
-    rates = [row for row in others if row.unit.endswith("/s")]
-    pictures = (
-        (others, "ratios.png", _ratios),
-        (rates, "rates.png", _rates),
-        (growing, "growth.png", _growth),
-    )
     saved = []
-    for chosen, name, draw in pictures:
+    for chosen, name, draw in ((others, "ratios.png", _ratios), (growing, "growth.png", _growth)):
         if chosen:
-            figure_, axes = plt.subplots(figsize=(10, 1.5 + LINE_IN * len(chosen)))
-            draw(axes, chosen)
-            figure_.savefig(directory / name, dpi=120, bbox_inches="tight")
-            plt.close(figure_)
+            picture = draw(chosen)
+            picture.savefig(directory / name, dpi=110, bbox_inches="tight")
+            plt.close(picture)
             saved.append(directory / name)
     return saved
 
 
-def _ratios(axes: Axes, rows: Sequence[Row]) -> None:
-    colours = {True: GOOD, False: BAD, None: NEUTRAL}
-    for at, row in enumerate(rows):
-        low, high = row.spread
-        axes.plot([low, high], [at, at], color=colours[row.reached], linewidth=3, alpha=0.4)
-        axes.plot([row.ratio], [at], "o", color=colours[row.reached])
-        if row.target is not None:
-            axes.plot([row.target], [at], marker="|", markersize=14, color="black")
-    axes.axvline(1.0, color="black", linewidth=0.5)
+# --- ratios -------------------------------------------------------------------------------------------------
+
+
+def _ratios(rows: Sequence[Row]) -> Figure:
+    """A bar for each row, from 1 to the ratio that counts; to the right is better, also where less is."""
+    picture, axes = plt.subplots(figsize=(8, 1.0 + LINE_IN * len(rows)))
     axes.set_xscale("log")
-    _lines(axes, [f"{row.title}  {'↑' if row.better == 'more' else '↓'}  {row.peer}" for row in rows])
-    axes.set_xlabel(
-        "ours / peer (↑ more is better, ↓ less is better); bars are spreads, black marks are targets"
-    )
-
-
-def _rates(axes: Axes, rows: Sequence[Row]) -> None:
     for at, row in enumerate(rows):
-        top = max(median(row.ours), median(row.theirs))
-        for shift, values, colour in ((-0.2, row.ours, NEUTRAL), (0.2, row.theirs, THEIRS)):
-            axes.barh(at + shift, median(values) / top, 0.36, color=colour)
-            axes.text(
-                median(values) / top, at + shift, f" {figure(values)} {row.unit}", va="center", fontsize=7
-            )
-    axes.set_xlim(0, 1.25)
-    _lines(axes, [f"{row.title}, {row.peer}" for row in rows])
-    axes.set_xlabel("ours (dark) and peer (light), each pair to its own scale")
-
-
-def _growth(axes: Axes, rows: Sequence[Row]) -> None:
-    for at, row in enumerate(rows):
-        axes.barh(at, row.ratio, 0.6, color=GOOD if row.reached else BAD)
-        now, then = row.facts.get("broker MB"), row.facts.get("peer: broker MB")
-        if now is not None and then is not None:
-            axes.text(row.ratio, at, f"  broker {then:.0f} → {now:.0f} MB", va="center", fontsize=7)
-    axes.axvline(1.0, color="black", linewidth=0.5)
-    axes.axvline(1.1, color="black", linewidth=0.5, linestyle=":")
-    axes.margins(x=0.25)
-    _lines(axes, [row.title for row in rows])
-    axes.set_xlabel("cost per content, relative to the smallest size; the memory is the broker's own")
-
-
-def _lines(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    axes.invert_yaxis()
-    for side in ("top", "right"):
+        colour = COLOURS[row.reached]
+        axes.barh(at, _better(row, row.judged) - 1, left=1, height=0.62, color=colour)
+        axes.plot([_better(row, one) for one in row.spread], [at, at], color="black", linewidth=1)
+        if row.target is not None:
+            goal = _better(row, row.target)
+            axes.plot([goal, goal], [at - 0.42, at + 0.42], color="black", linewidth=2.5)
+        _row_texts(axes, at, row, colour, first=at == 0 or rows[at - 1].title != row.title)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.xaxis.set_major_locator(LogLocator(2))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
+    axes.set_yticks([])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
+    asides = sorted({aside for row in rows for aside in _ASIDE.findall(row.peer)})
+    axes.set_xlabel(
+        "times as good as the peer; heavy mark: what is to be reached (green: it is); thin line: spread of the rounds"
+        + "".join(f"\nKafka by the {aside}" for aside in asides),
+        fontsize=8,
+    )
+    return picture
+
+
+def _better(row: Row, ratio: float) -> float:
+    """Above 1 where ours is better."""
+    return ratio if row.better == "more" else 1 / ratio
+
+
+def _row_texts(axes: Axes, at: int, row: Row, colour: str, *, first: bool) -> None:
+    """Left of the bars what is compared, right of them the figures."""
+    at_left, at_right = axes.get_yaxis_transform(), axes.get_yaxis_transform()
+    if first:
+        axes.text(-0.78, at, row.title, transform=at_left, va="center", fontsize=8, fontweight="bold")
+        axes.axhline(at - 0.5, xmin=-0.78, xmax=1.42, color="#dddddd", linewidth=0.6, clip_on=False)
+    peer = _ASIDE.sub("", row.peer)
+    axes.text(-0.02, at, peer, transform=at_left, va="center", ha="right", fontsize=8, color=FAINT)
+    ratio = f"{_better(row, row.judged):.2f}{TIMES}"
+    axes.text(
+        1.1, at, ratio, transform=at_right, va="center", ha="right", fontsize=8, color=colour, weight="bold"
+    )
+    both = f"{figure(row.ours)} vs {figure(row.theirs)} {row.unit}"
+    axes.text(1.12, at, both, transform=at_right, va="center", fontsize=8, color=FAINT)
+
+
+# --- growth -------------------------------------------------------------------------------------------------
+
+
+def _growth(rows: Sequence[Row]) -> Figure:
+    """A line for each thing that grows, by how many times larger it is than the smallest."""
+    picture, (costs, memory) = plt.subplots(1, 2, figsize=(11, 4.2))
+    for number, name in enumerate(dict.fromkeys(map(_line_of, rows))):
+        points = sorted((row for row in rows if _line_of(row) == name), key=_times)
+        sizes = [1.0, *map(_times, points)]
+        colour = f"C{number}"
+        ratios = [1.0, *(row.ratio for row in points)]
+        spreads = [(0.0, 0.0), *((row.ratio - row.spread[0], row.spread[1] - row.ratio) for row in points)]
+        costs.errorbar(
+            sizes, ratios, list(zip(*spreads, strict=True)), fmt="o-", capsize=3, color=colour, label=name
+        )
+        octets = [points[0].facts.get("peer: broker MB"), *(row.facts.get("broker MB") for row in points)]
+        if None not in octets:
+            memory.plot(sizes, octets, "o-", color=colour)
+    costs.axhline(rows[0].target or 1.0, color="black", linestyle=":", linewidth=1)
+    costs.set_ylabel("cost per content, relative to the smallest")
+    costs.set_ylim(bottom=0)
+    memory.set_ylabel("memory of the broker's own, MB")
+    memory.set_ylim(bottom=0)
+    for axes in (costs, memory):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}{TIMES}"))
+        axes.set_xlabel("size, relative to the smallest")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    picture.legend(loc="upper center", ncols=3, fontsize=8, frameon=False, bbox_to_anchor=(0.5, 0.0))
+    return picture
+
+
+def _line_of(row: Row) -> str:
+    """A title without its size: "read a log of 10 GB" is "read a log of … GB"."""
+    return _NUMBER.sub("…", row.title)
+
+
+def _times(row: Row) -> float:
+    """How many times larger than its peer, which is the smallest: by the number in each of their names."""
+    own, smallest = (float(_NUMBER.findall(text)[0].replace(",", "")) for text in (row.title, row.peer))
+    return own / smallest

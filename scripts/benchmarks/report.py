@@ -21,6 +21,8 @@ LEGEND = (
     "than a quarter of a side's time it hides the difference, and the worse of the two ratios counts: the bold one."
 )
 
+JSON = "bench.json"
+
 UNSAID = {"seconds", "rows"}
 """Facts that only bench.json has."""
 
@@ -83,14 +85,12 @@ def note(row: Row) -> str:
     return ". ".join(filter(None, [row.note, facts]))
 
 
-def save(
-    rows: Sequence[Row], machine: Mapping[str, str], plan: Mapping[str, object], directory: Path
-) -> None:
-    """bench.md and bench.json."""
+def save(rows: Sequence[Row], machine: Mapping[str, str], run: Mapping[str, object], directory: Path) -> None:
+    """bench.md and bench.json; what describes the `run` goes into the latter."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "bench.md").write_text(markdown(rows, machine))
-    content = {"machine": dict(machine), "plan": dict(plan), "rows": [_json(row) for row in rows]}
-    (directory / "bench.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    content = {"machine": dict(machine), **run, "rows": [_json(row) for row in rows]}
+    (directory / JSON).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def into(document: Path, text: str) -> None:
@@ -125,3 +125,21 @@ def _json(row: Row) -> dict[str, Any]:
         "note": row.note,
         "facts": dict(row.facts),
     }
+
+
+def row_of(saved: Mapping[str, Any]) -> Row:
+    """The row that `save` put into bench.json."""
+    return Row(
+        saved["workload"],
+        saved["title"],
+        saved["peer"],
+        saved["unit"],
+        saved["better"],
+        saved["target"],
+        tuple(saved["ours"]),
+        tuple(saved.get("theirs", ())),
+        tuple(saved.get("batches alone", ())),
+        saved.get("note", ""),
+        saved.get("not measured", ""),
+        saved.get("facts", {}),
+    )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from mtl.errors import DataLoss, Refused
 from mtl.wire.control import INCARNATION, UNKNOWN_RESOURCE
 from pyspark_mtl.connections import connection
-from pyspark_mtl.frames import rows
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.options import Connect
 
@@ -35,6 +34,8 @@ class Task:
 
 def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data_loss: bool) -> Iterator[Any]:
     """The rows of a task, as record batches. DataLoss when contents are gone, unless that is to be skipped."""
+    from pyspark_mtl.frames import rows  # noqa: PLC0415 pyarrow.compute is slow to load, and the driver does without
+
     for pack in packs(connect, task, fail_on_data_loss=fail_on_data_loss):
         yield rows(
             pack.batch, pack.resource, pack.first, pack.timestamp_us, include_properties=include_properties
