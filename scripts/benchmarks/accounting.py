@@ -58,6 +58,19 @@ def cpu(pids: Iterable[int]) -> float:
     )
 
 
+def waiting(place: Path) -> dict[str, float]:
+    """Seconds, of all processors together, in which nobody wanted them; and in which the disk of `place` was at work,
+    where the system says so.
+    """
+    idle = [int(ticks) / TICKS for ticks in _text(PROC / "stat").partition("\n")[0].split()[4:6]]
+    found = {"processors: nothing to do": sum(idle)}
+    device = place.stat().st_dev
+    fields = _text(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")).split()
+    if fields:
+        found["disk: at work"] = int(fields[9]) / 1000
+    return found
+
+
 def threads(pid: int) -> dict[int, tuple[str, float]]:
     """Name and processor seconds of each thread of a process."""
     found = {}

@@ -1,8 +1,8 @@
 """Where the time goes: processor seconds of every process and thread while a workload of ours runs, by what they do.
 
-The share of a row is of the wall clock: on a machine of two cores they add up to 200 % when nothing waits. Where
-py-spy is at hand (`pip install py-spy`) the functions that the broker and Spark's workers spend their time in are
-listed, too.
+The share of a row is of the wall clock: on a machine of two cores they add up to 200 %, what nobody wanted included.
+The disk's row is beside that: how long it was at work, for whoever. Where py-spy is at hand (`pip install py-spy`) the
+functions that the broker and Spark's workers spend their time in are listed, too.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Work = Callable[[], Sample]
 Threads = dict[tuple[int, int], tuple[str, float]]
 """By process and thread: what it does, and its processor seconds so far."""
 Spent = dict[str, float]
-"""Processor seconds by what a thread does."""
+"""Processor seconds by what a thread does; and how long processors and the disk had nothing to do, or had."""
 
 
 def main(bench: Bench, names: Sequence[str], out: Path) -> int:
     """The table, on the console and in profile.md and profile.json."""
     accounting.required()
     found: dict[str, dict[str, object]] = {}
-    text = ["| workload | seconds | thread | CPU s | of the wall clock |", "|---|---|---|---|---|"]
+    text = ["| workload | seconds | thread | s | of the wall clock |", "|---|---|---|---|---|"]
     tops: list[str] = []
     for name, prepare in PROFILES.items():
         if names and name not in names:
@@ -73,18 +73,20 @@ def main(bench: Bench, names: Sequence[str], out: Path) -> int:
 
 def _spent(bench: Bench, work: Work) -> tuple[float, Spent]:
     """Wall seconds of one run, and the processor seconds of everybody below this process."""
-    before = _threads(bench)
+    before, waiting = _threads(bench), accounting.waiting(bench.place)
     done = _watching(bench)
     began = time.perf_counter()
     work()
     took = time.perf_counter() - began
     watcher, seen = done()
+    waited = accounting.waiting(bench.place)
     last = {key: what for key, what in {**seen, **_threads(bench)}.items() if key[1] != watcher}
     spent: Spent = {}
     for key, (what, seconds) in last.items():
         used = seconds - before.get(key, ("", 0.0))[1]
         if used > 0:
             spent[what] = spent.get(what, 0.0) + used
+    spent |= {what: seconds - waiting[what] for what, seconds in waited.items()}
     return took, {what: seconds for what, seconds in spent.items() if seconds >= 0.01 * took}
 
 
@@ -136,8 +138,15 @@ def _kind(pid: int, broker: int) -> str:
         return f"client ({command.split('benchmarks.roles ')[1].split(' ')[0]})"
     if "java" in command.split(" ")[0]:
         return "JVM"
-    return "Python worker"
+    return next((kind for part, kind in _PYTHON if part in command), "Python for plans")
 
+
+_PYTHON = (
+    ("pyspark.worker", "Python of tasks"),
+    ("streaming_source_runner", "Python of the source on the driver"),
+    ("streaming_sink_runner", "Python of the sink on the driver"),
+)
+"""Spark's Python processes, by the module that they run; what is left plans queries and commits batches."""
 
 _JVM_PARTS = (
     ("Executor task", "tasks"),
