@@ -16,12 +16,10 @@ from mtl.client.settings import Settings
 from mtl.errors import Unreachable
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap
-from mtl.wire import commands as c
 from mtl.wire.commands import delivery_timestamp, packed_count
 from mtl.wire.control import LocalFiles
 from mtl.wire.fields import Buffer
 from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, unpack
-from mtl.wire.places import Place, stored_octets
 
 log = logging.getLogger("mtl.client")
 
@@ -177,7 +175,7 @@ class Reader(Leased):
         content, count = delivery.content, delivery.end - delivery.first
         if self._feed.options.packed:
             whole = packed_count(content.properties) or 1
-            batch = decode_pack(self._body(content), whole, check_properties=False)
+            batch = decode_pack(self._body(delivery), whole, check_properties=False)
             batch = batch.slice(delivery.skip, count)
         else:
             batch = decode_pack(encode_pack([content.body], [content.properties]), 1, check_properties=False)
@@ -185,14 +183,13 @@ class Reader(Leased):
 
     # --- packs that are told by their place -----------------------------------------------------------------
 
-    def _body(self, content: c.Content) -> Buffer | ArrowBuffer:
-        place = Place.of(content.properties)
-        if place is None:
-            return content.body
+    def _body(self, delivery: Delivery) -> Buffer | ArrowBuffer:
+        if delivery.place is None:
+            return delivery.content.body
         if not self._feed.local:
             raise NotLocal("it was on its way before the broker was told not to")
         self._look()
-        return self._places.read(place)
+        return self._places.read(delivery.place)
 
     def _look(self) -> None:
         """Whether the files that the lease speaks of are to be seen from here. NotLocal if not."""
@@ -242,7 +239,7 @@ class Reader(Leased):
             return
         self._feed.finished = done.end
         self._unposted_contents += done.end - done.first
-        self._unposted_octets += stored_octets(done.content)
+        self._unposted_octets += done.size
         options = self._feed.options
         if (
             self._unposted_octets * 4 >= options.window_bytes

@@ -15,16 +15,21 @@ from typing import NamedTuple
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.wire import commands as c
-from mtl.wire.places import stored_octets
+from mtl.wire.places import Place
 
 
 class Delivery(NamedTuple):
-    """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`."""
+    """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`.
+
+    `size` is what a window counts: the octets of the body, whether it came itself or lies at `place`.
+    """
 
     first: int
     end: int
     skip: int
     content: c.Content
+    place: Place | None
+    size: int
 
 
 class Gap(NamedTuple):
@@ -110,7 +115,8 @@ class ReaderFlow:
     def received(self, content: c.Content) -> Delivery | Gap | None:
         """What a Content means: contents to deliver, a gap, or nothing (again, or past the end).
 
-        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents.
+        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents, or with
+        half a place.
         """
         first = content.sequence
         count = (c.packed_count(content.properties) or 1) if self.packed else 1
@@ -120,7 +126,10 @@ class ReaderFlow:
             raise Malformed(f"a content with the sequence {first}")
         if self.gap is not None:
             return None
-        size = stored_octets(content)
+        size = memoryview(content.body).nbytes
+        place = Place.of(content.properties) if self.packed and not size else None
+        if place is not None:
+            size = place.size
         if last < expected:
             self._again(last, size, count)
             return None
@@ -134,7 +143,7 @@ class ReaderFlow:
             return None
         self.next = end
         self._outstanding.append(_Outstanding(end, last, size, count))
-        return Delivery(expected, end, expected - first, content)
+        return Delivery(expected, end, expected - first, content, place, size)
 
     def finish(self, below: int) -> None:
         """The application is done with every content below `below`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from mtl.errors import Malformed
-from mtl.wire.commands import COUNT, TIMESTAMP, Content
+from mtl.wire.commands import COUNT, TIMESTAMP
 from mtl.wire.fields import decode_table, encode_table
 
 FILE = "mtl-file"
@@ -55,10 +55,3 @@ class Place(NamedTuple):
         if offset < 0 or size < 1 or not file.startswith("/"):
             raise Malformed(f"a pack that cannot lie in {file!r}, {size} octets at {offset}")
         return cls(file, offset, size)
-
-
-def stored_octets(content: Content) -> int:
-    """Octets of a content's body, whether it came itself or is told by its place: what a window counts."""
-    body = memoryview(content.body).nbytes
-    place = None if body else Place.of(content.properties)
-    return body if place is None else place.size

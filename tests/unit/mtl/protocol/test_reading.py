@@ -11,8 +11,9 @@ from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, ReaderFlow
 from mtl.wire import commands as c
-from mtl.wire.commands import packed_properties
-from mtl.wire.fields import EMPTY
+from mtl.wire.commands import COUNT, packed_properties
+from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.places import FILE, Place
 
 
 def content(first: int, count: int | None = None, size: int = 10) -> c.Content:
@@ -47,6 +48,38 @@ def test_a_pack_is_cut_to_the_range() -> None:
     assert delivered(flow.received(content(9, 10))) == (9, 12, 0)
     assert flow.ended
     assert flow.received(content(19, 1)) is None
+
+
+def lying(first: int, count: int, size: int) -> c.Content:
+    return c.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
+
+
+def test_a_window_counts_what_lies_elsewhere_like_what_came() -> None:
+    flow = reader(packed=True)
+    came, lies = flow.received(content(1, 3, size=500)), flow.received(lying(4, 3, 500))
+    assert isinstance(came, Delivery)
+    assert isinstance(lies, Delivery)
+    assert (came.place, came.size) == (None, 500)
+    assert (lies.place, lies.size) == (Place("/f", 7, 500), 500)
+    flow.finish(4)
+    assert flow.credit(5.0) == c.Confirm(3, multiple=True)
+    flow.finish(7)
+    assert flow.credit(5.0) == c.Confirm(6, multiple=True)
+
+
+def test_half_a_place_is_malformed() -> None:
+    half = c.Content(1, "a", encode_table({COUNT: 3, FILE: "/f"}), b"")
+    with pytest.raises(Malformed):
+        reader(packed=True).received(half)
+
+
+def test_only_a_pack_without_a_body_lies_elsewhere() -> None:
+    """What an application calls its properties is its own affair."""
+    named = encode_table({FILE: "mine"})
+    for flow, body in ((reader(), b""), (reader(packed=True), b"x")):
+        found = flow.received(c.Content(1, "a", named, body))
+        assert isinstance(found, Delivery)
+        assert (found.place, found.size) == (None, len(body))
 
 
 def test_a_pack_on_a_plain_lease_is_one_content() -> None:

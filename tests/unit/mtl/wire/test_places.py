@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import Malformed
-from mtl.wire.commands import Content, delivery_timestamp, packed_count, packed_properties
+from mtl.wire.commands import delivery_timestamp, packed_count, packed_properties
 from mtl.wire.fields import EMPTY, Value, encode_table
-from mtl.wire.places import FILE, OFFSET, SIZE, Place, stored_octets
+from mtl.wire.places import FILE, OFFSET, SIZE, Place
 
 PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
 
@@ -55,10 +55,3 @@ def test_half_a_place_is_malformed(wrong: dict[str, Value]) -> None:
 def test_a_place_without_a_part_is_malformed(missing: str) -> None:
     with pytest.raises(Malformed):
         Place.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
-
-
-def test_a_window_counts_what_lies_elsewhere_like_what_came() -> None:
-    came = Content(1, "r", packed_properties(3, 4), bytes(500))
-    lies = Content(1, "r", Place("/f", 0, 500).properties(3, 4), b"")
-
-    assert stored_octets(came) == stored_octets(lies) == 500
