@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -58,6 +58,8 @@ DEFAULT_TIMEOUT = 10.0
 
 out = Console(width=None if sys.stdout.isatty() else 10_000)
 err = Console(stderr=True)
+
+S = TypeVar("S")
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -169,6 +171,17 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: It
     for row in rows:
         shown.add_row(*(str(cell) if cell is not None else "" for cell in row))
     out.print(shown)
+
+
+def listing(
+    found: Iterable[S], columns: Mapping[str, Callable[[S], object]], *, json: bool, right: Iterable[str]
+) -> None:
+    """What was found: with `json` all of it, one object per line; else a table of what `columns` take of each."""
+    if json:
+        for one in found:
+            line(msgspec.to_builtins(one))
+    else:
+        table(columns, ([cell(one) for cell in columns.values()] for one in found), right=right)
 
 
 def octets(count: int) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, duration, line, octets, out, table
+from mtl.cli.common import Endpoint, Json, connected, duration, listing, octets, out
 from mtl.client import Connection
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_CURSOR
@@ -29,26 +28,20 @@ def cursors(
         return
     with connected(context, endpoint) as connection:
         found = connection.cursors(group, resource)
-    if json:
-        for one in found:
-            line(msgspec.to_builtins(one))
-        return
-    table(
-        ["GROUP", "RESOURCE", "POSITION", "NEXT", "BEHIND", "SIZE", "AGE", "EPOCH", "HOLDER"],
-        [
-            (
-                c.group,
-                c.resource,
-                c.position,
-                c.next,
-                c.behind,
-                octets(c.bytes_behind),
-                duration(c.seconds_behind),
-                c.epoch,
-                c.holder if c.held else "",
-            )
-            for c in found
-        ],
+    listing(
+        found,
+        {
+            "GROUP": lambda c: c.group,
+            "RESOURCE": lambda c: c.resource,
+            "POSITION": lambda c: c.position,
+            "NEXT": lambda c: c.next,
+            "BEHIND": lambda c: c.behind,
+            "SIZE": lambda c: octets(c.bytes_behind),
+            "AGE": lambda c: duration(c.seconds_behind),
+            "EPOCH": lambda c: c.epoch,
+            "HOLDER": lambda c: c.holder if c.held else "",
+        },
+        json=json,
         right=["POSITION", "NEXT", "BEHIND", "SIZE", "AGE", "EPOCH"],
     )
 

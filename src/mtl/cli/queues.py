@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, table
+from mtl.cli.common import Endpoint, Json, connected, listing
 
 app = typer.Typer(help="Show queues, and forget them.", invoke_without_command=True)
 
@@ -25,26 +24,20 @@ def queues(
         return
     with connected(context, endpoint) as connection:
         found = connection.queues(queue, resource)
-    if json:
-        for one in found:
-            line(msgspec.to_builtins(one))
-        return
-    table(
-        ["RESOURCE", "QUEUE", "READY", "DELIVERED", "DELAYED", "DEAD", "CONSUMERS", "DEAD LETTERS", "LIMIT"],
-        [
-            (
-                q.resource,
-                q.group,
-                q.ready,
-                q.delivered,
-                q.delayed,
-                q.dead,
-                q.consumers,
-                q.dead_letter,
-                q.max_deliveries,
-            )
-            for q in found
-        ],
+    listing(
+        found,
+        {
+            "RESOURCE": lambda q: q.resource,
+            "QUEUE": lambda q: q.group,
+            "READY": lambda q: q.ready,
+            "DELIVERED": lambda q: q.delivered,
+            "DELAYED": lambda q: q.delayed,
+            "DEAD": lambda q: q.dead,
+            "CONSUMERS": lambda q: q.consumers,
+            "DEAD LETTERS": lambda q: q.dead_letter,
+            "LIMIT": lambda q: q.max_deliveries,
+        },
+        json=json,
         right=["READY", "DELIVERED", "DELAYED", "DEAD", "CONSUMERS", "LIMIT"],
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, moment, octets, out, seconds, size, table
+from mtl.cli.common import Endpoint, Json, connected, line, listing, moment, octets, out, seconds, size, table
 from mtl.wire.control import Description, Durability, QueueInfo, Retention
 
 app = typer.Typer(help="Create, list, describe and delete resources.", no_args_is_help=True)
@@ -73,25 +73,19 @@ def list_(
     """List resources and what there is in them."""
     with connected(context, endpoint) as connection:
         found = connection.list_resources(pattern)
-    if json:
-        for one in found:
-            line(msgspec.to_builtins(one))
-        return
-    table(
-        ["RESOURCE", "EARLIEST", "NEXT", "CONTENTS", "SIZE", "NEWEST", "DURABILITY", "STATE"],
-        [
-            (
-                r.resource,
-                r.earliest,
-                r.next,
-                r.contents,
-                octets(r.bytes),
-                moment(r.newest_time),
-                r.durability,
-                r.state,
-            )
-            for r in found
-        ],
+    listing(
+        found,
+        {
+            "RESOURCE": lambda r: r.resource,
+            "EARLIEST": lambda r: r.earliest,
+            "NEXT": lambda r: r.next,
+            "CONTENTS": lambda r: r.contents,
+            "SIZE": lambda r: octets(r.bytes),
+            "NEWEST": lambda r: moment(r.newest_time),
+            "DURABILITY": lambda r: r.durability,
+            "STATE": lambda r: r.state,
+        },
+        json=json,
         right=["EARLIEST", "NEXT", "CONTENTS", "SIZE"],
     )
 
