@@ -103,7 +103,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker, before: tuple[b
     lead = list(before)
     async with at(mtl_broker) as (opened, _), bare(opened.endpoint, *before) as one:
         assert await one.ask("NOOP", "ID", "1234") == [*lead, b"OK", b"ID", b"1234"]
-        await one.say("CONNECT", "VERSION", "0.1", "TTL", "1000")
+        await one.say("CONNECT", "VERSION", "0.1", "TTL", "60000")
         await one.say("NOOP")
         assert await one.silent()
         assert await one.ask("SUB", "ID", "s", "", "topic1", "topic2") == [*lead, b"OK", b"ID", b"s"]

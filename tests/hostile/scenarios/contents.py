@@ -98,7 +98,9 @@ def packs_of_distinct_properties(broker: RunningBroker, heavy: bool) -> str:
     return f"{packs} packs of {contents} tables with {octets // 4:,} entries"
 
 
-@scenario(memory=256)  # TAIL_BYTES, the 32 MiB under way, and what of them is packed for the disk at the same time
+@scenario(
+    memory=256
+)  # TAIL_BYTES, the 32 MiB under way, and what of them is packed for the disk at the same time
 def contents_of_large_properties(broker: RunningBroker, heavy: bool) -> str:
     """Plain contents whose properties are as large as they may be, a thousand under way at a time."""
     count = 10_000 if heavy else 600

@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
+from mtl.doors.clients import Inbox, Reading, UnderWay, Window, kept_up, opened, settle
 from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_HWM
 from mtl.doors.mc0.codec import ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
 from mtl.doors.mc0.contents import from_message
 from mtl.doors.mc0.session import HEAR, SAY
 from mtl.doors.properties import to_texts
 from mtl.doors.received import Received
-from mtl.errors import Closed, MtlError, Refused, Unreachable
-from mtl.limits import MAX_FRAME, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S, RETRY_DEADLINE_S
+from mtl.errors import Closed, MtlError, Refused
+from mtl.limits import MAX_FRAME, RETRY_DEADLINE_S
 from mtl.net.aio import AsyncDealer
 from mtl.wire.fields import Value
 
@@ -56,7 +58,7 @@ class Connection:
         self._ids = count(1)
         self._asked: dict[str, tuple[Message, asyncio.Future[None]]] = {}
         self._readers: dict[str, list[Reader]] = {}
-        self._window = asyncio.Semaphore(MC0_CLIENT_WINDOW)
+        self._window = Window(MC0_CLIENT_WINDOW)
         self._dealer: AsyncDealer | None = None
         self._error: MtlError | None = None
         self._said = self._heard = 0.0
@@ -68,32 +70,31 @@ class Connection:
     def writer(self, topic: str) -> Opening[Writer]:
         """A writer to a topic; `async with`, or await it."""
 
-        async def opened() -> Writer:
+        async def made() -> Writer:
             return Writer(self, topic)
 
-        return Opening(opened)
+        return Opening(made)
 
     def reader(self, topic: str) -> Opening[Reader]:
         """A reader of what is put to a topic from now on; `async with`, or await it."""
 
-        async def opened() -> Reader:
+        async def subscribed() -> Reader:
             reader = Reader(self, topic)
             self._readers.setdefault(topic, []).append(reader)
             try:
                 await self.ask(Message(Verb.SUB, {}, (topic.encode(),)))
-            except BaseException:
+            except BaseException:  # also when cancelled: nobody reads it
                 self.forget(reader)
                 raise
             return reader
 
-        return Opening(opened)
+        return Opening(subscribed)
 
     async def put(self, topic: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[None]:
         """Send a PUT; the result is done with its OK. Waits while too many are unanswered."""
-        await self._window.acquire()
-        answered = self._begin(Message(Verb.PUT, {TOPIC: topic, **headers}, (body,)))
-        answered.add_done_callback(lambda _: self._window.release())
-        return answered
+        return await self._window.place(
+            partial(self._begin, Message(Verb.PUT, {TOPIC: topic, **headers}, (body,)))
+        )
 
     async def ask(self, message: Message) -> None:
         """Send a command and wait for its OK. Raises `Refused` with the text of the ERROR."""
@@ -122,21 +123,10 @@ class Connection:
     # --- one connection after the other ---------------------------------------------------------------------
 
     async def _lived(self) -> None:
-        delay, since = 0.0, time.monotonic()
-        while True:
-            try:
-                heard = await self._connected()
-            except MtlError as error:
-                self._fail(error)
-                return
-            now = time.monotonic()
-            if heard:
-                delay, since = 0.0, now
-            elif now - since > self._deadline:
-                self._fail(Unreachable(self.endpoint, now - since, "connecting to an mc0 middleware"))
-                return
-            delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
-            await asyncio.sleep(delay)
+        try:
+            await kept_up(self._connected, self.endpoint, self._deadline, "connecting to an mc0 middleware")
+        except MtlError as error:
+            self._fail(error)
 
     async def _connected(self) -> bool:
         """The life of one connection; whether the middleware said anything."""
@@ -161,7 +151,7 @@ class Connection:
                     continue
                 self._paused = True
                 for reader in [one for readers in self._readers.values() for one in readers]:
-                    await reader.room()
+                    await reader.inbox.room()
                 self._paused = False
         finally:
             pulse.cancel()
@@ -195,24 +185,23 @@ class Connection:
         if message.verb is Verb.MESSAGE:
             topic, sequence, properties, body = from_message(message)
             for reader in self._readers.get(topic, ()):
-                reader.deliver(Received(topic, sequence, body, properties))
+                reader.inbox.put(Received(topic, sequence, body, properties))
             return
         asked = self._asked.pop(message.id or "", None)
-        if asked is None or asked[1].done():
+        if asked is None:
             return
         if message.verb is Verb.OK:
-            asked[1].set_result(None)
+            settle(asked[1])
         elif message.verb is Verb.ERROR:
-            asked[1].set_exception(Refused(400, "error", message.headers.get(TEXT, "")))
+            settle(asked[1], Refused(400, "error", message.headers.get(TEXT, "")))
 
     def _fail(self, error: MtlError) -> None:
         self._error = error
         for _, answered in self._asked.values():
-            if not answered.done():
-                answered.set_exception(error)
+            settle(answered, error)
         for readers in self._readers.values():
             for reader in readers:
-                reader.fail(error)
+                reader.inbox.fail(error)
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -234,29 +223,18 @@ class Writer:
     def __init__(self, connection: Connection, topic: str) -> None:
         self.topic = topic
         self._connection = connection
-        self._under_way: set[asyncio.Future[None]] = set()
-        self._refused: list[BaseException] = []
+        self._under_way = UnderWay()
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
         headers = {f"X-{name}": value for name, value in to_texts(properties or {}).items()}
         answered = await self._connection.put(self.topic, body, headers)
         self._under_way.add(answered)
-        answered.add_done_callback(self._answered)
         return answered
-
-    def _answered(self, answered: asyncio.Future[None]) -> None:
-        self._under_way.discard(answered)
-        error = None if answered.cancelled() else answered.exception()
-        if error is not None and not self._refused:
-            self._refused.append(error)
 
     async def flush(self) -> None:
         """Wait until everything is answered. Raises the first refusal since the last `flush`."""
-        if self._under_way:
-            await asyncio.wait(set(self._under_way))
-        if self._refused:
-            raise self._refused.pop()
+        await self._under_way.flush()
 
     async def leave(self, *, failed: bool) -> None:
         """Flush, at the end of a block that did not fail."""
@@ -264,59 +242,26 @@ class Writer:
             await self.flush()
 
 
-class Reader:
+class Reader(Reading):
     """What is put to one topic while it is open, in order; at most once."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self.topic = topic
+        self.inbox: Inbox[Received] = Inbox(MC0_CLIENT_WINDOW)
         self._connection = connection
-        self._queue: asyncio.Queue[Received | MtlError] = asyncio.Queue()
-        self._room = asyncio.Event()
-        self._room.set()
 
     async def next(self) -> Received:
         """The next content. Raises `Unreachable` when the middleware stays away, `Closed`."""
-        one = await self._queue.get()
-        if self._queue.qsize() < MC0_CLIENT_WINDOW:
-            self._room.set()
-        if isinstance(one, MtlError):
-            self.fail(one)
-            raise one
-        return one
-
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        """Every content; it waits for more for ever."""
-        while True:
-            yield await self.next()
-
-    def deliver(self, received: Received) -> None:
-        """One came."""
-        self._queue.put_nowait(received)
-        if self._queue.qsize() >= MC0_CLIENT_WINDOW:
-            self._room.clear()
-
-    async def room(self) -> None:
-        """Wait while too many are unread: nothing more is received meanwhile."""
-        await self._room.wait()
-
-    def fail(self, error: MtlError) -> None:
-        """The end, after what came before."""
-        self._queue.put_nowait(error)
-        self._room.set()
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
-        """Unsubscribe, at the end of a block."""
-        await self.close()
+        return await self.inbox.take()
 
     async def close(self) -> None:
         """Unsubscribe. Harmless when repeated."""
-        self._room.set()
+        self.inbox.fail(Closed("the reader is closed"))
         if self._connection.forget(self):
             try:
                 await self._connection.ask(Message(Verb.UNSUB, {}, (self.topic.encode(),)))
             except MtlError:
                 pass  # the subscription ends with the connection
-        self.fail(Closed("the reader is closed"))
 
 
 def connect(
@@ -334,14 +279,9 @@ def connect(
     when nobody answers for `retry_deadline` seconds.
     """
 
-    async def opened() -> Connection:
+    async def connected() -> Connection:
         key = None if curve_server is None else curve_server.encode()
         connection = Connection(endpoint, ttl, compat, retry_deadline, key)
-        try:
-            await connection.ask(Message(Verb.NOOP))
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+        return await opened(connection, connection.ask(Message(Verb.NOOP)))
 
-    return Opening(opened)
+    return Opening(connected)

@@ -16,12 +16,12 @@ others, so give each a connection where that matters.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mtl.client.aio.opening import Opening
+from mtl.doors.clients import Inbox, Reading, UnderWay, Window, kept_up, opened, settle
 from mtl.doors.config import host_and_port
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ
 from mtl.doors.micromessage.contents import from_message, is_topic, to_message
@@ -29,8 +29,8 @@ from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Ex
 from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
 from mtl.doors.properties import SEQUENCE, to_texts
 from mtl.doors.received import Received
-from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
-from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S, RETRY_DEADLINE_S
+from mtl.errors import Closed, MtlError, OptionError, Refused
+from mtl.limits import RETRY_DEADLINE_S
 from mtl.wire.fields import Value
 
 
@@ -56,12 +56,12 @@ class Connection:
         self._session: Session | None = None
         self._stream: asyncio.StreamWriter | None = None
         self._agreed: Agreed | None = None
-        self.opened: asyncio.Future[Agreed] = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting: deque[_Sent] = deque()
         self._outstanding: deque[_Sent] = deque()
         self._unread: deque[list[bool]] = deque()
         self._readers: dict[str, Reader] = {}
-        self._turn = asyncio.Semaphore(MM2_CLIENT_UNREAD)
+        self._window = Window(MM2_CLIENT_UNREAD)
         self._error: MtlError | None = None
         self._life = asyncio.create_task(self._lived())
 
@@ -70,10 +70,10 @@ class Connection:
     def writer(self, destination: str) -> Opening[Writer]:
         """A writer to a queue, or to a topic (`topic/...`); `async with`, or await it."""
 
-        async def opened() -> Writer:
+        async def made() -> Writer:
             return Writer(self, destination)
 
-        return Opening(opened)
+        return Opening(made)
 
     def reader(
         self,
@@ -88,7 +88,7 @@ class Connection:
         is sent over this connection afterwards is not missed. Raises `OptionError` for a second reader of the same.
         """
 
-        async def opened() -> Reader:
+        async def subscribed() -> Reader:
             if destination in self._readers:
                 raise OptionError(f"this connection reads {destination!r} already")
             if self._error is not None:
@@ -97,18 +97,21 @@ class Connection:
             self._subscribe(reader)
             return reader
 
-        return Opening(opened)
+        return Opening(subscribed)
 
     async def send(
         self, destination: str, body: bytes, properties: Mapping[str, Value]
     ) -> asyncio.Future[None]:
         """Send, in order; waits while too many are under way. The result is done when it is acknowledged."""
-        await self._turn.acquire()
-        if self._error is not None:
-            raise self._error
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        settled.add_done_callback(lambda _: self._turn.release())
-        self._waiting.append(_Sent(destination, body, properties, settled))
+
+        def begin() -> asyncio.Future[None]:
+            if self._error is not None:
+                raise self._error
+            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Sent(destination, body, properties, settled))
+            return settled
+
+        settled = await self._window.place(begin)
         self._pump()
         if self._stream is not None:
             try:
@@ -152,10 +155,10 @@ class Connection:
                     check_json(sent.body)
                 session.send(sent.destination, sent.body, properties, kind)
             except MtlError as error:
-                sent.settled.set_exception(error)
+                settle(sent.settled, error)
                 continue
             if agreed.window is None:
-                sent.settled.set_result(None)
+                settle(sent.settled)
             else:
                 self._outstanding.append(sent)
         self._flush()
@@ -169,21 +172,12 @@ class Connection:
     # --- one connection after the other ---------------------------------------------------------------------
 
     async def _lived(self) -> None:
-        delay, since = 0.0, time.monotonic()
-        while True:
-            try:
-                heard = await self._connected()
-            except MtlError as error:
-                self.fail(error)
-                return
-            now = time.monotonic()
-            if heard:
-                delay, since = 0.0, now
-            elif now - since > self._deadline:
-                self.fail(Unreachable(self.endpoint, now - since, "connecting to a MicroMessage2 server"))
-                return
-            delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
-            await asyncio.sleep(delay)
+        try:
+            await kept_up(
+                self._connected, self.endpoint, self._deadline, "connecting to a MicroMessage2 server"
+            )
+        except MtlError as error:
+            self.fail(error)
 
     async def _connected(self) -> bool:
         """The life of one connection; whether its handshake was completed. Raises `Refused` for an ERROR."""
@@ -200,7 +194,7 @@ class Connection:
                     self._take(event)
                 self._pump()
                 for reader in list(self._readers.values()):
-                    await reader.room()
+                    await reader.inbox.room()
         except OSError:
             pass  # the connection is lost
         finally:
@@ -221,17 +215,14 @@ class Connection:
         match event:
             case Opened(_, agreed):
                 self._agreed = agreed
-                if not self.opened.done():
-                    self.opened.set_result(agreed)
+                settle(self.opened)
                 for reader in self._readers.values():
                     self._subscribe(reader)
             case Arrived():
                 self._arrived(event)
             case Acked(count):
                 for _ in range(count):
-                    sent = self._outstanding.popleft()
-                    if not sent.settled.done():
-                        sent.settled.set_result(None)
+                    settle(self._outstanding.popleft().settled)
             case Ended(text):
                 raise Refused(400, "error", text)
             case _:
@@ -258,12 +249,10 @@ class Connection:
         if self._error is None:
             self._error = error
         for sent in (*self._outstanding, *self._waiting):
-            if not sent.settled.done():
-                sent.settled.set_exception(self._error)
-        if not self.opened.done():
-            self.opened.set_exception(self._error)
+            settle(sent.settled, self._error)
+        settle(self.opened, self._error)
         for reader in self._readers.values():
-            reader.fail(self._error)
+            reader.inbox.fail(self._error)
 
     async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
         """Close, at the end of a block."""
@@ -282,28 +271,17 @@ class Writer:
     def __init__(self, connection: Connection, destination: str) -> None:
         self.destination = destination
         self._connection = connection
-        self._under_way: set[asyncio.Future[None]] = set()
-        self._failed: list[BaseException] = []
+        self._under_way = UnderWay()
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its acknowledgement, or `flush` for all. `dotnet-type` is its type."""
         settled = await self._connection.send(self.destination, body, properties or {})
         self._under_way.add(settled)
-        settled.add_done_callback(self._settled)
         return settled
-
-    def _settled(self, settled: asyncio.Future[None]) -> None:
-        self._under_way.discard(settled)
-        error = None if settled.cancelled() else settled.exception()
-        if error is not None and not self._failed:
-            self._failed.append(error)
 
     async def flush(self) -> None:
         """Wait until everything is acknowledged. Raises the first failure since the last `flush`."""
-        if self._under_way:
-            await asyncio.wait(set(self._under_way))
-        if self._failed:
-            raise self._failed.pop()
+        await self._under_way.flush()
 
     async def leave(self, *, failed: bool) -> None:
         """Flush, at the end of a block that did not fail."""
@@ -311,17 +289,15 @@ class Writer:
             await self.flush()
 
 
-class Reader:
+class Reader(Reading):
     """What comes of one destination while it is open, in order; for one task."""
 
     def __init__(self, connection: Connection, destination: str, start: str, filter: str) -> None:  # noqa: A002
         self.destination = destination
+        self.inbox: Inbox[tuple[Received, list[bool]]] = Inbox(MM2_CLIENT_UNREAD)
         self._connection = connection
         self._start = start
         self._filter = filter
-        self._queue: asyncio.Queue[tuple[Received, list[bool]] | MtlError] = asyncio.Queue()
-        self._room = asyncio.Event()
-        self._room.set()
         self._current: list[bool] | None = None
 
     def arguments(self) -> dict[str, str]:
@@ -331,57 +307,30 @@ class Reader:
         said = {"destination": self.destination, "from": self._start}
         return {**said, "filter": self._filter} if self._filter else said
 
-    async def next(self) -> Received:
-        """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
-        if self._current is not None:
-            self._connection.consumed(self._current)
-            self._current = None
-        one = await self._queue.get()
-        if self._queue.qsize() < MM2_CLIENT_UNREAD:
-            self._room.set()
-        if isinstance(one, MtlError):
-            self.fail(one)
-            raise one
-        received, self._current = one
-        return received
-
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        """Every content; it waits for more for ever."""
-        while True:
-            yield await self.next()
-
     def deliver(self, received: Received, entry: list[bool]) -> None:
         """One came."""
         if received.sequence is not None:
             self._start = str(received.sequence + 1)
-        self._queue.put_nowait((received, entry))
-        if self._queue.qsize() >= MM2_CLIENT_UNREAD:
-            self._room.clear()
+        self.inbox.put((received, entry))
 
-    async def room(self) -> None:
-        """Wait while too many are unread: nothing more is received meanwhile."""
-        await self._room.wait()
-
-    def fail(self, error: MtlError) -> None:
-        """The end, after what came before."""
-        self._queue.put_nowait(error)
-        self._room.set()
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
-        """Unsubscribe, at the end of a block."""
-        await self.close()
+    async def next(self) -> Received:
+        """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
+        self._consumed()
+        received, self._current = await self.inbox.take()
+        return received
 
     async def close(self) -> None:
         """Acknowledge what was taken, and unsubscribe. Harmless when repeated."""
+        self.inbox.fail(Closed("the reader is closed"))
+        self._consumed()
+        self._connection.forget(self)
+        for _, entry in self.inbox.drain():
+            self._connection.consumed(entry)
+
+    def _consumed(self) -> None:
         if self._current is not None:
             self._connection.consumed(self._current)
             self._current = None
-        self._connection.forget(self)
-        while not self._queue.empty():
-            one = self._queue.get_nowait()
-            if not isinstance(one, MtlError):
-                self._connection.consumed(one[1])
-        self.fail(Closed("the reader is closed"))
 
 
 def connect(
@@ -404,13 +353,8 @@ def connect(
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]
     offer = Offer((*acks, *map(Extension, named)))
 
-    async def opened() -> Connection:
+    async def connected() -> Connection:
         connection = Connection(endpoint, offer, identity, retry_deadline)
-        try:
-            await connection.opened
-        except BaseException:
-            await connection.close()
-            raise
-        return connection
+        return await opened(connection, connection.opened)
 
-    return Opening(opened)
+    return Opening(connected)

@@ -18,6 +18,7 @@ from collections import deque
 
 from mtl.client.aio.opening import Opening
 from mtl.client.feed import Start
+from mtl.doors.clients import opened, settle
 from mtl.doors.config import host_and_port
 from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.reactive import codec as m
@@ -64,19 +65,19 @@ class Connection:
         if window < 1:
             raise OptionError("window has to be above 0")
 
-        async def opened() -> Reader:
+        async def subscribed() -> Reader:
             reader = Reader(self._link, resource, self._forget, window)
             name = names.contents(resource, start, enveloped=True)
             self._begin(reader, name, window)
             await self._begun(reader)
             return reader
 
-        return Opening(opened)
+        return Opening(subscribed)
 
     def writer(self, resource: str) -> Opening[Writer]:
         """A writer to a resource. `async with`, or await it."""
 
-        async def opened() -> Writer:
+        async def subscribed() -> Writer:
             name = names.confirmations(resource)
             writer = Writer(self._link, resource, self._forget)
             self._begin(writer, names.PUBLISH + name.back, UNBOUNDED)
@@ -84,7 +85,7 @@ class Connection:
             await self._begun(writer)
             return writer
 
-        return Opening(opened)
+        return Opening(subscribed)
 
     def _begin(self, stream: Stream, publisher: str, demand: int) -> None:
         if self.error is not None:
@@ -122,8 +123,7 @@ class Connection:
     def _handle(self, event: Event) -> None:
         match event:
             case Opened():
-                if not self._opened.done():
-                    self._opened.set_result(None)
+                settle(self._opened)
             case m.Subscribe():
                 self._subscribed_back(event)
             case Demanded(subscriber) if subscriber in self._publishing:
@@ -164,9 +164,7 @@ class Connection:
 
     def _fail(self, error: MtlError) -> None:
         self.error = error
-        if not self._opened.done():
-            self._opened.set_exception(error)
-            self._opened.exception()  # whoever waits is told all the same
+        settle(self._opened, error)
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.failed(error)
@@ -190,18 +188,13 @@ def connect(endpoint: str, *, timeout: float = RETRY_DEADLINE_S) -> Opening[Conn
     Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead.
     """
 
-    async def opened() -> Connection:
+    async def connected() -> Connection:
         try:
             async with asyncio.timeout(timeout):
                 reader, writer = await asyncio.open_connection(*host_and_port(endpoint))
                 connection = Connection(endpoint, Link(Role.CLIENT, reader, writer))
-                try:
-                    await connection.greeted()
-                except BaseException:
-                    await connection.close()
-                    raise
+                return await opened(connection, connection.greeted())
         except (OSError, TimeoutError) as error:
             raise Unreachable(endpoint, timeout, "connecting to a Reactive Streams door") from error
-        return connection
 
-    return Opening(opened)
+    return Opening(connected)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
+from mtl.doors.clients import Inbox, Reading, settle
 from mtl.doors.reactive.link import Link
 from mtl.doors.reactive.names import SEQUENCE_OCTETS
 from mtl.doors.received import Received
@@ -14,7 +16,7 @@ from mtl.limits import MAX_CONTENT
 from mtl.wire.fields import Buffer
 
 
-class Stream:
+class Stream(ABC):
     """A subscription of ours; `id` is its Id. It begins with `subscribed`, and ends once."""
 
     id = -1
@@ -27,21 +29,19 @@ class Stream:
         self._link = link
         self._forget = forget
 
-    def begun(self) -> None:
+    def begun(self) -> None:  # noqa: B027 a writer waits for the door to subscribe to its elements, too
         """The door said `subscribed`."""
 
+    @abstractmethod
     def arrived(self, elements: tuple[bytes, ...]) -> None:
         """Elements came."""
-        raise NotImplementedError
 
     def failed(self, error: MtlError) -> None:
         """It is over. Harmless when repeated."""
         if self.error is None:
             self.error = error
-            if not self.opened.done():
-                self.opened.set_exception(error)
-                self.opened.exception()  # asyncio need not complain when nobody waits any more
-            self._over()
+            settle(self.opened, error)
+            self._over(error)
 
     def cancel(self) -> None:
         """End it from our side. Harmless when repeated."""
@@ -51,33 +51,25 @@ class Stream:
             self._link.flush()
         self.failed(Closed(f"this end of {self.resource!r} is closed"))
 
-    def _opened(self) -> None:
-        if not self.opened.done():
-            self.opened.set_result(None)
-
-    def _over(self) -> None:
+    @abstractmethod
+    def _over(self, error: MtlError) -> None:
         """Tell whoever waits."""
-        raise NotImplementedError
 
 
-class Reader(Stream):
+class Reader(Reading, Stream):
     """The contents of one resource, in order. What is read counts as received: it is asked for no second time."""
 
     def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None], window: int) -> None:
         super().__init__(link, resource, forget)
         self.position: int | None = None
         """Where another reader goes on: behind the last content that was taken."""
-        self._queue: asyncio.Queue[Received | None] = asyncio.Queue()
+        self._inbox: Inbox[Received] = Inbox(window)  # whose room nobody waits for: it is what was asked for
         self._renewal = (window + 1) // 2
         self._taken = 0
 
     async def next(self) -> Received:
         """The next content; waits for ever. Raises `Refused` with the door's words, `Unreachable`, `Closed`."""
-        one = await self._queue.get()
-        if one is None:
-            self._queue.put_nowait(None)
-            assert self.error is not None
-            raise self.error
+        one = await self._inbox.take()
         self._taken += 1
         if self._taken == self._renewal and self.error is None:
             self._link.session.subscribing.request(self.id, self._taken)
@@ -87,31 +79,22 @@ class Reader(Stream):
         self.position = one.sequence + 1
         return one
 
-    async def __aiter__(self) -> AsyncIterator[Received]:
-        """Every content; it waits for more for ever."""
-        while True:
-            yield await self.next()
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to wait for
-        """Cancel, at the end of a block."""
-        await self.close()
-
     async def close(self) -> None:
         """Cancel. Harmless when repeated."""
         self.cancel()
 
     def begun(self) -> None:
         """Whatever is published from now on is read. A refusal would follow at once, in the same octets."""
-        asyncio.get_running_loop().call_soon(self._opened)
+        asyncio.get_running_loop().call_soon(settle, self.opened)
 
     def arrived(self, elements: tuple[bytes, ...]) -> None:
         """Contents, each behind its sequence."""
         for element in elements:
             sequence = int.from_bytes(element[:SEQUENCE_OCTETS], "big")
-            self._queue.put_nowait(Received(self.resource, sequence, element[SEQUENCE_OCTETS:]))
+            self._inbox.put(Received(self.resource, sequence, element[SEQUENCE_OCTETS:]))
 
-    def _over(self) -> None:
-        self._queue.put_nowait(None)
+    def _over(self, error: MtlError) -> None:
+        self._inbox.fail(error)
 
 
 class Writer(Stream):
@@ -145,11 +128,10 @@ class Writer(Stream):
             if self._complete:
                 raise Closed("the writer is closed")
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            settled.add_done_callback(lambda one: one.cancelled() or one.exception())
             self._unconfirmed.append(settled)
             try:
                 await self._link.publish(self._elements, body)
-            except BaseException:
+            except BaseException:  # also when cancelled
                 self.cancel()  # it may be half sent, and confirmations are numbers
                 raise
         return settled
@@ -181,7 +163,7 @@ class Writer(Stream):
     def ready(self, elements: int) -> None:
         """The door has subscribed to the elements, under this Id of its."""
         self._elements = elements
-        self._opened()
+        settle(self.opened)
 
     def demanded(self) -> None:
         """The door wants more."""
@@ -192,15 +174,11 @@ class Writer(Stream):
         told = max(int.from_bytes(element, "big") for element in elements)
         while self._confirmed < told and self._unconfirmed:
             self._confirmed += 1
-            settled = self._unconfirmed.popleft()
-            if not settled.done():
-                settled.set_result(None)
+            settle(self._unconfirmed.popleft())
 
-    def _over(self) -> None:
-        assert self.error is not None
+    def _over(self, error: MtlError) -> None:
         for settled in self._unconfirmed:
-            if not settled.done():
-                settled.set_exception(self.error)
+            settle(settled, error)
         self._unconfirmed.clear()
         self._wake.set()
         self._ended.set()

@@ -1,0 +1,188 @@
+"""What the doors' clients share, whatever they speak: coming back after a loss, contents under way, an inbox."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from mtl.doors.received import Received
+from mtl.errors import MtlError, Unreachable
+from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+
+T = TypeVar("T")
+
+
+class Closing(Protocol):
+    """A connection."""
+
+    async def close(self) -> None:
+        """Close. Harmless when repeated."""
+
+
+C = TypeVar("C", bound=Closing)
+
+
+async def opened(connection: C, ready: Awaitable[object]) -> C:
+    """The connection as soon as it is `ready`; closed when that fails, or nobody waits for it any more."""
+    try:
+        await ready
+    except BaseException:  # also when cancelled: nobody else has it yet
+        await connection.close()
+        raise
+    return connection
+
+
+async def kept_up(
+    life: Callable[[], Awaitable[bool]],
+    endpoint: str,
+    deadline: float,
+    doing: str,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> NoReturn:
+    """Live one connection after the other: `life` is one, and says whether the other end was heard.
+
+    Raises what `life` does, and `Unreachable` (while `doing`) when nobody was heard for more than `deadline` seconds.
+    """
+    delay, since = 0.0, clock()
+    while True:
+        heard = await life()
+        now = clock()
+        if heard:
+            delay, since = 0.0, now
+        elif now - since > deadline:
+            raise Unreachable(endpoint, now - since, doing)
+        delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
+        await sleep(delay)
+
+
+def settle(future: asyncio.Future[None], error: MtlError | None = None) -> None:
+    """It is done, or failed, for whoever waits; if nobody does any more, asyncio need not complain."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()
+
+
+class Window:
+    """How many contents one connection has under way, at most `limit`. Whoever comes first is first."""
+
+    def __init__(self, limit: int) -> None:
+        self._room = asyncio.Semaphore(limit)
+
+    async def place(self, begin: Callable[[], asyncio.Future[None]]) -> asyncio.Future[None]:
+        """What `begin` begins, as soon as there is room; its place is free again when it is done."""
+        await self._room.acquire()
+        try:
+            begun = begin()
+        except BaseException:
+            self._room.release()
+            raise
+        begun.add_done_callback(lambda _: self._room.release())
+        return begun
+
+
+class UnderWay:
+    """What one writer has sent and nobody has answered yet."""
+
+    def __init__(self) -> None:
+        self._unanswered: set[asyncio.Future[None]] = set()
+        self._failed: BaseException | None = None
+
+    def add(self, answered: asyncio.Future[None]) -> None:
+        """One more; it is done when it is answered."""
+        self._unanswered.add(answered)
+        answered.add_done_callback(self._answered)
+
+    def _answered(self, answered: asyncio.Future[None]) -> None:
+        self._unanswered.discard(answered)
+        error = None if answered.cancelled() else answered.exception()
+        self._failed = self._failed or error
+
+    async def flush(self) -> None:
+        """Wait until everything is answered. Raises the first failure since the last `flush`."""
+        if self._unanswered:
+            await asyncio.wait(set(self._unanswered))
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+
+class Inbox(Generic[T]):
+    """What came for one reader and is not taken yet. With `limit` of them `room` waits, and so does receiving."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[T] = deque()
+        self._error: MtlError | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def put(self, one: T) -> None:
+        """One came. Behind the end there is nothing."""
+        if self._error is None:
+            self._waiting.append(one)
+            self._tell()
+
+    def fail(self, error: MtlError) -> None:
+        """The end, behind what came before. Only the first one counts."""
+        if self._error is None:
+            self._error = error
+            self._tell()
+
+    async def take(self) -> T:
+        """The next one, as soon as there is one. Raises what `fail` was told, each time."""
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            await self._news.wait()
+        one = self._waiting.popleft()
+        self._tell()
+        return one
+
+    def drain(self) -> list[T]:
+        """All that is not taken."""
+        left, self._waiting = list(self._waiting), deque()
+        self._tell()
+        return left
+
+    async def room(self) -> None:
+        """Wait while too many are not taken."""
+        await self._room.wait()
+
+    def _tell(self) -> None:
+        for event, true in (
+            (self._news, bool(self._waiting) or self._error is not None),
+            (self._room, len(self._waiting) < self._limit or self._error is not None),
+        ):
+            (event.set if true else event.clear)()
+
+
+class Reading(ABC):
+    """What a reader of any protocol can do, given `next` and `close`."""
+
+    @abstractmethod
+    async def next(self) -> Received:
+        """The next content; waits for ever."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it. Harmless when repeated."""
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        """Every content; it waits for more for ever."""
+        while True:
+            yield await self.next()
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a reader has nothing under way
+        """Close, at the end of a block."""
+        await self.close()
