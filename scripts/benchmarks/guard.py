@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.machine import differences
@@ -13,14 +14,15 @@ from benchmarks.measure import Row
 
 BASELINE = Path(__file__).parent / "baseline.json"
 
-NOISE = 0.05
-"""A ratio that differs by less is the same, however small the spreads are: five rounds do not show all of the noise."""
+NOISE = 0.08
+"""A ratio that differs by less is the same, however small the spreads are: a few rounds do not show it all."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a row compares with the baseline's: "slower", "faster", "same", "new", or "not measured"."""
+    """How a ratio compares with the baseline's: "slower", "faster", "same", "new", or "not measured"."""
 
+    workload: str
     key: str
     what: str
     now: float | None = None
@@ -34,41 +36,61 @@ class Verdict:
 
 
 def save(rows: Sequence[Row], machine: Mapping[str, str], path: Path = BASELINE) -> None:
-    """Keep the ratios of what was measured; what this run did not measure stays as it was."""
-    kept = _load(path)["rows"] if path.exists() else {}
+    """Keep the ratios of what was measured; what was not stays as it was, if it is of the same machine."""
+    kept: dict[str, Any] = {}
+    if path.exists() and not other_machine(machine, path):
+        kept = _load(path)["rows"]
     for row in rows:
-        if not row.missing:
-            low, high = row.spread
-            kept[row.key] = {
+        for key, ratios in _ratios(row).items():
+            kept[key] = {
                 "better": row.better,
-                "ratio": round(row.ratio, 4),
-                "low": round(low, 4),
-                "high": round(high, 4),
+                "ratio": round(median(ratios), 4),
+                "low": round(min(ratios), 4),
+                "high": round(max(ratios), 4),
             }
     path.write_text(json.dumps({"machine": dict(machine), "rows": kept}, indent=2, ensure_ascii=False) + "\n")
 
 
 def compare(rows: Sequence[Row], path: Path = BASELINE) -> list[Verdict]:
-    """A verdict for each row, the slower ones first."""
+    """A verdict for each ratio, the slower ones first."""
     then = _load(path)["rows"]
     order = ["slower", "not measured", "new", "faster", "same"]
-    return sorted((_verdict(row, then.get(row.key)) for row in rows), key=lambda one: order.index(one.what))
+    return sorted(
+        (verdict for row in rows for verdict in _verdicts(row, then)), key=lambda one: order.index(one.what)
+    )
 
 
-def _verdict(row: Row, then: Mapping[str, Any] | None) -> Verdict:
+def suspects(rows: Sequence[Row], path: Path = BASELINE) -> list[str]:
+    """The workloads that look slower, and are worth another measurement before anybody is told."""
+    slower = (one.workload for one in compare(rows, path) if one.what == "slower")
+    return list(dict.fromkeys(slower))
+
+
+def _ratios(row: Row) -> dict[str, tuple[float, ...]]:
+    """Of the rounds, by what the baseline knows them by: as they are, and without the start that may hide them."""
+    found = {row.key: row.ratios, f"{row.key} | batches alone": row.inner}
+    return {key: ratios for key, ratios in found.items() if ratios}
+
+
+def _verdicts(row: Row, then: Mapping[str, Any]) -> Iterator[Verdict]:
     if row.missing:
-        return Verdict(row.key, "not measured")
-    if then is None:
-        return Verdict(row.key, "new")
-    low, high = row.spread
-    if row.better == "more":
-        worse = row.ratio < then["low"] and then["ratio"] > high and row.ratio < then["ratio"] * (1 - NOISE)
-        better = row.ratio > then["high"] and then["ratio"] < low and row.ratio > then["ratio"] * (1 + NOISE)
-    else:
-        worse = row.ratio > then["high"] and then["ratio"] < low and row.ratio > then["ratio"] * (1 + NOISE)
-        better = row.ratio < then["low"] and then["ratio"] > high and row.ratio < then["ratio"] * (1 - NOISE)
-    what = "slower" if worse else "faster" if better else "same"
-    return Verdict(row.key, what, row.ratio, then["ratio"])
+        yield Verdict(row.workload, row.key, "not measured")
+    for key, ratios in _ratios(row).items():
+        if key not in then:
+            yield Verdict(row.workload, key, "new")
+        else:
+            what = _difference(ratios, then[key], more_is_better=row.better == "more")
+            yield Verdict(row.workload, key, what, median(ratios), then[key]["ratio"])
+
+
+def _difference(now: Sequence[float], then: Mapping[str, float], *, more_is_better: bool) -> str:
+    """A difference is one where each median lies outside of the other's spread, and by more than noise."""
+    ratio = median(now)
+    less = ratio < then["low"] and max(now) < then["ratio"] and ratio < then["ratio"] * (1 - NOISE)
+    more = ratio > then["high"] and min(now) > then["ratio"] and ratio > then["ratio"] * (1 + NOISE)
+    if not less and not more:
+        return "same"
+    return "faster" if more == more_is_better else "slower"
 
 
 def other_machine(machine: Mapping[str, str], path: Path = BASELINE) -> list[str]:

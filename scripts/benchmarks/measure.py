@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 OURS = "ours"
@@ -172,6 +172,13 @@ def row(
         tuple(o / p for o, p in inner if o is not None and p),
         note,
         facts={**medians(ours), **{f"peer: {name}": fact for name, fact in medians(theirs).items()}},
+    )
+
+
+def pooled(one: Row, other: Row) -> Row:
+    """The same row measured twice, as one measurement of as many rounds."""
+    return replace(
+        one, ours=one.ours + other.ours, theirs=one.theirs + other.theirs, inner=one.inner + other.inner
     )
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from benchmarks import guard
-from benchmarks.measure import Better, Row
+from benchmarks.measure import Better, Row, pooled
 
 
 def row(*ratios: float, better: Better = "more", title: str = "t", missing: str = "") -> Row:
@@ -22,8 +23,8 @@ def verdict(then: Row, now: Row, path: Path) -> str:
     ("now", "what"),
     [
         ((0.90, 1.00, 1.10), "same"),
-        ((0.89, 0.93, 0.99), "slower"),  # outside of both spreads
-        ((0.80, 0.93, 1.10), "same"),  # its own spread reaches the baseline
+        ((0.85, 0.89, 0.99), "slower"),  # outside of both spreads
+        ((0.80, 0.89, 1.10), "same"),  # its own spread reaches the baseline
         ((0.97, 0.98, 0.99), "same"),  # within the baseline's spread
         ((1.30, 1.40, 1.50), "faster"),
     ],
@@ -58,3 +59,30 @@ def test_another_machine_is_said(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     guard.save([row(1.0)], {"cores": "2", "pyspark": "4.3.0"}, path)
     assert guard.other_machine({"cores": "8", "pyspark": "4.3.0"}, path) == ["cores: 2 -> 8"]
+
+
+def test_the_start_does_not_hide_that_the_batches_got_slower(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    one = replace(row(1.0, 1.0, 1.0), inner=(3.0, 3.1, 3.2))
+    guard.save([one], {}, path)
+    found = guard.compare([replace(one, inner=(2.0, 2.1, 2.2))], path)
+    assert [(one.key, one.what) for one in found] == [("t | p | batches alone", "slower"), ("t | p", "same")]
+
+
+def test_what_looks_slower_is_a_suspect_until_it_was_measured_twice(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    guard.save([row(0.95, 1.0, 1.05)], {}, path)
+    unlucky = row(0.80, 0.81, 0.82)
+    assert guard.suspects([unlucky], path) == ["w"]
+    assert guard.suspects([pooled(unlucky, row(0.97, 1.0, 1.01))], path) == []
+    assert guard.suspects([pooled(unlucky, unlucky)], path) == ["w"]
+
+
+def test_a_baseline_is_of_one_machine(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    guard.save([row(1.0, title="a")], {"cores": "2"}, path)
+    guard.save([row(1.0, title="b")], {"cores": "8"}, path)
+    assert [one.what for one in guard.compare([row(1.0, title="a"), row(1.0, title="b")], path)] == [
+        "new",
+        "same",
+    ]
