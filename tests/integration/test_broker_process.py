@@ -1,6 +1,6 @@
 """The broker as a process of its own, spoken to by the minimal client: how it starts, stops, dies, what it keeps.
 
-Only the bodies of packs are made and read with our code. What the client makes of RFC 11 is in test_minimal_client.py,
+Only the bodies of packs are made and read with our code. What the client makes of RFC 11 is in minimal/,
 what our own client makes of the broker in test_client_*.py.
 """
 

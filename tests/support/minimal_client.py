@@ -1,6 +1,6 @@
 """A client of RFC 11/MTL as somebody would write it who has read the RFC and PROTOCOL.md, and none of our code.
 
-pyzmq, json and struct are all it knows; it shares nothing with the project, and test_minimal_client.py sees to that.
+pyzmq, json and struct are all it knows; it shares nothing with the project, and tests/integration/minimal sees to that.
 No session token, no member beyond the RFC's unless a test names one, one REQ, and a DEALER for each lease or for two.
 """
 
@@ -169,3 +169,18 @@ def minimal_client(endpoint: str, profile: str = "log", virtual_host: str = "/")
         yield client
     finally:
         client.close()
+
+
+def written(client: MinimalClient, resource: str, *bodies: bytes) -> Flow:
+    """A resource with these contents, and the writer they came from."""
+    client.ask("Resource.Create", **{"resource": resource, "exist-ok": True})
+    writer = client.lease("Writer", resources=[resource], confirm="full")
+    for number, body in enumerate(bodies, 1):
+        writer.content(number, body)
+    if bodies:
+        writer.await_confirm(len(bodies))
+    return writer
+
+
+def earliest(**more: Any) -> dict[str, Any]:
+    return {"from": "earliest", **more}

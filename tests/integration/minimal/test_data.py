@@ -1,0 +1,209 @@
+"""RFC 11 and PROTOCOL.md on the wire, by a client that shares nothing with us: contents both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.testing import RunningBroker
+from tests.support.minimal_client import (
+    CONTENT,
+    DISMISS,
+    LEASE,
+    PING,
+    REJECT,
+    RESPONSE,
+    SUMMON,
+    MinimalClient,
+    earliest,
+    minimal_client,
+    u64,
+    written,
+)
+
+
+@pytest.mark.requirement("MTL-14", "MTL-55", "MTL-62", "MTL-110", "MTL-111")
+def test_misframed_and_unknown_commands_are_survived(client: MinimalClient) -> None:
+    flow = written(client, "survived")
+    for frames in ([b""], [b"\x05"], [b"a", b"b", b"c"], [b"\xff" * 100, b""], [b"", b"", b"", b""]):
+        flow.dealer.send_multipart(frames)
+    flow.quiet()
+
+
+@pytest.mark.requirement("MTL-06", "MTL-41", "MTL-47", "MTL-84", "MTL-85")
+def test_both_directions_of_one_connection_are_confirmed_as_each_lease_says(client: MinimalClient) -> None:
+    client.ask("Resource.Create", resource="both")
+    reading = client.granted("Reader", resources=["both"], confirm="none")
+    writing = client.granted("Writer", resources=["both"], confirm="full")
+    flow = client.connect(reading["port"])
+    flow.lease(reading["lease"])
+    flow.lease(writing["lease"])
+    flow.summon("both")
+    for number in range(1, 4):
+        flow.content(number, b"%d" % number)
+        got = {flow.receive()[0][:1] for _ in range(2)}  # in either order
+        assert got == {b"\x05", b"\x06"}
+    flow.quiet()
+
+
+@pytest.mark.requirement("MTL-85")
+def test_without_confirmation_nothing_is_confirmed(client: MinimalClient) -> None:
+    client.ask("Resource.Create", resource="unconfirmed")
+    reader = client.lease("Reader", resources=["unconfirmed"], confirm="none")
+    reader.summon("unconfirmed")
+    writer = client.lease("Writer", resources=["unconfirmed"], confirm="none")
+    writer.content(17, b"a")  # numbers mean nothing here
+    writer.content(3, b"b")
+    assert [reader.read()[3] for _ in range(2)] == [b"a", b"b"]
+    reader.confirm(1)
+    reader.reject(2)
+    reader.quiet()
+    writer.quiet()
+
+
+@pytest.mark.requirement("MTL-60", "MTL-64", "MTL-112")
+def test_without_a_lease_there_is_403_or_silence(client: MinimalClient) -> None:
+    lease = client.granted("Writer", resources=[], confirm="full")
+    flow = client.connect(lease["port"])
+    flow.summon("a", code=b"403")
+    flow.dismiss("a", code=b"403")
+    flow.lease("0" * 32, code=b"403")
+    flow.send(PING)
+    flow.content(1, b"dropped")
+    flow.lease(lease["lease"])  # the next command: nothing came before it
+    flow.quiet()
+
+
+@pytest.mark.requirement("MTL-65", "MTL-66", "MTL-81")
+def test_commands_are_pipelined(client: MinimalClient) -> None:
+    """A Lease, a Summon, a Dismiss and a Summon, all before any Response."""
+    written(client, "pipelined", b"x")
+    lease = client.granted("Reader", resources=["pipelined"], confirm="full", **earliest())
+    flow = client.connect(lease["port"])
+    asked = [flow.ask(LEASE, lease["lease"]), flow.ask(SUMMON, "pipelined")]
+    for sequence in asked:
+        flow.responded(sequence, b"200")
+    assert flow.read()[3] == b"x"
+
+
+@pytest.mark.requirement("MTL-68", "MTL-77", "MTL-81", "MTL-82")
+def test_contents_flow_from_the_summons_response_to_the_dismisss(client: MinimalClient) -> None:
+    writer = written(client, "gated", b"1")
+    reader = client.lease("Reader", resources=["gated"], confirm="none", **earliest())
+    reader.quiet()  # there is a content, and no Summon
+    reader.summon("gated")
+    assert reader.read()[3] == b"1"
+    reader.dismiss("gated")
+    writer.content(2, b"2")
+    writer.await_confirm(2)
+    reader.quiet()
+    reader.summon("gated")
+    assert reader.read()[3] == b"2"
+
+
+@pytest.mark.requirement("MTL-77", "MTL-82")
+@pytest.mark.parametrize("confirm", ["none", "full"])
+def test_a_dismiss_ends_a_stream_whose_queue_is_full(client: MinimalClient, confirm: str) -> None:
+    """What waited for the reader is taken back before the Response, and comes after the next Summon."""
+    name, size, count = f"stream-{confirm}", 16_384, 1_000
+    bodies = [b"%d" % n + bytes(size) for n in range(1, count + 1)]
+    written(client, name, *bodies)
+    reader = client.lease("Reader", resources=[name], confirm=confirm, hwm=1, **earliest())
+    reader.summon(name)
+    got = [reader.read()[0] for _ in range(10)]
+    dismissed = reader.ask(DISMISS, name)
+    while (command := reader.receive())[0][:1] == CONTENT:
+        got.append(int.from_bytes(command[0][1:9], "big"))
+    assert command == (RESPONSE + u64(dismissed), b"200")
+    reader.quiet()
+    assert len(got) < count
+    reader.confirm(got[-1], multiple=True)  # or the window stays as full as it is
+    reader.summon(name)
+    while len(got) < count:
+        got.append(reader.read()[0])
+        reader.confirm(got[-1])
+    assert got == list(range(1, count + 1))
+
+
+@pytest.mark.requirement("MTL-69", "MTL-70", "MTL-71", "MTL-74", "MTL-75", "MTL-76")
+def test_summons_and_dismissals_that_cannot_be(client: MinimalClient) -> None:
+    writer = written(client, "summoned")
+    flow = client.lease("Reader", resources=["summoned"], confirm="none")
+    flow.dismiss("summoned", code=b"400")
+    flow.summon("another", code=b"400")
+    flow.summon("summoned")
+    flow.summon("summoned", code=b"400")
+    flow.dismiss("another", code=b"400")
+    flow.dismiss("summoned")
+    flow.dismiss("summoned", code=b"400")
+    writer.summon("summoned", code=b"400")  # it has no lease to read
+
+
+@pytest.mark.requirement("MTL-46", "MTL-79", "MTL-112")
+@pytest.mark.parametrize("resources", [["east", "west"], []])
+def test_a_writer_of_several_resources_names_each(client: MinimalClient, resources: list[str]) -> None:
+    for name in ("east", "west"):
+        client.ask("Resource.Create", **{"resource": name, "exist-ok": True})
+    writer = client.lease("Writer", resources=resources, confirm="full")
+    writer.content(1, b"to the east", "east")
+    writer.content(2, b"to whom?")
+    writer.content(3, b"to the west", "west")
+    said: list[tuple[bytes, bytes]] = []
+    while not said or said[-1] != (b"\x06" + u64(3) + b"\x01", b""):
+        said.append(writer.receive())
+    assert (REJECT + u64(2) + b"\0\0", b"") in said
+    if not resources:  # one that was made after the lease counts, too
+        client.ask("Resource.Create", resource="later")
+        writer.content(4, b"to the newest", "later")
+        assert writer.confirmed() == 4
+
+
+@pytest.mark.requirement("MTL-46", "MTL-83", "MTL-114")
+def test_a_reader_of_any_and_all_is_told_the_name(running: RunningBroker) -> None:
+    with minimal_client(running.endpoint, "test") as client:
+        reader = client.lease("Reader", resources=[], confirm="none")
+        reader.summon("another", code=b"400")
+        reader.summon("resource")
+        writer = client.lease("Writer", resources=[], confirm="none")
+        writer.content(1, b"no name is needed where there is one")
+        writer.content(2, b"elsewhere", "another")
+        assert reader.read()[1] == "resource"
+        assert writer.receive() == (REJECT + u64(2) + b"\0\0", b"")
+
+
+@pytest.mark.requirement("MTL-92", "MTL-93", "MTL-97", "MTL-98")
+def test_confirms_and_rejects_get_no_answer_valid_or_not(client: MinimalClient) -> None:
+    written(client, "settled", b"1", b"2", b"3", b"4")
+    reader = client.lease("Reader", resources=["settled"], confirm="full", **earliest())
+    reader.summon("settled")
+    for _ in range(4):
+        reader.read()
+    for settle in (reader.confirm, reader.reject):
+        settle(1)
+        settle(1)  # settled before
+        settle(2, multiple=True)
+        settle(0, multiple=True)
+        settle(99)
+        settle(99, multiple=True)
+    reader.quiet()
+
+
+@pytest.mark.requirement("MTL-88", "MTL-90", "MTL-91", "MTL-94", "MTL-95", "MTL-96")
+def test_a_lease_that_moves_redelivers_what_is_not_settled_in_order(client: MinimalClient) -> None:
+    written(client, "moved", *(b"%d" % n for n in range(1, 8)))
+    lease = client.granted("Reader", resources=["moved"], confirm="full", **earliest())
+    first = client.connect(lease["port"])
+    first.lease(lease["lease"])
+    first.summon("moved")
+    assert [first.read()[0] for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    first.confirm(2, multiple=True)
+    first.reject(3)
+    first.reject(4, recycle=True)
+    first.quiet()  # all of that was taken in
+    second = client.connect(lease["port"])
+    second.lease(lease["lease"])
+    second.quiet()  # nothing is summoned on a new flow
+    second.summon("moved")
+    got = [second.read() for _ in range(4)]
+    assert [(x[0], x[3]) for x in got] == [(n, b"%d" % n) for n in (4, 5, 6, 7)]
+    first.send(PING)  # what comes from the former flow is dropped; the lease stays where it is
+    second.quiet()

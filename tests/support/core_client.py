@@ -1,0 +1,281 @@
+"""A client of the broker's core, as its sockets would bring it: requests, and data flows. See `tests.support.core`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from mtl.broker import actions as a
+from mtl.errors import Refused
+from mtl.net.origin import NOBODY, Origin
+from mtl.net.ports import Port
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.packs import decode_pack, encode_pack, unpack
+
+if TYPE_CHECKING:
+    from tests.support.core import Rig
+
+T = TypeVar("T")
+
+PORTS = {Port.PACKED: 7001, Port.PLAIN: 7002}
+
+
+class Waiting:
+    """A request that was not answered at once."""
+
+    def __init__(self, client: Client, request: w.Request) -> None:
+        self._client = client
+        self._request = request
+
+    @property
+    def answered(self) -> bool:
+        return self._client.answers(self._request) is not None
+
+    def reply(self, kind: type[T]) -> T:
+        """The answer; raises what the client would raise."""
+        frames = self._client.answers(self._request)
+        assert frames is not None, "no answer yet"
+        reply = w.decode_reply(frames, type(self._request))
+        assert isinstance(reply, kind), reply
+        return reply
+
+
+class Client:
+    """A REQ socket and the DEALERs beside it. `session` is the token that requests repeat; None: the identity does.
+    `origin` is what the transport knows of it.
+    """
+
+    def __init__(self, rig: Rig, origin: Origin = NOBODY) -> None:
+        self.rig = rig
+        self.origin = origin
+        self.identity = rig.identity()
+        self.session: str | None = None
+        self._number = 0
+        self._replies: dict[int, tuple[bytes, ...]] = {}
+        self._asked: dict[int, int] = {}
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def begin(self, request: w.Request) -> Waiting:
+        """Send a request whose answer may take its time."""
+        if self.session is not None:
+            request = msgspec.structs.replace(request, session=self.session)
+        self._number += 1
+        mark = b"%d" % self._number
+        self._asked[id(request)] = self._number
+        frames = [self.identity, mark, b"", *w.encode_request(request)]
+        self.rig.broker.control(frames, self.rig.now(), self.origin)
+        self.rig.run()
+        return Waiting(self, request)
+
+    def answers(self, request: w.Request) -> tuple[bytes, ...] | None:
+        """The reply to a request, by the mark in its envelope (MTL-113: it comes back as it was)."""
+        mine = [x for x in self.rig.sockets.replies if x[0] == self.identity]
+        for frames in mine:
+            self.rig.sockets.replies.remove(frames)
+            number = int(frames[1])
+            assert frames[2] == b""
+            assert number not in self._replies, "answered twice (MTL-04)"
+            self._replies[number] = frames[3:]
+        return self._replies.get(self._asked[id(request)])
+
+    def ask(self, request: w.Request, kind: type[T]) -> T:
+        """A request that is answered at once; raises the refusal."""
+        return self.begin(request).reply(kind)
+
+    def refused(self, request: w.Request) -> Refused:
+        """The refusal of a request that must not succeed."""
+        try:
+            reply = self.begin(request).reply(object)
+        except Refused as e:
+            return e
+        raise AssertionError(f"not refused: {reply}")
+
+    # --- shorthands -----------------------------------------------------------------------------------------
+
+    def create(self, *names: str, **more: Any) -> None:
+        for name in names:
+            self.ask(w.ResourceCreate(resource=name, **more), w.ResourceCreated)
+
+    def describe(self, name: str) -> w.Description:
+        return self.ask(w.ResourceDescribe(resource=name), w.Resources).resources[0]
+
+    def writer(self, *resources: str, confirm: str = "full", **more: Any) -> w.DataLease:
+        return self.ask(w.Writer(resources=list(resources), confirm=confirm, **more), w.DataLease)
+
+    def reader(
+        self, *resources: str, confirm: str = "full", start: Any = "earliest", **more: Any
+    ) -> w.DataLease:
+        return self.ask(
+            w.Reader(resources=list(resources), confirm=confirm, from_=start, **more), w.DataLease
+        )
+
+    def stage(self, application: str, version: int, *resources: str, **more: Any) -> w.DataLease:
+        spec = w.StageSpec(application=application, version=version, **more)
+        return self.writer(*resources, stage=spec)
+
+    def close_lease(self, lease: w.DataLease) -> w.LeaseClosed:
+        return self.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed)
+
+    def commit(self, application: str, version: int, *stages: str, query: str | None = None) -> w.Committed:
+        return self.ask(
+            w.StageCommit(application=application, version=version, stages=list(stages), query=query),
+            w.Committed,
+        )
+
+    def fill(self, resource: str, bodies: Iterable[bytes]) -> None:
+        """Write plain contents, durably."""
+        lease = self.writer(resource)
+        flow = self.flow(lease)
+        for number, body in enumerate(bodies, 1):
+            flow.content(number, body)
+        self.close_lease(lease)
+
+    def staged(self, application: str, version: int, resource: str, bodies: Sequence[bytes]) -> str:
+        """A sealed stage with these contents; its public id."""
+        lease = self.stage(application, version, resource)
+        flow = self.flow(lease)
+        for number, body in enumerate(bodies, 1):
+            flow.content(number, body)
+        self.close_lease(lease)
+        assert lease.stage is not None
+        return lease.stage
+
+    def read(self, resource: str, start: Any = "earliest") -> list[bytes]:
+        """Everything visible, by a plain reader."""
+        lease = self.reader(resource, start=start, window=w.Window(contents=1_000_000, bytes=1 << 30))
+        flow = self.flow(lease)
+        flow.summon(resource)
+        bodies = [bytes(x.body) for x in flow.contents()]
+        self.close_lease(lease)
+        return bodies
+
+    def sequences(self, resource: str) -> tuple[int, int]:
+        """earliest and next."""
+        found = self.describe(resource)
+        return found.earliest, found.next
+
+    # --- data flows -----------------------------------------------------------------------------------------
+
+    def flow(self, lease: w.DataLease, *, on: Flow | None = None) -> Flow:
+        """A data flow that presents the lease: a new one, or the same as another."""
+        flow = on if on is not None else Flow(self.rig, lease.port, self.origin.key)
+        assert flow.lease(lease.lease) == 200
+        return flow
+
+
+class Flow:
+    """One DEALER. What the broker sent is taken out with `sent`; Pings are answered by nobody."""
+
+    def __init__(self, rig: Rig, port: int, key: str = "") -> None:
+        self.rig = rig
+        self.key = key
+        self.peer: a.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
+        self._number = 0
+
+    # --- out ------------------------------------------------------------------------------------------------
+
+    def send(self, command: c.Command) -> None:
+        header, body = c.encode(command)
+        self.raw(header, body)
+
+    def raw(self, header: bytes, body: c.Buffer = b"") -> None:
+        self.queue(header, body)
+        self.rig.run()
+
+    def queue(self, header: bytes, body: c.Buffer = b"") -> None:
+        """Send without letting the broker act: what is queued so arrives in one turn."""
+        self.rig.broker.data(self.peer, header, body, self.rig.now(), self.key)
+        self.rig.sender.heard(self.peer)
+
+    def lease(self, token: str) -> int:
+        return self._asked(lambda n: c.Lease(n, token))
+
+    def summon(self, resource: str) -> int:
+        return self._asked(lambda n: c.Summon(n, resource))
+
+    def dismiss(self, resource: str) -> int:
+        return self._asked(lambda n: c.Dismiss(n, resource))
+
+    def _asked(self, make: Callable[[int], c.Command]) -> int:
+        """Send a command that gets a Response; its code. The Response is taken out, the rest stays."""
+        self._number += 1
+        self.send(make(self._number))
+        sent = self.rig.sockets.sent.get(self.peer, [])
+        for message in sent:
+            command = c.decode(*message)
+            if isinstance(command, c.Response) and command.sequence == self._number:
+                sent.remove(message)
+                return command.code
+        raise AssertionError("no Response")
+
+    def content(
+        self, sequence: int, body: bytes = b"", resource: str = "", properties: dict[str, Any] | None = None
+    ) -> None:
+        self.send(c.Content(sequence, resource, encode_table(properties) if properties else EMPTY, body))
+
+    def pack(
+        self, sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None
+    ) -> None:
+        self.send(packed(sequence, bodies, resource, count))
+
+    def confirm(self, sequence: int, multiple: bool = True) -> None:
+        self.send(c.Confirm(sequence, multiple))
+
+    def reject(self, sequence: int, *, multiple: bool = False, recycle: bool = False) -> None:
+        self.send(c.Reject(sequence, multiple, recycle))
+
+    def ponged(self) -> bool:
+        """Whether a Ping is answered. The Pong is taken out, the rest stays."""
+        self.send(c.Ping())
+        sent, pong = self.rig.sockets.sent.get(self.peer, []), c.encode(c.Pong())
+        if pong not in sent:
+            return False
+        sent.remove(pong)
+        return True
+
+    # --- in -------------------------------------------------------------------------------------------------
+
+    def sent(self) -> list[c.Command]:
+        """Everything that the broker sent since the last time."""
+        return [c.decode(*message) for message in self.rig.sockets.sent.pop(self.peer, [])]
+
+    def contents(self) -> list[c.Content]:
+        """The same; there must be nothing but contents (and Pings) in it."""
+        found = [x for x in self.sent() if not isinstance(x, c.Ping)]
+        assert all(isinstance(x, c.Content) for x in found), found
+        return cast("list[c.Content]", found)
+
+    def bodies(self) -> list[bytes]:
+        return [bytes(x.body) for x in self.contents()]
+
+    def numbers(self) -> list[int]:
+        return [x.sequence for x in self.contents()]
+
+    def room(self, messages: int | None) -> None:
+        """How many messages the peer takes before it is full; None: any number."""
+        if messages is None:
+            self.rig.sockets.room.pop(self.peer, None)
+        else:
+            self.rig.sockets.room[self.peer] = messages
+
+    def vanish(self) -> None:
+        """The peer is not there any more."""
+        self.rig.sockets.gone.add(self.peer)
+
+
+def packed(sequence: int, bodies: Sequence[bytes], resource: str = "", count: int | None = None) -> c.Content:
+    """A pack as a writer sends it; with `count` it lies about its number."""
+    properties = c.packed_properties(count if count is not None else len(bodies))
+    return c.Content(sequence, resource, properties, bytes(encode_pack(bodies)))
+
+
+def unpacked(content: c.Content) -> list[bytes]:
+    """The bodies in a delivered pack."""
+    count = c.packed_count(content.properties)
+    assert count is not None
+    return [bytes(body) for _, body in unpack(decode_pack(content.body, count))]
