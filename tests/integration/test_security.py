@@ -50,7 +50,7 @@ class Place:
         until = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < until
-            time.sleep(0.3)  # slower than log-ins are limited
+            time.sleep(0.3)  # the broker tells nobody; slower than log-ins are limited
 
 
 def add(data: Path, name: str, *, grant: bool = True) -> None:

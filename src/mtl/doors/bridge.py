@@ -61,7 +61,7 @@ class Bridge:
         await self._inbound.take(size)
         try:
             settled = await self._sent(resource, body, properties)
-        except BaseException:
+        except BaseException:  # also when cancelled: it is not taken in
             self._inbound.give(size)
             raise
         settled.add_done_callback(lambda _: self._inbound.give(size))
@@ -113,7 +113,7 @@ class Bridge:
         self._subscriptions += 1
         try:
             source = await self._made(resource, opening)
-        except BaseException:
+        except BaseException:  # also when cancelled: there is none
             self._subscriptions -= 1
             raise
         return Subscription(source, self._ended)

@@ -83,7 +83,7 @@ class Window:
         await self._room.acquire()
         try:
             begun = begin()
-        except BaseException:
+        except BaseException:  # whatever it is: nothing is under way
             self._room.release()
             raise
         begun.add_done_callback(lambda _: self._room.release())

@@ -135,7 +135,7 @@ class LogWriter:
         """Cut a group that was not written whole. The cut is synced, so that no page of it can come back later."""
         try:
             yield
-        except BaseException:
+        except BaseException:  # a bug, too, must leave no half of a group
             active = group.active
             try:
                 active.file.truncate(group.start)
@@ -334,7 +334,7 @@ class LogWriter:
                 self._unfinished = first
                 adopted = [self._adopt(part, time) for part in opened]
                 self._store.place(STASHED, segment_name(end))
-            except BaseException:
+            except BaseException:  # a bug, too, must leave no file open
                 file.close()
                 raise
             self._unfinished = None

@@ -72,7 +72,7 @@ def slow_loris(broker: RunningBroker, heavy: bool) -> str:
                 peer.socket.send(GREETING[turn : turn + 1])
             except OSError:
                 pass  # cut off
-        time.sleep(0.4 if heavy else 0.1)
+        time.sleep(0.4 if heavy else 0.1)  # how slow it is; nobody answers
     if heavy:
         assert all(peer.hung_up() for peer in peers)
     for peer in peers:

@@ -139,7 +139,7 @@ def readers_that_read_nothing(broker: RunningBroker, heavy: bool) -> str:
             if number > 8:
                 settled(writer)
         fan.quiet()
-        time.sleep(0.5)
+        time.sleep(0.5)  # that nothing more happens, and memory does not grow, is seen by waiting
     return f"{2 * readers} readers, {count:,} contents of 2 MiB for each"
 
 

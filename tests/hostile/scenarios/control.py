@@ -92,7 +92,7 @@ def replies_that_nobody_reads(broker: RunningBroker, heavy: bool) -> str:
             for _ in range(requests):
                 peer.send(b"", b"Resource.List", b"{}")
             deaf.append(peer)
-        time.sleep(1)
+        time.sleep(1)  # that nothing more happens, and memory does not grow, is seen by waiting
         for peer in deaf:
             peer.close()
     return f"{peers} peers, {requests:,} requests each for descriptions of {resources:,} resources"

@@ -89,7 +89,7 @@ class Writer:
         try:
             if self._writer.error is None:
                 await self.flush()
-        except BaseException:
+        except BaseException:  # also when cancelled: the lease does not outlive its writer
             await self.abandon()
             raise
         await self._worker.run(self._writer.close)
