@@ -88,9 +88,10 @@ class Unreachable(MtlError):
             "somebody listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
             "CURVE at all, and whether it lets your key in"
             if denied
-            else "check the endpoint, and that `mtl broker` is running there"
+            else "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); where it may be away "
+            "for longer, give a longer deadline (retryDeadline, retry_deadline)"
         )
-        super().__init__(f"no MTL broker answered at {endpoint} within {waited:.1f} s ({doing}); {hint}")
+        super().__init__(f"nobody answered at {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
 

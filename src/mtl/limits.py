@@ -119,39 +119,6 @@ opening and reading costs more than the socket."""
 LOCAL_FILES = 2
 """Files that a reader of such packs keeps open: the segment that it reads, and the one after it."""
 
-# --- the Spark connector ------------------------------------------------------------------------------------
-
-LATEST_OFFSET_WAIT_MS = 250
-"""How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
-otherwise; a longer wait would only delay what else the trigger does."""
-
-MAX_OPEN_RESOURCES_PER_TASK = 100
-"""Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
-
-MAX_TRIGGER_DELAY_S = 15 * 60
-"""Default of `maxTriggerDelay`, Kafka's own."""
-
-MAX_PARTITIONS = 100_000
-"""Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
-
-MAX_BODY_ROWS = 1_000_000
-"""Rows of one typed body. Only an Arrow body has more than one, and one of nulls has any number in a few octets."""
-
-ARROW_BODY = 1 << 20
-"""Octets that a sink puts into one Arrow body: beyond, streams get no smaller per row. A quarter of MAX_CONTENT, for
-rows differ in size, and a body is cut by their mean."""
-
-FENCED_DEAD_LETTERS = 8
-"""How often a task takes the writer of its dead letters back from another attempt at the same contents. Attempts run
-two at a time (a speculated task, two actions of one foreachBatch), and each time one of them has written more."""
-
-LET_GO_S = 2.0
-"""How long a reader process that ends waits for the broker to take back its holdings. Spark shows the error that ended
-it only afterwards, and without an answer the holdings expire by themselves."""
-
-TEST_HOOK_HOLD_S = 60
-"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
-
 # --- the client ---------------------------------------------------------------------------------------------
 
 READER_WINDOW_CONTENTS = 80_000
@@ -263,6 +230,9 @@ MAX_LEASES = 20_000
 MAX_LEASES_PER_SESSION = 2_000
 """Live leases of one session, so that one client cannot use up everybody's."""
 
+MAX_LEASED_NAMES = 2_000_000
+"""Names of resources in all live leases together, some 100 octets each: each lease may have MAX_RESOURCES_PER_LEASE."""
+
 MAX_RESOURCES = 100_000
 """Resources of a broker; each costs some 2 KB of memory and two files on the disk."""
 
@@ -355,6 +325,14 @@ FANOUT_RETRY_S = 0.05
 
 CURSOR_FLUSH_S = 0.1
 """A moved cursor is durable after this at the latest (PROTOCOL.md 5.3)."""
+
+MAX_CURSORS = 200_000
+"""Cursors of a broker, some 1 KB each; they stay until somebody deletes them or their resource. Two groups that read
+everything where there are MAX_RESOURCES."""
+
+MAX_APPLICATIONS = 100_000
+"""Applications whose last commit is remembered, some 1 KB each: every query id is one, and stays until it is forgotten.
+A hundred new queries a day for three years."""
 
 MAX_STAGES = 100_000
 """Stages at once: 200 tasks every few seconds that nobody commits expire long before."""

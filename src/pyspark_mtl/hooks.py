@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from mtl.limits import TEST_HOOK_HOLD_S
+from pyspark_mtl.limits import TEST_HOOK_HOLD_S
 
 AFTER_COMMIT = "MTL_TEST_HOOK_AFTER_COMMIT"
 

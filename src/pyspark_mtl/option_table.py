@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
-from mtl.limits import MAX_TRIGGER_DELAY_S, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl import kinds
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mtl.errors import DataLoss, OptionError
-from mtl.limits import MAX_PARTITIONS
+from pyspark_mtl.limits import MAX_PARTITIONS
 from pyspark_mtl.admission import share
 from pyspark_mtl.offsets import Range
 

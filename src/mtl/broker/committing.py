@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from mtl import limits
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.publishing import Answer, Commit
 from mtl.broker.records import ApplicationRecord, PublishRecord
@@ -116,6 +117,13 @@ class Committing:
         last = self._applications.get(key)
         if last is not None and self._replayed(last, request, answer):
             return
+        if last is None and len(self._applications) + len(self._commits) >= limits.MAX_APPLICATIONS:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"the last commits of {limits.MAX_APPLICATIONS} applications are remembered, which is the limit; "
+                "`mtl stages` shows them, `mtl stages forget` forgets those that are over",
+            )
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
         stages = [self._committable(vhost, request, name) for name in request.stages]

@@ -89,7 +89,9 @@ class CursorRequests:
                 )
             )
 
-        self._cursors.reset(key, resource.record.incarnation, _target(resource, request), saved)
+        self._cursors.reset(
+            key, resource.record.incarnation, _target(resource, request), session.principal, saved
+        )
 
     def delete(self, session: Session, request: w.CursorDelete, answer: Answer) -> None:
         """Forget a cursor; the leases that hold it end."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from mtl import limits
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.records import CursorRecord
 from mtl.errors import Fenced, Refused, StorageError
@@ -77,7 +78,8 @@ class Cursors:
         self._flushed: list[Callable[[Refused | None], None]] = []
         self._unflushed: Refused | None = None
         self._end_lease = end_lease
-        self._fenced: dict[str, set[CursorKey]] = {}
+        self._fenced: dict[str, dict[CursorKey, str]] = {}
+        """What each control session lost, and why."""
         self._deleting: dict[CursorKey, None] = {}
 
     # --- opening --------------------------------------------------------------------------------------------
@@ -102,10 +104,19 @@ class Cursors:
     def open(
         self, key: CursorKey, incarnation: str, position: int, then: Callable[[CursorRecord | Refused], None]
     ) -> None:
-        """Make the cursor durable at `position` unless it is there; idempotent, never moves one that is."""
+        """Make the cursor durable at `position` unless it is there; idempotent, never moves one that is. Raises
+        `Refused` 503 for too many.
+        """
         if key in self._deleting:
             raise _being_deleted(key)
         record = self._records.get(key)
+        if record is None and len(self._records) >= limits.MAX_CURSORS:
+            raise Refused(
+                503,
+                OVERLOADED,
+                f"{limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
+                "`mtl cursors delete` forgets those that nobody needs",
+            )
         if record is None or record.incarnation != incarnation:
             vhost, group, resource = key
             epoch = record.epoch if record is not None else 0
@@ -114,17 +125,22 @@ class Cursors:
         self._save(key, then)
 
     def reset(
-        self, key: CursorKey, incarnation: str, position: int, then: Callable[[CursorRecord | Refused], None]
+        self,
+        key: CursorKey,
+        incarnation: str,
+        position: int,
+        by: str,
+        then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Move an existing cursor to `position`, durably, back too. A holding is fenced as by a newer holder, so that
-        no late Confirm moves it on.
+        """Move an existing cursor to `position`, durably, back too, for the user `by`. A holding is fenced as by a
+        newer holder, so that no late Confirm moves it on.
         """
         if key in self._deleting:
             raise _being_deleted(key)
         record = self._records[key]
         held = self._holdings.get(key)
         if held is not None:
-            self._fence(key, held)
+            self._fence(key, held, f"was reset to {position} by {by!r}")
         self._records[key] = msgspec.structs.replace(
             record, incarnation=incarnation, position=position, epoch=record.epoch + 1, holder=""
         )
@@ -164,18 +180,18 @@ class Cursors:
         if current is not None and current.epoch == record.epoch and current.leases:
             return current
         if current is not None:
-            self._fence(key, current)
+            self._fence(key, current, _TAKEN)
         held = self._holdings[key] = Holding(self, key, holder, record.epoch, record.position)
         return held
 
     def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
         """Raises `Fenced` when this session lost the group, or a member comes with the epoch of an older holder."""
-        if key in self._fenced.get(session, ()):
-            raise fenced(key)
+        lost = self._fenced.get(session, {}).get(key)
+        if lost is not None:
+            raise fenced(key, lost)
         record = self._records.get(key)
         if epoch is not None and (record is None or record.epoch != epoch):
-            now = record.epoch if record is not None else 0
-            raise Fenced(f"group {key[1]!r} of resource {key[2]!r} is held with epoch {now}, not {epoch}")
+            raise fenced(key, _moved_on(record, epoch))
 
     def forget_session(self, session: str) -> None:
         """A control session is gone; so is what it lost."""
@@ -211,9 +227,9 @@ class Cursors:
         for lease in list(held.leases.values()) if held else ():
             self._end_lease(lease)
 
-    def _fence(self, key: CursorKey, older: Holding) -> None:
+    def _fence(self, key: CursorKey, older: Holding, why: str) -> None:
         for lease in list(older.leases.values()):
-            self._fenced.setdefault(lease.terms.session, set()).add(key)
+            self._fenced.setdefault(lease.terms.session, {})[key] = why
             self._end_lease(lease)
         self._holdings.pop(key, None)
 
@@ -282,9 +298,20 @@ def key_of(record: CursorRecord) -> CursorKey:
     return record.vhost, record.group, record.resource
 
 
-def fenced(key: CursorKey) -> Fenced:
+_TAKEN = "was taken over by a newer holder"
+
+
+def fenced(key: CursorKey, why: str = _TAKEN) -> Fenced:
     """What the older holder is told."""
-    return Fenced(f"a newer holder took over group {key[1]!r} of resource {key[2]!r}")
+    return Fenced(f"group {key[1]!r} of resource {key[2]!r} {why}")
+
+
+def _moved_on(record: CursorRecord | None, epoch: int) -> str:
+    """What became of an epoch, as far as the record tells: a reset leaves a cursor without a holder."""
+    if record is None:
+        return f"has no cursor any more; epoch {epoch} of it is over"
+    was_reset = record.epoch > epoch and not record.holder
+    return f"{'was reset and ' if was_reset else ''}is at epoch {record.epoch}, not {epoch}"
 
 
 def _deleted(key: CursorKey) -> Refused:

@@ -54,14 +54,15 @@ class Granting:
         self._ports = ports
         self._heartbeat_s = heartbeat_s
 
-    def admit(self, session: Session, profile: Profile, confirm: str) -> None:
+    def admit(self, session: Session, profile: Profile, request: w.Reader | w.Writer) -> None:
         """Raises `Refused` 501 for a confirmation model that the profile lacks (MTL-49), 503 for too many leases."""
+        confirm = request.confirm
         if confirm not in profile.confirms:
             supported = " and ".join(sorted(profile.confirms))
             raise Refused(
                 501, w.UNSUPPORTED, f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}'
             )
-        self._leases.admit(session.token)
+        self._leases.admit(session.token, len(request.resources))
 
     def terms(
         self, session: Session, profile: Profile, right: Right, resources: tuple[str, ...], confirm: str

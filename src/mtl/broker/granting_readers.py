@@ -57,7 +57,7 @@ class ReaderGrants:
 
     def reader(self, session: Session, profile: Profile, request: w.Reader, answer: Answer) -> None:
         """Connection.Reader (MTL-42 to 49)."""
-        self._granting.admit(session, profile, request.confirm)
+        self._granting.admit(session, profile, request)
         if not profile.any_reader and len(request.resources) != 1:
             raise Refused(
                 400,

@@ -40,7 +40,7 @@ class WriterGrants:
 
     def writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
         """Connection.Writer (MTL-43 to 49)."""
-        self._granting.admit(session, profile, request.confirm)
+        self._granting.admit(session, profile, request)
         if not profile.durable:
             answer(self._fanout_writer(session, profile, request))
             return

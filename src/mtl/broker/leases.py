@@ -64,17 +64,25 @@ class Leases:
         self._ending: dict[str, Callable[[], None]] = {}
         self._unbinding: dict[str, Callable[[], None]] = {}
         self._of_session: Counter[str] = Counter()
+        self._names = 0
 
     def token(self) -> str:
         """A new bearer token: 128 bits nobody can guess (PROTOCOL.md 3)."""
         return self._random(16).hex()
 
-    def admit(self, session: str) -> None:
-        """Raises `Refused` 503 when there is no room for another lease, of this session or at all."""
+    def admit(self, session: str, names: int) -> None:
+        """Raises `Refused` 503 when there is no room for another lease of so many names, of this session or at all."""
         own = self._of_session[session]
         if len(self._by_token) >= limits.MAX_LEASES or own >= limits.MAX_LEASES_PER_SESSION:
             raise Refused(
                 503, OVERLOADED, "too many leases are open; close some with Lease.Close, or let them expire"
+            )
+        if self._names + names > limits.MAX_LEASED_NAMES:
+            raise Refused(
+                503,
+                OVERLOADED,
+                f"the open leases name {self._names} resources and this one {names}; {limits.MAX_LEASED_NAMES} is the "
+                "limit. Close leases, or ask for any and all resources instead",
             )
 
     def in_use(self, session: str) -> bool:
@@ -88,6 +96,7 @@ class Leases:
         that it leaves a data flow.
         """
         self._by_token[lease.terms.token] = lease
+        self._names += len(lease.terms.resources)
         self._of_session[lease.terms.session] += 1
         self._ending[lease.terms.token] = ended
         if unbound is not None:
@@ -101,6 +110,7 @@ class Leases:
         """End a lease: unbind its flow and tell whoever granted it. Ending twice is harmless."""
         if self._by_token.pop(lease.terms.token, None) is None:
             return
+        self._names -= len(lease.terms.resources)
         self._of_session[lease.terms.session] -= 1
         if not self._of_session[lease.terms.session]:
             del self._of_session[lease.terms.session]

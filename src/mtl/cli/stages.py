@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, moment, octets, table
+from mtl.cli.common import Endpoint, Json, connected, duration, line, moment, octets, table
 
 app = typer.Typer(help="Show stages and what applications committed last.", no_args_is_help=True)
 
@@ -27,7 +28,7 @@ def list_(
             line(msgspec.to_builtins(one))
         return
     table(
-        ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "EXPIRES"],
+        ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "AGE", "EXPIRES"],
         [
             (
                 s.stage,
@@ -36,11 +37,12 @@ def list_(
                 s.state,
                 _counts(s.contents),
                 octets(s.bytes),
+                "" if s.created is None else duration(max(0.0, time.time() - s.created / 1e6)),
                 moment(s.expires),
             )
             for s in found.stages
         ],
-        right=["VERSION", "SIZE"],
+        right=["VERSION", "SIZE", "AGE"],
     )
     table(
         ["APPLICATION", "COMMITTED", "AT", "REPLAYS", "CONTENTS"],

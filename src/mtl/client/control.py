@@ -99,6 +99,8 @@ class Channel:
         self._timer: Timer | None = None
         self._delay = 0.0
         self._denied = False
+        self._pushed_back: Refused | None = None
+        """What the last attempt that had its time was told, where that was to come again."""
         self._closed = False
         loop.members.add(self)
 
@@ -140,13 +142,18 @@ class Channel:
         left = call.started + within + call.patience - self._loop.clock()
         if left <= 0 and call.attempts:
             waited = self._loop.clock() - call.started
-            self._finish(Unreachable(self.settings.endpoint, waited, self._unanswered, denied=self._denied))
+            self._finish(
+                self._pushed_back
+                or Unreachable(self.settings.endpoint, waited, self._unanswered, denied=self._denied)
+            )
             return
         if call.attempts and call.fresh:
             self.forget_session()
         call.attempts += 1
         call.turns = 0
         patience = self.settings.request_timeout + call.patience
+        if patience <= left:
+            self._pushed_back = None
         self._timer = self._loop.after(max(0.0, min(patience, left)), self._timed_out)
         self._turn()
 
@@ -290,6 +297,7 @@ class Channel:
             self._session.state = Control.READY
             self._turn()
         elif error.status == 503 and error.reason == w.OVERLOADED:
+            self._pushed_back = error
             self._again()
         else:
             self._finish(error)
@@ -301,6 +309,7 @@ class Channel:
             self._timer = None
         if isinstance(outcome, Unreachable):
             self._drop()
+        self._pushed_back = None
         call = self._calls.popleft()
         if self._calls:
             self._attempt()

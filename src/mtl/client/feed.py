@@ -122,10 +122,15 @@ class Feed(Notice):
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Reader:
-        """Ask for the range that is left, with everything that a `log` broker must echo."""
+        """Ask for the range that is left, with everything that a `log` broker must echo.
+
+        What a holder confirmed and never wanted to read is done with, and may be gone.
+        """
         o = self.options
         if not o.extended:
             return w.Reader(resources=[o.resource], confirm=o.confirm)
+        if self._confirmed and not self._summoned:
+            self._reader.restart(max(self._reader.next or 0, self._confirmed + 1))
         return w.Reader(
             resources=[o.resource],
             confirm=o.confirm,

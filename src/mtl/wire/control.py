@@ -174,7 +174,9 @@ NO_PROFILE = "no-profile"  # 400: Connection.Profile has to come first
 UNKNOWN_PROFILE = "unknown-profile"  # 400: not one of the profiles of the 201
 UNKNOWN_MECHANISM = "unknown-mechanism"  # 400: not one of the mechanisms of the 401
 NOT_AUTHORIZED = "not-authorized"  # 403: authenticated, but not allowed to
-ALREADY_LEASED = "already-leased"  # 403: one reader and one writer per connection (PROTOCOL.md 3)
+ALREADY_LEASED = (
+    "already-leased"  # 403: from a broker that grants a session one lease of a kind; ours grants more
+)
 UNKNOWN_VIRTUAL_HOST = "unknown-virtual-host"  # 404
 UNKNOWN_RESOURCE = "unknown-resource"  # 404, with the names in `missing`
 UNKNOWN_LEASE = "unknown-lease"  # 404: closed, expired or never given

@@ -9,7 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from mtl.errors import ContentTooLarge, SchemaError
-from mtl.limits import ARROW_BODY, MAX_CONTENT
+from mtl.limits import MAX_CONTENT
+from pyspark_mtl.limits import ARROW_BODY
 
 _JSON = msgspec.json.Encoder(decimal_format="number")
 _MSGPACK = msgspec.msgpack.Encoder()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtl.limits import MAX_BODY_ROWS
+from pyspark_mtl.limits import MAX_BODY_ROWS
 from pyspark_mtl.bodies.values import UNFIT, Decoded
 
 _DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError)

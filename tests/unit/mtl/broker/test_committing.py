@@ -103,6 +103,20 @@ def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
     assert rig.client().read("os") == [b"x", b"y"]
 
 
+def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_APPLICATIONS", 2)
+    for application in ("one", "two"):
+        client.commit(application, 1)
+    stage = client.staged("three", 1, "a", [b"x"])
+    refused = client.refused(w.StageCommit(application="three", version=1, stages=[stage]))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "2 applications are remembered, which is the limit" in refused.message
+    assert client.commit("two", 2).already is False
+    client.ask(w.StageForget(application="one"), w.Ok)
+    client.commit("three", 1, stage)
+    assert client.read("a") == [b"x"]
+
+
 # --- once per version ---------------------------------------------------------------------------------------
 
 

@@ -132,12 +132,16 @@ def test_force_ends_the_holder_as_a_newer_one_would(rig: Rig, client: Client) ->
     assert other.ask(reset("earliest", force=True), w.CursorWasReset).before == 7
     flow.confirm(8)
     assert not flow.ponged()
-    assert isinstance(client.refused(w.CursorOpen(group="g", resource="a")), Fenced)
+    told = client.refused(w.CursorOpen(group="g", resource="a"))
+    assert isinstance(told, Fenced)
+    assert told.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
     for lost in (
         w.Reader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
         w.Reader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
     ):
-        assert isinstance(other.refused(lost), Fenced)
+        refused = other.refused(lost)
+        assert isinstance(refused, Fenced)
+        assert refused.message == "group 'g' of resource 'a' was reset and is at epoch 2, not 1"
     found = cursor(other)
     assert (found.position, found.held, found.epoch) == (1, False, 2)
     assert hold(other).epoch == 3

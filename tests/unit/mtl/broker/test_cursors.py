@@ -239,6 +239,19 @@ def test_a_single_confirm_does_not_jump_over_what_an_explicit_start_left_out(cli
     assert cursor(client).position == 1
 
 
+def test_there_is_a_limit_of_cursors(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CURSORS", 2)
+    for group in ("one", "two"):
+        client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
+    refused = client.refused(w.CursorOpen(group="three", resource="a"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "2 cursors are remembered, which is the limit" in refused.message
+    assert client.refused(w.Reader(resources=["a"], group="three", confirm="full")).status == 503
+    assert hold(client, group="two").epoch == 1
+    client.ask(w.CursorDelete(group="one", resource="a"), w.Ok)
+    client.ask(w.CursorOpen(group="three", resource="a"), w.CursorOpened)
+
+
 def test_a_cursor_below_earliest_is_data_loss() -> None:
     rig = Rig(segment_bytes=1_200)
     client = rig.client()

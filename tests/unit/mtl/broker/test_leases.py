@@ -86,3 +86,18 @@ def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
     rig.broker.leases.end(found)
     rig.broker.leases.end(found)
     assert len(rig.broker.leases) == 0
+
+
+def test_there_is_a_limit_of_names_in_all_leases(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LEASED_NAMES", 3)
+    client.create("b")
+    lease = client.writer("a", "b")
+    client.reader("a")
+    refused = rig.client().refused(w.Writer(resources=["a"], confirm="full"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "the open leases name 3 resources and this one 1; 3 is the limit" in refused.message
+    client.writer()
+    client.close_lease(lease)
+    rig.client().writer("a", "b")

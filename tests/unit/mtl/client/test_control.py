@@ -192,6 +192,31 @@ def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench) -> None:
     assert (error.status, error.reason, error.members) == (404, w.UNKNOWN_RESOURCE, {"missing": ["a"]})
 
 
+def test_who_was_pushed_back_until_the_deadline_is_told_why(bench: Bench) -> None:
+    outcomes = ask(bench, within=1.0)
+    link = bench.ready()
+    for _ in range(20):
+        if outcomes:
+            break
+        link.asked()
+        link.refuse(503, w.OVERLOADED, message="ten cursors are the limit")
+        bench.run(0.3)
+        link = bench.last("request")
+    [error] = outcomes
+    assert isinstance(error, Refused)
+    assert (error.reason, error.message) == (w.OVERLOADED, "ten cursors are the limit")
+
+
+def test_who_was_pushed_back_and_then_left_alone_is_told_that(bench: Bench) -> None:
+    outcomes = ask(bench, within=8.0)
+    link = bench.ready()
+    link.asked()
+    link.refuse(503, w.OVERLOADED)
+    bench.run(20.0)
+    [error] = outcomes
+    assert isinstance(error, Unreachable)
+
+
 def test_an_answer_that_makes_no_sense_is_none(bench: Bench) -> None:
     outcomes = ask(bench)
     link = bench.ready()

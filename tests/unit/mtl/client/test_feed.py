@@ -332,6 +332,7 @@ def test_a_holders_confirm_goes_out_at_once_needs_no_summon_and_survives_a_rebin
     at.bench.run()
     asked = at.asked_for_a_lease()
     assert (asked.group, asked.holder, asked.epoch) == ("g", "h", 3), "it goes on; it does not take over"
+    assert asked.from_ == 8, "what it confirmed unread may be gone by now"
 
 
 # --- the end ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from mtl.limits import MAX_BODY_ROWS
+from pyspark_mtl.limits import MAX_BODY_ROWS
 from pyspark_mtl.bodies.encoding import streams
 from pyspark_mtl.bodies.from_arrow import FromArrow
 from tests.support.typed import batches

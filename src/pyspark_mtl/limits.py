@@ -1,0 +1,34 @@
+"""The connector's bounds, each with its reason; see `mtl.limits`."""
+
+from __future__ import annotations
+
+LATEST_OFFSET_WAIT_MS = 250
+"""How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
+otherwise; a longer wait would only delay what else the trigger does."""
+
+MAX_OPEN_RESOURCES_PER_TASK = 100
+"""Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
+
+MAX_TRIGGER_DELAY_S = 15 * 60
+"""Default of `maxTriggerDelay`, Kafka's own."""
+
+MAX_PARTITIONS = 100_000
+"""Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
+
+MAX_BODY_ROWS = 1_000_000
+"""Rows of one typed body. Only an Arrow body has more than one, and one of nulls has any number in a few octets."""
+
+ARROW_BODY = 1 << 20
+"""Octets that a sink puts into one Arrow body: beyond, streams get no smaller per row. A quarter of MAX_CONTENT, for
+rows differ in size, and a body is cut by their mean."""
+
+FENCED_DEAD_LETTERS = 8
+"""How often a task takes the writer of its dead letters back from another attempt at the same contents. Attempts run
+two at a time (a speculated task, two actions of one foreachBatch), and each time one of them has written more."""
+
+LET_GO_S = 2.0
+"""How long a reader process that ends waits for the broker to take back its holdings. Spark shows the error that ended
+it only afterwards, and without an answer the holdings expire by themselves."""
+
+TEST_HOOK_HOLD_S = 60
+"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
