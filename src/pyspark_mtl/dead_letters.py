@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mtl.errors import Fenced, FieldError, Refused
-from pyspark_mtl.limits import FENCED_DEAD_LETTERS
 from mtl.wire.control import UNKNOWN_RESOURCE
 from mtl.wire.fields import Value, decode_table, encode_properties
 from pyspark_mtl.bodies.shape import Shape
 from pyspark_mtl.connections import connection
+from pyspark_mtl.limits import FENCED_DEAD_LETTERS
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.options import Connect
 from pyspark_mtl.typed import Bad

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtl.errors import OptionError, Refused
-from pyspark_mtl.limits import LET_GO_S
 from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description, Located
 from pyspark_mtl.connections import connection
 from pyspark_mtl.kinds import Place
+from pyspark_mtl.limits import LET_GO_S
 from pyspark_mtl.options import ReadSettings
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from enum import Flag, auto
 from typing import Any
 
 from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
-from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl import kinds
+from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 
 
 class Use(Flag):

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtl.errors import OptionError
-from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Places
+from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl.option_table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mtl.errors import DataLoss, OptionError
-from pyspark_mtl.limits import MAX_PARTITIONS
 from pyspark_mtl.admission import share
+from pyspark_mtl.limits import MAX_PARTITIONS
 from pyspark_mtl.offsets import Range
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from mtl.errors import DataLoss, Refused
-from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from pyspark_mtl.admission import Allowance, Waiting, allow, capped, is_held_back
 from pyspark_mtl.ends import Ends, ends_too_early
 from pyspark_mtl.kinds import EARLIEST, GROUP, LARGEST, Place
+from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
 from pyspark_mtl.offsets import INITIAL, Offset, Position
 from pyspark_mtl.options import Limits, ReadSettings
 

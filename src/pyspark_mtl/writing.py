@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from mtl.errors import OptionError, Refused
-from pyspark_mtl.limits import MAX_OPEN_RESOURCES_PER_TASK
 from mtl.wire.control import UNKNOWN_RESOURCE, StageSpec
 from pyspark_mtl.connections import connection
 from pyspark_mtl.frames import contents, split
+from pyspark_mtl.limits import MAX_OPEN_RESOURCES_PER_TASK
 from pyspark_mtl.options import WriteSettings
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mtl.broker.records import PublishRecord, StageRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig, Waiting
@@ -27,12 +29,22 @@ def visible(client: Client) -> Contents:
     return {name: client.read(name) for name in ("a", "b")}
 
 
-def commit(version: int, *stages: str, query: str | None = None, application: str = "app") -> w.StageCommit:
-    return w.StageCommit(application=application, version=version, stages=list(stages), query=query)
+def commit(
+    version: int,
+    *stages: str,
+    query: str | None = None,
+    application: str = "app",
+    truncate: Sequence[str] = (),
+) -> w.StageCommit:
+    return w.StageCommit(
+        application=application, version=version, stages=list(stages), query=query, truncate=list(truncate)
+    )
 
 
-def begin(client: Client, version: int, *stages: str, query: str | None = None) -> Waiting:
-    return client.begin(commit(version, *stages, query=query))
+def begin(
+    client: Client, version: int, *stages: str, query: str | None = None, truncate: Sequence[str] = ()
+) -> Waiting:
+    return client.begin(commit(version, *stages, query=query, truncate=truncate))
 
 
 def applications(client: Client) -> dict[str, w.ApplicationInfo]:

@@ -23,7 +23,8 @@ READ, WRITE, MANAGE = frozenset({Right.READ}), frozenset({Right.WRITE}), frozens
 _MOST_NAMED: Final = 10
 """Names in a refusal."""
 
-Names = Callable[["Authorization", Session, Any], Iterable[str]]
+Need = tuple[frozenset[Right], Callable[["Authorization", Session, Any], Iterable[str]]]
+"""Rights of which one is needed, and on which resources."""
 
 
 class Authorization:
@@ -36,11 +37,11 @@ class Authorization:
 
     def check(self, session: Session, request: w.Request) -> None:
         """Raises `Refused` 403, with the names in `resources`, whether or not there are such."""
-        needed = self.NEEDS[type(request)]
-        if needed is None:
-            return
-        rights, names = needed
-        asked = list(dict.fromkeys(names(self, session, request)))
+        for rights, names in self.NEEDS[type(request)]:
+            self._check(session, rights, names(self, session, request))
+
+    def _check(self, session: Session, rights: frozenset[Right], names: Iterable[str]) -> None:
+        asked = list(dict.fromkeys(names))
         allowed = self._accounts.may(session.principal, session.vhost, rights, asked)
         denied = [name for name, yes in zip(asked, allowed, strict=True) if not yes]
         if denied:
@@ -98,27 +99,32 @@ class Authorization:
         yield from self._staged(session, request)
         yield from self._committed(session, request)
 
-    NEEDS: ClassVar[dict[type, tuple[frozenset[Right], Names] | None]] = {
-        w.Open: None,
-        w.Authorize: None,
-        w.Profile: None,
-        w.LeaseClose: None,  # whoever is its principal
-        w.Reader: (READ, _resources),  # of "any and all" a lease has what its principal may read
-        w.Writer: (WRITE, _resources),
-        w.ResourceCreate: (MANAGE, _created),
-        w.ResourceDelete: (MANAGE, _resource),
-        w.ResourceList: None,  # shows what may be seen
-        w.ResourceDescribe: (ANY_RIGHT, _described),
-        w.ResourceLocate: (READ, _resource),
-        w.CursorOpen: (READ, _resource),
-        w.CursorReset: (READ, _resource),
-        w.CursorDelete: (READ, _resource),
-        w.CursorDescribe: (ANY_RIGHT, _resource),
-        w.QueueDelete: (MANAGE, _resource),  # what it forgets is not the caller's alone
-        w.QueueDescribe: (ANY_RIGHT, _resource),
-        w.StageCommit: (WRITE, _staged_and_committed),
-        w.StageAbort: (WRITE, _staged),
-        w.StageForget: (WRITE, _committed),
-        w.StageDescribe: None,  # shows what may be seen
+    def _truncated(self, _: Session, request: w.StageCommit) -> Iterable[str]:
+        return request.truncate
+
+    NEEDS: ClassVar[dict[type, tuple[Need, ...]]] = {
+        w.Open: (),
+        w.Authorize: (),
+        w.Profile: (),
+        w.LeaseClose: (),  # whoever is its principal
+        w.Reader: ((READ, _resources),),  # of "any and all" a lease has what its principal may read
+        w.Writer: ((WRITE, _resources),),
+        w.ResourceCreate: ((MANAGE, _created),),
+        w.ResourceDelete: ((MANAGE, _resource),),
+        w.ResourceList: (),  # shows what may be seen
+        w.ResourceDescribe: ((ANY_RIGHT, _described),),
+        w.ResourceLocate: ((READ, _resource),),
+        w.CursorOpen: ((READ, _resource),),
+        w.CursorReset: ((READ, _resource),),
+        w.CursorDelete: ((READ, _resource),),
+        w.CursorDescribe: ((ANY_RIGHT, _resource),),
+        w.QueueDelete: ((MANAGE, _resource),),  # what it forgets is not the caller's alone
+        w.QueueDescribe: ((ANY_RIGHT, _resource),),
+        w.StageCommit: ((WRITE, _staged_and_committed), (MANAGE, _truncated)),  # as Resource.Delete
+        w.StageAbort: ((WRITE, _staged),),
+        w.StageForget: ((WRITE, _committed),),
+        w.StageDescribe: (),  # shows what may be seen
     }
-    """What a request needs: one of these rights on each of these names. None: nothing, or its method sees to it."""
+    """What a request needs: of every line one of its rights on each of its names. No line: nothing, or its method sees
+    to it.
+    """

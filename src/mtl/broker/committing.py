@@ -127,7 +127,10 @@ class Committing:
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
         stages = [self._committable(vhost, request, name) for name in request.stages]
-        names = sorted({n for s in stages for n in s.contents})
+        emptied = [self._resources.need(vhost, n) for n in request.truncate]
+        for resource in emptied:
+            resource.writable()
+        names = sorted({n for s in stages for n in s.contents} | set(request.truncate))
         targets = [self._resources.need(vhost, n) for n in names]
         for stage in stages:
             self._stages.commit(stage)
@@ -220,7 +223,12 @@ class Committing:
         """A commit past its commit point when the broker stopped: its contents are put in place before anything is
         served, unless the disk refuses; its resources wait then, and nobody sees a part of it.
         """
-        request = w.StageCommit(application=record.application, version=record.version, stages=record.stages)
+        request = w.StageCommit(
+            application=record.application,
+            version=record.version,
+            stages=record.stages,
+            truncate=[e.resource for e in record.entries if e.truncate],
+        )
         targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
         stages = self._found(record.vhost, record.stages)
         for stage in stages:
@@ -236,7 +244,7 @@ def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
     staged: Counter[str] = Counter()
     for stage in again:
         staged.update(stage.contents)
-    committed = {n: contents for n, (_, contents) in last.digest.items()}
+    committed = {n: contents for n, (_, contents) in last.digest.items() if contents}
     if staged and dict(staged) != committed:
         log.warning(
             "application %r repeats version %d with %s where it committed %s; the first stands",

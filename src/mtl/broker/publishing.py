@@ -18,11 +18,11 @@ import msgspec
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
-from mtl.broker.records import AnyRecord, ApplicationRecord, PublishEntry, PublishRecord
+from mtl.broker.records import AnyRecord, ApplicationRecord, PublishEntry, PublishRecord, ResourceRecord
 from mtl.broker.resources import Resource
 from mtl.broker.stages import Stage
 from mtl.errors import LogStopped, Refused, StorageError
-from mtl.log import Change
+from mtl.log import Change, Trimmed
 from mtl.wire import control as w
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ Answer = Callable[[w.Committed | Refused], None]
 class Commit:
     """See the module; the numbers are the steps, of which the first, the checks, is the caller's.
 
-    `joined` are stages that a repetition of the request named. It is `stuck` when the disk refuses what is committed
+    `truncate` are the names of those whose former contents it replaces; `joined` are stages that a repetition of the
+    request named. It is `stuck` when the disk refuses what is committed
     already: then whoever waits is told, its resources take nothing in, and it is tried again. A resource that is in the
     way for good can be deleted then: it is `leaving` until it is gone, and the others go on without it.
     """
@@ -56,6 +57,7 @@ class Commit:
         self.application = request.application
         self.version = request.version
         self.query = request.query or ""
+        self.truncate = frozenset(request.truncate)
         self.stages = stages
         self.targets = targets
         self.answers: list[Answer] = []
@@ -73,7 +75,8 @@ class Commit:
 
     def hold(self) -> None:
         """2. Hold appends to the named resources, wait until nothing of theirs is with the disk, and have on the disk
-        whatever lies before the commit: a redo has to find its place.
+        whatever lies before the commit: a redo has to find its place. What is to go ends with a segment, so that the
+        files go, too.
         """
         if not self.targets:
             self._point()
@@ -81,7 +84,8 @@ class Commit:
             resource.intake.hold(lambda resource=resource: self._held(resource))  # type: ignore[misc]
 
     def _held(self, resource: Resource) -> None:
-        if resource.record.durability == "sync" or resource.stopped:
+        as_it_is = resource.record.durability == "sync" and resource.name not in self.truncate
+        if as_it_is or resource.stopped:
             self._settled()
             return
         intake, now = resource.intake, self._outbox.now.wall_us
@@ -137,7 +141,10 @@ class Commit:
     def _entry(self, resource: Resource) -> PublishEntry:
         logs = [s.log_key(resource.name) for s in self.stages if s.contents.get(resource.name)]
         contents = sum(s.contents.get(resource.name, 0) for s in self.stages)
-        return PublishEntry(resource.name, resource.record.incarnation, resource.end, contents, logs)
+        truncate = resource.name in self.truncate
+        return PublishEntry(
+            resource.name, resource.record.incarnation, resource.end, contents, logs, truncate
+        )
 
     def _refuse(self, reason: str) -> None:
         """Nothing happened."""
@@ -197,9 +204,13 @@ class Commit:
         """5. Mark it applied, then advance the visible end of all resources in one step, answer, let go.
 
         The mark comes first: a redo removes what lies at or above its base, so nothing may be confirmed there before.
+        With it goes, for good, what the commit replaces; the files of that are removed when nobody is shown them.
         """
         assert self._record is not None
         self._marking = True
+        entries = {e.resource: e for e in self._record.entries}
+        replacing = [r for r in self.targets if entries[r.name].truncate]
+        begins = {r.name: msgspec.structs.replace(r.record, earliest=entries[r.name].base) for r in replacing}
 
         def marked(result: Result) -> None:
             if isinstance(result, StorageError):
@@ -209,9 +220,28 @@ class Commit:
             for resource in self.targets:
                 for change in self._changes[resource.name]:
                     resource.intake.apply(change)
+            for resource in replacing:
+                self._replace(resource, begins[resource.name])
             self._finish(None)
 
-        self._outbox.save((), (self._record, *(s.record for s in self.stages)), marked)
+        gone: list[AnyRecord] = [self._record, *(s.record for s in self.stages)]
+        self._outbox.save(tuple(begins.values()), gone, marked)
+
+    def _replace(self, resource: Resource, record: ResourceRecord) -> None:
+        """What was before the commit is gone, for readers as if retention had taken it."""
+        first, resource.record = resource.earliest, record
+        resource.intake.apply(Trimmed(record.earliest))
+        log.info(
+            "resource %r: version %d of application %r took the place of contents %d to %d",
+            resource.name,
+            self.version,
+            self.application,
+            first,
+            record.earliest - 1,
+        )
+        intake = resource.intake
+        # A failure leaves files below `earliest`; the next opening removes them.
+        intake.submit(lambda number: a.Trim(number, intake.key, record.earliest), lambda _: None)
 
     def _finish(self, no: Refused | None) -> None:
         for resource in self.targets:

@@ -140,13 +140,16 @@ class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class PublishEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    """One resource's share of a commit: where it goes and the staged logs that go there, in order."""
+    """One resource's share of a commit: where it goes and the staged logs that go there, in order. With `truncate` it
+    takes the place of everything before `base`.
+    """
 
     resource: str
     incarnation: str
     base: int
     contents: int
     logs: list[str]
+    truncate: bool = False
 
 
 class PublishRecord(msgspec.Struct, frozen=True, rename="kebab"):

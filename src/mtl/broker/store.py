@@ -14,11 +14,12 @@ from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed, Stora
 
 T = TypeVar("T", UserRecord, SecretRecord)
 
-VERSION = 2
+VERSION = 3
 """Format of the database and of everything beside it in the data directory.
 
     1  the first one
     2  records of queues, and of a resource what its queues do with dead letters; what 1 wrote is valid as it is
+    3  commits that take the place of what was there; what 2 wrote is valid as it is
 """
 
 

@@ -180,14 +180,27 @@ class Administration:
     # --- stages ---------------------------------------------------------------------------------------------
 
     def stage_commit(
-        self, application: str, version: int, stages: Sequence[str], query: str | None = None
+        self,
+        application: str,
+        version: int,
+        stages: Sequence[str],
+        query: str | None = None,
+        *,
+        truncate: Sequence[str] = (),
     ) -> w.Committed:
-        """Publish the stages' contents atomically, in this order, once per (application, version).
+        """Publish the stages' contents atomically, in this order, once per (application, version). What was in the
+        resources of `truncate` before goes in the same step.
 
         Asked until it is answered: a repetition does nothing and answers the same, with `already`. `Refused` 409
         "rolled-back" when the application has committed a later version, 404 "unknown-stage" for one that is gone.
         """
-        request = w.StageCommit(application=application, version=version, stages=list(stages), query=query)
+        request = w.StageCommit(
+            application=application,
+            version=version,
+            stages=list(stages),
+            query=query,
+            truncate=list(truncate),
+        )
         return self._ask(request, w.Committed)
 
     def stage_abort(self, stages: Sequence[str]) -> None:

@@ -310,7 +310,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
     """Stage.Commit: publish the named stages in this order, atomically, once per (application, version).
 
     `query` says which query asks, for the protection against a reused application name. Other stages of the same
-    version stay invisible and go.
+    version stay invisible and go. What was in the resources of `truncate` before goes in the same step.
     """
 
     command: ClassVar[str] = "Stage.Commit"
@@ -319,10 +319,11 @@ class StageCommit(Request, frozen=True, kw_only=True):
     version: Count
     stages: StageIds
     query: str | None = None
+    truncate: Names = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
-        _check_names(self.application)
+        _check_names(self.application, *self.truncate)
 
 
 class StageAbort(Request, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_mtl.limits import MAX_BODY_ROWS
 from pyspark_mtl.bodies.values import UNFIT, Decoded
+from pyspark_mtl.limits import MAX_BODY_ROWS
 
 _DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError)
 """What reading a damaged stream raises besides; see mtl.wire.packs."""

@@ -5,9 +5,9 @@ import pytest
 
 from mtl.errors import Fenced
 from mtl.limits import MAX_TABLE
-from pyspark_mtl.limits import FENCED_DEAD_LETTERS
 from mtl.wire.fields import encode_table
 from pyspark_mtl.dead_letters import REASON, DeadLetters, properties, writer_name
+from pyspark_mtl.limits import FENCED_DEAD_LETTERS
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.typed import Bad
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog

@@ -126,6 +126,17 @@ def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
     client.ask(w.StageForget(application="mine"), w.Ok)
 
 
+def test_to_take_the_place_of_what_is_there_needs_the_right_to_delete_it() -> None:
+    client, admin = client_with("write a", "manage b")
+    admin.fill("a", [b"x"])
+    stage = client.staged("app", 1, "a", [b"y"])
+    refused = client.refused(w.StageCommit(application="app", version=1, stages=[stage], truncate=["a"]))
+    assert (refused.status, refused.members["resources"]) == (403, ["a"])
+    assert admin.read("a") == [b"x"]
+    client.ask(w.StageCommit(application="app", version=1, stages=[stage], truncate=["b"]), w.Committed)
+    assert admin.read("a") == [b"x", b"y"]
+
+
 def test_whoever_waits_for_news_hears_only_of_what_may_be_seen() -> None:
     client, admin = client_with("read a", "read later")
     waiting = client.begin(w.ResourceDescribe(after={"a": 1}, wait=20_000))

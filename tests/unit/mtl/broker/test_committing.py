@@ -9,6 +9,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.errors import DataLoss
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig
@@ -115,6 +116,94 @@ def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.Mo
     client.ask(w.StageForget(application="one"), w.Ok)
     client.commit("three", 1, stage)
     assert client.read("a") == [b"x"]
+
+
+# --- in the place of what was there ------------------------------------------------------------------------
+
+
+def replace(client: Client, version: int, *stages: str) -> w.Committed:
+    return client.ask(commit(version, *stages, truncate=["a"]), w.Committed)
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_what_was_there_goes_in_the_same_step(
+    rig: Rig, client: Client, adopt: bool, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences go on, its files go, what is appended meanwhile stays."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.create("a", durability=durability)
+    client.fill("a", [b"old", b"older"])
+    client.fill("b", [b"stays"])
+    stage = staged(client, 1, {"a": [b"new"], "b": [b"added"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage, truncate=["a"])
+    assert client.sequences("a") == (1, 3)
+    flow = client.flow(client.writer("a"))
+    flow.content(1, b"after")
+    rig.let_go()
+    assert asked.reply(w.Committed).resources["a"] == w.Published(first=3, contents=1)
+    assert visible(client) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
+    assert client.sequences("a") == (3, 5)
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    segments = [x for x in rig.disk.list_dir(f"/data/{found.intake.key}") if x.endswith(".segment")]
+    assert min(segments) == "00000000000000000003.segment"
+    for how in (rig.restart, rig.crash):
+        how()
+        assert visible(rig.client()) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
+    assert leavings(rig) == []
+
+
+def test_a_resource_is_emptied_by_a_commit_without_contents(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"old"])
+    assert replace(client, 1).resources == {"a": w.Published(first=2, contents=0)}
+    assert client.read("a") == []
+    assert replace(client, 2, client.staged("app", 2, "a", [b"new"])).resources["a"].first == 2
+    assert replace(client, 3).resources["a"].first == 3
+    rig.restart()
+    client = rig.client()
+    assert (client.read("a"), client.sequences("a")) == ([], (3, 3))
+    client.fill("a", [b"again"])
+    assert client.read("a") == [b"again"]
+
+
+def test_a_repetition_empties_nothing(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    stage = client.staged("app", 1, "b", [b"x"])
+    replace(client, 1, stage)
+    client.fill("a", [b"later"])
+    with caplog.at_level(logging.WARNING, "mtl.broker"):
+        assert replace(client, 1, client.staged("app", 1, "b", [b"x"])).already
+    assert client.read("a") == [b"later"]
+    assert not caplog.records
+
+
+def test_readers_see_what_is_gone_as_if_retention_had_taken_it(rig: Rig, client: Client) -> None:
+    """Who keeps up misses nothing; who is behind finds a jump, or no place to begin at."""
+    client.fill("a", [b"1", b"2"])
+    client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
+    client.reader("a", group="held", holder="h", start=1)
+    ahead, behind = (client.flow(client.reader("a", window=w.Window(contents=n))) for n in (10, 1))
+    for flow in (ahead, behind):
+        flow.summon("a")
+    assert (ahead.numbers(), behind.numbers()) == ([1, 2], [1])
+    replace(client, 1, client.staged("app", 1, "a", [b"3"]))
+    behind.confirm(1)
+    assert (ahead.numbers(), behind.numbers()) == ([3], [3])
+    for gone in (w.Reader(resources=["a"], from_=1), w.Reader(resources=["a"], group="g", confirm="full")):
+        refused = client.refused(gone)
+        assert isinstance(refused, DataLoss)
+        assert refused.end == 3
+
+
+def test_only_what_is_there_and_takes_contents_can_be_emptied(rig: Rig, client: Client) -> None:
+    assert client.refused(commit(1, truncate=["nowhere"])).reason == w.UNKNOWN_RESOURCE
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    found.intake.stop(refuse(full=True))
+    assert client.refused(commit(1, truncate=["a"])).reason == w.STORAGE
+    assert applications(client) == {}
 
 
 # --- once per version ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 import pytest
 
@@ -137,10 +138,10 @@ def crash_after(rig: Rig, where: str, steps: int) -> None:
         rig.store.hook = count
 
 
-def crashes(rig: Rig, client: Client, stages: list[str]) -> bool:
+def crashes(rig: Rig, client: Client, stages: list[str], truncate: Sequence[str] = ()) -> bool:
     """Whether a commit of these does not come to its end."""
     try:
-        begin(client, 1, *stages).reply(w.Committed)
+        begin(client, 1, *stages, truncate=truncate).reply(w.Committed)
     except Crashed:
         return True
     rig.disk.crash_after(None)
@@ -184,6 +185,46 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
         outcomes.add(committed)
         step += 1
     assert outcomes == ({True} if where == "disk" else {True, False}), "the commit point is a record"
+    assert step > (10 if where == "disk" else 3)
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize(("where", "landed"), [("disk", True), ("records", True), ("records", False)])
+def test_a_crash_between_any_two_steps_replaces_all_or_nothing(
+    where: str, adopt: bool, power: bool, landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that takes the place of what was there: before or after, in both resources, and never nothing."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    before: Contents = {"a": [b"old", b"older"], "b": [b"stays"]}
+    whole: Contents = {"a": [b"new"], "b": [b"stays", b"added"]}
+    outcomes = set()
+    crashed, step = True, 0
+    while crashed:
+        rig = Rig()
+        client = rig.client()
+        client.create("a", "b")
+        for name, bodies in before.items():
+            client.fill(name, bodies)
+        stages = [staged(client, 1, {"a": [b"new"], "b": [b"added"]})]
+        crash_after(rig, where, step)
+        crashed = crashes(rig, client, stages, ["a"])
+        if crashed:
+            rig.crash(power=power, keep="some", landed=landed)
+        client = rig.client()
+        seen = visible(client)
+        assert seen in (before, whole), (step, seen)
+        committed = seen == whole
+        again = commit(1, *([] if committed else stages), truncate=["a"])
+        assert client.ask(again, w.Committed).already is committed
+        assert (visible(client), client.sequences("a")) == (whole, (3, 4)), step
+        assert leavings(rig) == []
+        client.fill("a", [b"after"])
+        rig.restart()
+        assert visible(rig.client()) == {"a": [b"new", b"after"], "b": whole["b"]}
+        outcomes.add(committed)
+        step += 1
+    assert outcomes == {True, False}
     assert step > (10 if where == "disk" else 3)
 
 

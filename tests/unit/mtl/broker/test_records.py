@@ -57,6 +57,7 @@ RECORDS: list[AnyRecord] = [
     PublishRecord(
         "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
     ),
+    PublishRecord("/", "overwrites", 1, [], [PublishEntry("orders", "i1", 11, 0, [], truncate=True)], 7),
     UserRecord(
         "etl",
         PasswordRecord(b"salt", 4096, b"stored", b"server"),

@@ -82,16 +82,18 @@ def test_a_cursor_is_reset_to_a_place_or_a_time() -> None:
 def test_groups_and_stages() -> None:
     opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
     stages = w.Stages(stages=[], applications=[])
-    there = Scripted(opened, w.Cursors(cursors=[]), committed, w.Ok(), stages)
+    there = Scripted(opened, w.Cursors(cursors=[]), committed, committed, w.Ok(), stages)
     assert there.cursor_open("g", "a", start="latest") == opened
     assert there.cursors("g") == []
     assert there.stage_commit("app", 3, ["s", "t"], query="q") == committed
+    assert there.stage_commit("app", 4, [], truncate=["a"]) == committed
     there.stage_abort(["s"])
     assert there.stages("app") == stages
     assert there.asked == [
         w.CursorOpen(group="g", resource="a", from_="latest"),
         w.CursorDescribe(group="g"),
         w.StageCommit(application="app", version=3, stages=["s", "t"], query="q"),
+        w.StageCommit(application="app", version=4, stages=[], truncate=["a"]),
         w.StageAbort(stages=["s"]),
         w.StageDescribe(application="app"),
     ]

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from pyspark_mtl.limits import MAX_BODY_ROWS
 from pyspark_mtl.bodies.encoding import streams
 from pyspark_mtl.bodies.from_arrow import FromArrow
+from pyspark_mtl.limits import MAX_BODY_ROWS
 from tests.support.typed import batches
 
 DECODER = FromArrow(pa.schema([("n", pa.int32()), ("s", pa.string())]))
