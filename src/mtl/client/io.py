@@ -60,6 +60,8 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._count = count()
         self._asleep = False
+        self._waking = threading.Lock()
+        """Held to wake the poll, and to close it: its descriptor may be somebody else's afterwards."""
         self._thread: threading.Thread | None = None
 
     # --- from any thread ------------------------------------------------------------------------------------
@@ -70,8 +72,10 @@ class Loop:
             raise Closed("the client's IO thread has ended")
         self._posted.append(call)
         if self._asleep:
-            self._asleep = False
-            self.poll.wake()
+            with self._waking:
+                if self._asleep:
+                    self._asleep = False
+                    self.poll.wake()
 
     def start(self) -> None:
         """Begin."""
@@ -102,7 +106,9 @@ class Loop:
             self.running = False
             for member in list(self.members):
                 member.abandoned()
-            self.poll.close()
+            with self._waking:
+                self._asleep = False
+                self.poll.close()
 
     def step(self, patience: float | None) -> None:
         """One round: wait at most `patience` seconds, hear the links, run what is due, run what was posted."""

@@ -116,6 +116,27 @@ def test_the_end_abandons_every_member_and_nothing_is_posted_after_it() -> None:
         loop.post(done.set)
 
 
+def test_a_poll_that_was_closed_meanwhile_is_not_woken() -> None:
+    """The IO thread may see what was posted, end and close before whoever posted comes to wake it."""
+    bench = Bench()
+    loop, wakes = bench.loop, []
+
+    class Lock:
+        def __enter__(self) -> None:
+            if loop.running:
+                loop.running = False
+                loop.run()
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    loop._waking = Lock()  # type: ignore[assignment]
+    loop.poll.wake = lambda: wakes.append(loop.running)  # type: ignore[method-assign]
+    loop._asleep = True
+    loop.post(lambda: None)
+    assert wakes == []
+
+
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_process_has_one_loop_and_a_child_its_own() -> None:
     mine = io.loop()
