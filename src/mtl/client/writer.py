@@ -29,7 +29,7 @@ from mtl.limits import LINGER_S, MAX_PACK_CONTENTS, MAX_UNSENT, PACK_TARGET, PAC
 from mtl.protocol.writing import RefusedContent
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
-from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties
+from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
 from mtl.wire.packs import decode_pack, encode_batch, encode_pack, pack_size
 
 
@@ -171,7 +171,7 @@ class Writer:
             )
         if not count:
             raise OptionError("a pack has at least one content")
-        name = resource or self._only or self._unnamed()
+        name = self._named(resource)
         with self._sending, self._pump.lock:
             self._check()
             self._pack_buffer()
@@ -255,7 +255,7 @@ class Writer:
         octets = body if type(body) is bytes else bytes(body)
         if len(octets) > self._pump.max_content:
             raise ContentTooLarge(len(octets), self._pump.max_content)
-        return resource or self._only or self._unnamed(), table, octets
+        return self._named(resource), table, octets
 
     def _accept(self, name: str, table: bytes, octets: bytes) -> int:
         if self._packed:
@@ -305,7 +305,12 @@ class Writer:
         if not self._open:
             raise Closed("the writer is closed")
 
-    def _unnamed(self) -> str:
+    def _named(self, resource: str | None) -> str:
+        if resource is not None:
+            encode_short(resource)  # in the IO thread it would be too late for a name that cannot be one
+        name = resource or self._only
+        if name:
+            return name
         raise OptionError("the lease names several resources; say which one: send(..., resource=NAME)")
 
     # --- packing, under the lock ----------------------------------------------------------------------------

@@ -7,7 +7,16 @@ import pyarrow as pa
 import pytest
 
 from mtl.client import Connection
-from mtl.errors import Closed, ContentRefused, ContentTooLarge, Fenced, LocalError, OptionError, Unreachable
+from mtl.errors import (
+    Closed,
+    ContentRefused,
+    ContentTooLarge,
+    Fenced,
+    FieldError,
+    LocalError,
+    OptionError,
+    Unreachable,
+)
 from mtl.wire import control as w
 from mtl.wire.packs import SCHEMA, encode_pack
 from tests.support.memory_broker import RESOURCE, MemoryBroker
@@ -121,6 +130,8 @@ def test_what_cannot_be_sent_is_the_callers_mistake(connection: Connection) -> N
             writer.send(b"x" * 10_001, resource="a")
         with pytest.raises(OptionError, match="several"):
             writer.send(b"x")
+        with pytest.raises(FieldError):
+            writer.send(b"x", resource="no\nname")  # told at once: the IO thread could only die of it
         with pytest.raises(OptionError, match="count"):
             writer.send_pack(encode_pack([b"x"]), resource="a")
         with pytest.raises(ContentTooLarge):
