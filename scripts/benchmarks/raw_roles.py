@@ -161,6 +161,41 @@ def sync(target: str, octets: int, count: int) -> Prepared:
     return {}, work
 
 
+def echo(target: str, octets: int) -> Prepared:
+    """Answer every message after a write of `octets` and its fdatasync: what is left of a broker without its work."""
+    router, port = _router(QUEUE)
+    file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    Path(target).unlink()
+    data = memoryview(bytes(octets))
+
+    def work() -> Result:
+        while True:
+            identity, header, _ = router.recv_multipart()
+            _write_fully(file, data)
+            _sync(file)
+            router.send_multipart([identity, header, b""])
+
+    return {"port": port}, work
+
+
+def round_trip(port: int, header: str, octets: int, count: int) -> Prepared:
+    """How long each of `count` contents takes to its echo, when each waits for the one before it."""
+    dealer = _dealer(port, QUEUE)
+    first, body = bytes.fromhex(header), bytes(octets)
+
+    def work() -> Result:
+        latencies = []
+        for _ in range(count):
+            began = time.perf_counter()
+            dealer.send(first, zmq.SNDMORE)
+            dealer.send(body)
+            dealer.recv_multipart()
+            latencies.append(time.perf_counter() - began)
+        return {"latencies": latencies}
+
+    return {}, work
+
+
 _sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """macOS has no fdatasync."""
 
@@ -199,4 +234,6 @@ ROLES: dict[str, Callable[..., Prepared]] = {
     "raw_receive": raw_receive,
     "write_file": write_file,
     "sync": sync,
+    "echo": echo,
+    "round_trip": round_trip,
 }

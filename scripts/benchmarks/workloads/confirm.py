@@ -1,4 +1,7 @@
-"""How long one writer waits that waits for each Confirm, idle and under load, beside a write and fdatasync alone."""
+"""How long one writer waits that waits for each Confirm, idle and under load, beside a write and fdatasync alone.
+
+Idle also beside the least that two processes need for it: a bare ROUTER that writes, syncs and answers.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from functools import partial
 from benchmarks.bench import Bench
 from benchmarks.measure import Peer, Row, Sample, Subject, compare, percentile
 from benchmarks.roles import Role
+from benchmarks.workloads.plain import header_of
 
 ALONE = "write + fdatasync alone"
+ECHO = "bare pyzmq echo with write + fdatasync"
 OF_SYNC = 2.0
 OCTETS = 100
 STORED = 256
@@ -30,7 +35,10 @@ def confirm(bench: Bench) -> list[Row]:
         subject = Subject("confirm", f"Confirm latency, {title}, median", "ms", "less")
         ours = partial(_ours, bench, client, count, loaded=loaded)
         alone = partial(_alone, bench, count, loaded=loaded)
-        rows += compare(subject, ours, [Peer(ALONE, alone, target)], bench.plan.rounds)
+        peers = [Peer(ALONE, alone, target)]
+        if not loaded:
+            peers.append(Peer(ECHO, partial(_echo, bench, count)))
+        rows += compare(subject, ours, peers, bench.plan.rounds)
     return rows
 
 
@@ -48,6 +56,16 @@ def _alone(bench: Bench, count: int, *, loaded: bool) -> Sample:
         Role("sync", target=str(bench.place / "sync-alone"), octets=STORED, count=count) as role,
     ):
         return _sample(role.run()["latencies"])
+
+
+def _echo(bench: Bench, count: int) -> Sample:
+    """From one process to another and back, in between the same on the same disk."""
+    with Role("echo", target=str(bench.place / "sync-echo"), octets=STORED) as echo:
+        port = echo.ready()["port"]
+        echo.go()
+        to = {"port": port, "header": header_of(OCTETS), "octets": OCTETS}
+        with Role("round_trip", **to, count=count) as role:
+            return _sample(role.run()["latencies"])
 
 
 def _sample(latencies: list[float]) -> Sample:
