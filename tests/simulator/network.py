@@ -22,6 +22,7 @@ from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.wire.commands import Buffer, Content, decode
 from tests.simulator.world import Event, World
+from tests.support.links import OneByOne
 
 ENDPOINT = "tcp://sim:1"
 PORTS = {Port.CONTROL: 1, Port.PACKED: 2, Port.PLAIN: 3}
@@ -143,7 +144,7 @@ class Wire:
             self.link.arrived(self.down, message)
 
 
-class SimLink:
+class SimLink(OneByOne):
     """The client's end: a REQ or DEALER that connects once."""
 
     def __init__(self, network: ClientNetwork, port: Port) -> None:

@@ -6,12 +6,13 @@ Such a writer is at least once across a broker's restart, and exactly once withi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from mtl.client.flow import Flow
 from mtl.errors import MtlError, Refused
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY
+from mtl.wire.fields import EMPTY, Buffer
 from tests.simulator.model import Model, Tag, Violation
 from tests.simulator.network import Routers
 from tests.simulator.process import Process, is_of_the_disk
@@ -45,7 +46,7 @@ class PlainWriter:
         for number, tag in self.unconfirmed:
             if number > self._sent:
                 content = c.Content(number, self._resource, EMPTY, tag.encode())
-                if not self.flow.send_content(content):
+                if not self.flow.send_contents([content]):
                     return
                 self._sent = number
 
@@ -84,6 +85,10 @@ class PlainWriter:
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """Nothing is summoned."""
+
+    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+        """A writer gets none."""
+        return 0
 
     def drained(self) -> None:
         """Nothing waits for that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtl.client.feed import Feed, ReaderOptions, Start
-from mtl.protocol.reading import Delivery
+from mtl.protocol.reading import Delivery, Run
 from mtl.wire.commands import packed_count
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.model import Model, Tag, Violation
@@ -30,8 +30,10 @@ def options(resource: str, start: Start, *, packed: bool, **more: object) -> Rea
     return ReaderOptions(resource, start, packed=packed, **(asked | more))  # type: ignore[arg-type]
 
 
-def tags_of(delivery: Delivery, *, packed: bool) -> list[Tag]:
+def tags_of(delivery: Delivery | Run, *, packed: bool) -> list[Tag]:
     """The bodies of a delivery, cut to its range."""
+    if isinstance(delivery, Run):
+        return [bytes(body).decode() for body in delivery.bodies]
     content = delivery.content
     if not packed:
         return [bytes(content.body).decode()]
@@ -109,7 +111,7 @@ class ReaderApp:
         if self.feed.error is not None:
             raise Violation(f"reader {self.name} failed at {self.position}: {self.feed.error!r}")
 
-    def _take(self, delivery: Delivery) -> None:
+    def _take(self, delivery: Delivery | Run) -> None:
         if delivery.first != self.position:
             raise Violation(f"{self.name} was at {self.position} and is given {delivery.first}")
         tags = tags_of(delivery, packed=self._packed)

@@ -19,11 +19,12 @@ from mtl.net.endpoint import Curve, Frames, Link, Poll, Ready, Watcher
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
+from tests.support.links import OneByOne
 
 ENDPOINT = "tcp://broker:5975"
 
 
-class MemoryLink:
+class MemoryLink(OneByOne):
     """One end is the client's, the other the test's."""
 
     def __init__(self, network: MemoryNetwork, kind: str, endpoint: str, *, packed: bool = False) -> None:

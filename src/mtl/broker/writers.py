@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
-from operator import eq
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mtl import limits
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from mtl.broker.leases import LeaseTerms
 
 _U64_MAX = (1 << 64) - 1
-
-_RUN = 128
-"""Headers that are compared at a time, so that what is unlike the rest costs no more than so many comparisons."""
 
 
 class Packs(Protocol):
@@ -103,15 +99,7 @@ class Usual(NamedTuple):
 
     def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
         """How many headers from `at` on, as many as a chunk may take, are the usual ones from `number` on."""
-        end, most = at, min(limits.MAX_PACK // len(self.tail), _U64_MAX + 1 - number)
-        stop = min(len(headers), at + most)
-        while end < stop:
-            expected = c.content_headers(self.tail, number + end - at, min(_RUN, stop - end))
-            found = headers[end : end + len(expected)]
-            if found != expected:
-                return end - at + sum(1 for _ in takewhile(bool, map(eq, found, expected)))
-            end += len(expected)
-        return end - at
+        return min(c.content_run(headers, at, self.tail, number), limits.MAX_PACK // len(self.tail))
 
 
 class Writers:

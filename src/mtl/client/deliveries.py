@@ -8,7 +8,7 @@ dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -20,6 +20,7 @@ from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
 from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,10 @@ class Deliveries(Notice):
         """A Content arrived."""
         if isinstance(command, c.Content):
             self._arrived.append((self._state.received(command), command))
+
+    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+        """Each has its own position, and is told from the others by it."""
+        return 0
 
     def drained(self) -> None:
         """Hand over what arrived, all at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,9 +19,10 @@ from mtl.client.io import Loop, Timer
 from mtl.client.notice import Notice
 from mtl.errors import Closed, DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
-from mtl.protocol.reading import Delivery, Gap, ReaderFlow
+from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
 from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 
 log = logging.getLogger("mtl.client")
 
@@ -56,7 +57,7 @@ class Feed(Notice):
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         super().__init__()
         self.options = options
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[Delivery | Run] = deque()
         self.granted_event = threading.Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
@@ -73,7 +74,7 @@ class Feed(Notice):
         self._reader = ReaderFlow(start, options.until, packed=options.packed)
         self._incarnation = options.incarnation
         self._epoch = options.epoch
-        self._arrived: list[Delivery] = []
+        self._arrived: list[Delivery | Run] = []
         self._summoned = False
         self._confirmed = 0
         self._asked_confirm = 0
@@ -213,6 +214,14 @@ class Feed(Notice):
             self._explain(meaning)
         elif self._reader.owes:
             self._later()
+
+    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+        """Contents that are like one before them arrived."""
+        run = self._reader.received_run(like, first, bodies)
+        if run is None:
+            return 0
+        self._arrived.append(run)
+        return len(run.bodies)
 
     def drained(self) -> None:
         """Hand over what arrived, all at once."""

@@ -12,7 +12,7 @@ end. Without success within `retry_deadline` it is called unreachable.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.protocol.states import CLIENT, FORBIDDEN, OK
 from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 
 _BEATS = 4
 """How often per heartbeat interval the pulse is looked at: the error of the interval."""
@@ -68,6 +69,11 @@ class User(Protocol):
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """The Response to one of ours."""
 
+    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+        """Contents from `first` on arrived that are like one before them but for their bodies: how many were taken in
+        together. Those that were not come as commands; so do all of a user who takes none (0).
+        """
+
     def drained(self) -> None:
         """No more arrived for now."""
 
@@ -106,6 +112,8 @@ class Flow:
         self._delay = 0.0
         self._reset = False
         self._leased_once = False
+        self._like: c.Content | None = None
+        self._tail = b""
 
     # --- for the reader or writer ---------------------------------------------------------------------------
 
@@ -130,19 +138,16 @@ class Flow:
         self._queue.append(command)
         self._flush()
 
-    def send_content(self, content: c.Content) -> bool:
-        """Send a content, or say that there is no room: `writable` will tell when there is."""
+    def send_contents(self, contents: Sequence[c.Content]) -> int:
+        """Send contents, as many as there is room for: how many. `writable` will tell when there is more."""
         if self._link is None or self.state is not State.BOUND or self._queue:
-            return False
-        header, body = c.encode(content)
-        if self._link.send(header, body):
-            return True
-        self._loop.poll.want_writable(self._link, True)
-        return False
-
-    def sent(self) -> None:
-        """Contents were sent: no Ping is needed for a while."""
-        self._heartbeat.sent(self._loop.clock())
+            return 0
+        sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
+        if sent < len(contents):
+            self._loop.poll.want_writable(self._link, True)
+        if sent:
+            self._heartbeat.sent(self._loop.clock())  # no Ping is needed for a while
+        return sent
 
     def ask(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
         """Send a Summon or Dismiss; `answered` will tell."""
@@ -305,32 +310,55 @@ class Flow:
             self._lost()
 
     def _take_in(self, link: Link) -> None:
-        for _ in range(PUMP):
-            frames = link.receive()
-            if frames is None:
-                break
-            try:
-                command = c.decode(*frames)
-                answered = self._session.received(command)
-            except (Malformed, OutOfTurn):
-                self.dropped += 1
-                continue
-            if isinstance(command, c.Content | c.Confirm | c.Reject):
-                self._user.command(command)
-            elif isinstance(command, c.Ping):
-                self.send(c.Pong())
-            elif isinstance(command, c.Pong):
-                self._pong()
-            elif answered is not None:
-                if isinstance(answered.asked, c.Lease):
-                    self._answered(answered.code)
-                elif answered.code == FORBIDDEN:
-                    self._lost()  # the broker has given this flow up meanwhile: the lease has to be shown again
-                else:
-                    self._user.answered(answered.asked, answered.ok)
+        headers, bodies = link.receive_many(PUMP)
+        at = 0
+        while at < len(headers):
+            together = self._run(headers, bodies, at)
+            if not together:
+                self._one(headers[at], bodies[at])
             if link is not self._link:
                 return
+            at += together or 1
         self._user.drained()
+
+    def _run(self, headers: Sequence[bytes], bodies: Sequence[Buffer], at: int) -> int:
+        """How many contents from `at` on, which are like the last one that came alone, were taken in together: looking
+        at each would cost more than all the rest.
+        """
+        like, header = self._like, headers[at]
+        if like is None or not header.endswith(self._tail):
+            return 0
+        try:
+            self._session.received(like)
+        except OutOfTurn:
+            return 0
+        first = int.from_bytes(header[1:9], "big")
+        count = c.content_run(headers, at, self._tail, first)
+        return self._user.contents(like, first, bodies[at : at + count]) if count else 0
+
+    def _one(self, header: bytes, body: Buffer) -> None:
+        try:
+            command = c.decode(header, body)
+            answered = self._session.received(command)
+        except (Malformed, OutOfTurn):
+            self.dropped += 1
+            return
+        if isinstance(command, c.Content):
+            self._like, self._tail = command, header[9:]
+            self._user.command(command)
+        elif isinstance(command, c.Confirm | c.Reject):
+            self._user.command(command)
+        elif isinstance(command, c.Ping):
+            self.send(c.Pong())
+        elif isinstance(command, c.Pong):
+            self._pong()
+        elif answered is not None:
+            if isinstance(answered.asked, c.Lease):
+                self._answered(answered.code)
+            elif answered.code == FORBIDDEN:
+                self._lost()  # the broker has given this flow up meanwhile: the lease has to be shown again
+            else:
+                self._user.answered(answered.asked, answered.ok)
 
     def _answered(self, code: int) -> None:
         """The Response to a Lease."""
@@ -400,6 +428,7 @@ class Flow:
                 timer.cancel()
         self._timer = self._pulse = None
         self._queue.clear()
+        self._like = None
         self._pings = [then for then in self._pongs if then is not None] + self._pings
         self._pongs.clear()
         if self._link is not None:

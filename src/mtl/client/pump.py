@@ -7,7 +7,7 @@ that cannot wait has a `listener` instead.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,6 +20,7 @@ from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
 from mtl.protocol.writing import WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 
 
 def _nothing() -> None:
@@ -83,11 +84,7 @@ class Pump:
         with self.lock:
             self.scheduled = False
             batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
-        sent = 0
-        for one in batch:
-            if not self.flow.send_content(one.item):
-                break
-            sent += 1
+        sent = self.flow.send_contents([one.item for one in batch])
         with self.lock:
             if sent < len(batch):
                 self.writer.untake(batch[sent:])
@@ -95,8 +92,6 @@ class Pump:
                 self._schedule()
             if not self.writer.waiting:
                 self._notify()
-        if sent:
-            self.flow.sent()
 
     def _notify(self) -> None:
         """Under the lock: wake whoever waits, and tell the listener."""
@@ -213,6 +208,10 @@ class Pump:
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """Writers summon nothing."""
+
+    def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
+        """A writer gets none."""
+        return 0
 
     def drained(self) -> None:
         """Confirms are followed as they come."""

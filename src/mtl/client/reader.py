@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import repeat
 
 from mtl.client.contents import Content, Pack
 from mtl.client.feed import Feed
@@ -15,11 +16,11 @@ from mtl.client.local import NotLocal, Places, sees
 from mtl.client.settings import Settings
 from mtl.errors import Unreachable
 from mtl.limits import CREDIT_DELAY_S
-from mtl.protocol.reading import Delivery, Gap
+from mtl.protocol.reading import Delivery, Gap, Run
 from mtl.wire.commands import delivery_timestamp, packed_count
 from mtl.wire.control import LocalFiles
 from mtl.wire.fields import Buffer
-from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, unpack
+from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpack
 
 log = logging.getLogger("mtl.client")
 
@@ -43,7 +44,7 @@ class Reader(Leased):
         self._feed = feed
         self._summoned = False
         self._current: Iterator[Content] | None = None
-        self._taken: Delivery | None = None
+        self._taken: Delivery | Run | None = None
         self._position: int | None = None
         self._manual = feed.options.group is not None and feed.options.epoch is None
         self._places = Places()
@@ -134,6 +135,9 @@ class Reader(Leased):
             delivery = self._take(timeout)
             if delivery is None:
                 return None
+            if isinstance(delivery, Run):
+                self._current = _alike(self.resource, delivery)
+                continue
             self._position = delivery.end
             one = delivery.content
             return Content(self.resource, one.sequence, one.properties, bytes(one.body))
@@ -146,7 +150,7 @@ class Reader(Leased):
                 return
             yield content
             if self._current is not None:
-                # The rest of a pack without a call of `next` for each.
+                # The rest of a pack, or a run, without a call of `next` for each.
                 for content in self._current:
                     self._position = content.sequence + 1
                     yield content
@@ -170,9 +174,14 @@ class Reader(Leased):
                 return pack
         return None
 
-    def _pack(self, delivery: Delivery) -> Pack:
+    def _pack(self, delivery: Delivery | Run) -> Pack:
         """What was delivered, as a batch of what is new of it. NotLocal when it lies where we cannot read."""
-        content, count = delivery.content, delivery.end - delivery.first
+        count = delivery.end - delivery.first
+        if isinstance(delivery, Run):
+            properties = delivery.like.properties
+            batch = trust_pack(encode_pack(delivery.bodies, [properties] * count))
+            return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
+        content = delivery.content
         if self._feed.options.packed:
             whole = packed_count(content.properties) or 1
             batch = decode_pack(self._body(delivery), whole, check_properties=False)
@@ -215,7 +224,7 @@ class Reader(Leased):
 
     # --- waiting for more -----------------------------------------------------------------------------------
 
-    def _take(self, timeout: float | None) -> Delivery | None:
+    def _take(self, timeout: float | None) -> Delivery | Run | None:
         """The next delivery; the one before it is done with. None at the end of the range or of the patience."""
         self._check()
         feed = self._feed
@@ -233,7 +242,7 @@ class Reader(Leased):
             raise feed.error
         return None
 
-    def _finish(self, done: Delivery) -> None:
+    def _finish(self, done: Delivery | Run) -> None:
         self._taken = None
         if self._manual:
             return
@@ -307,6 +316,15 @@ class Reader(Leased):
         if self._open:
             self._places.close()
         super().close()
+
+
+def _alike(resource: str, run: Run) -> Iterator[Content]:
+    properties = run.like.properties
+    stamp = delivery_timestamp(properties)
+    sequences = range(run.first, run.end)
+    return map(
+        Content, repeat(resource), sequences, repeat(properties), map(bytes, run.bodies), repeat(stamp)
+    )
 
 
 def _unpacked(pack: Pack) -> Iterator[Content]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Protocol, TypeAlias
@@ -48,8 +48,16 @@ class Link(Protocol):
     def send(self, first: bytes, second: Buffer) -> bool:
         """Send a message of two frames; False when there is no room for it now (ask the poll for WRITABLE)."""
 
+    def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
+        """Send messages one after the other: how many of them there was room for."""
+
     def receive(self) -> Frames | None:
         """The next message of two frames, or None. Others are dropped."""
+
+    def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
+        """What waits of such messages, in order: their first frames and their second ones. At most `most`, and fewer
+        when these are large (`BURST_BODIES`).
+        """
 
     def close(self) -> None:
         """Drop the connection and what is under way. Harmless when repeated."""

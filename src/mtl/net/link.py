@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Sequence
 
 import zmq
 
 from mtl.errors import OptionError
-from mtl.limits import ZERO_COPY
+from mtl.limits import BURST_BODIES, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve, Frames, Ready
@@ -58,6 +59,8 @@ class SocketLink:
         if curve is not None:
             as_client(self.socket, curve)
         self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(_UP | _DOWN | _DENIED)
+        self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
+        """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
         self._closed = False
         try:
             self.socket.connect(endpoint)
@@ -67,39 +70,58 @@ class SocketLink:
 
     def send(self, first: bytes, second: Buffer) -> bool:
         """Send both frames, or neither: False when the socket takes no more."""
-        send = self.socket.send
+        return bool(self.send_many((first,), (second,)))
+
+    def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
+        """Send messages one after the other: how many of them the socket took."""
+        put, sent = self._put, 0
         try:
-            send(first, _FIRST)
+            for first, second in zip(firsts, seconds, strict=True):
+                put(
+                    first, _FIRST
+                )  # only this one can be refused: a queue that has room for it takes the rest
+                # A large body is lent to libzmq, which lets go of it after the kernel has it; it must not change
+                # meanwhile.
+                put(second, _NOW, len(second) < ZERO_COPY)
+                sent += 1
         except zmq.Again:
-            return False
-        # A large body is lent to libzmq, which lets go of it after the kernel has it; it must not change meanwhile.
-        if memoryview(second).nbytes < ZERO_COPY:
-            send(second, _NOW)
-        else:
-            send(second, _NOW, copy=False)
-        return True
+            pass
+        return sent
 
     def receive(self) -> Frames | None:
         """The next message of two frames; the second as a view of libzmq's memory on packed flows."""
-        receive = self.socket.recv
-        while True:
+        firsts, seconds = self.receive_many(1)
+        return (firsts[0], seconds[0]) if firsts else None
+
+    def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
+        """What waits of such messages, up to `most` of them or until they hold BURST_BODIES octets."""
+        receive, view, weight = self.socket.recv, self._view, 0
+        firsts: list[bytes] = []
+        seconds: list[Buffer] = []
+        while len(firsts) < most and weight <= BURST_BODIES:
             try:
                 first = receive(_NOW)
             except zmq.Again:
-                return None
+                break
             # Asking the socket whether more frames follow costs more than receiving one; a frame knows. A message of
             # one frame takes its successor with it here, which is noticed as a gap: no broker sends such.
             try:
-                second = receive(_NOW, copy=False)
+                second = receive(_NOW, False)
             except zmq.Again:
                 self.malformed += 1
-                return None
-            more = second.more
-            if not more:
-                return first, second.buffer if self._view else second.bytes
-            while more:
-                more = receive(_NOW, copy=False).more
-            self.malformed += 1
+                break
+            if second.more:
+                self._skip_rest()
+                continue
+            weight += len(second)
+            firsts.append(first)
+            seconds.append(second.buffer if view else second.bytes)
+        return firsts, seconds
+
+    def _skip_rest(self) -> None:
+        self.malformed += 1
+        while self.socket.recv(_NOW, copy=False).more:
+            pass
 
     def signals(self) -> Ready:
         """What the monitor has to say: UP, DOWN, both or nothing; DENIED with DOWN after a failed handshake."""

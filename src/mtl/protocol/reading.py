@@ -10,11 +10,14 @@ outlives its data flows: whatever a new one delivers again is dropped, and whate
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
 from mtl.wire import commands as c
+from mtl.wire.fields import Buffer
 from mtl.wire.places import Place
 
 
@@ -32,6 +35,16 @@ class Delivery(NamedTuple):
     size: int
 
 
+class Run(NamedTuple):
+    """Contents [first, end) that came one by one and are like one before them, `like`, but for their bodies."""
+
+    first: int
+    end: int
+    like: c.Content
+    bodies: Sequence[Buffer]
+    size: int
+
+
 class Gap(NamedTuple):
     """Contents [first, end) were skipped: retention took them, or the transport lost them."""
 
@@ -44,6 +57,19 @@ class _Outstanding(NamedTuple):
     last: int
     size: int
     contents: int
+
+    def below(self, sequence: int) -> tuple[_Outstanding, _Outstanding] | None:
+        """A run of plain contents in two; None when all of it lies above."""
+        contents = sequence - (self.end - self.contents)
+        if contents <= 0:
+            return None
+        size = self.size * contents // self.contents
+        rest = self._replace(size=self.size - size, contents=self.contents - contents)
+        return _Outstanding(sequence, sequence - 1, size, contents), rest
+
+
+_SHARE = 4
+"""Of a window: credit is given for so many parts of it, one by one."""
 
 
 class ReaderFlow:
@@ -145,6 +171,24 @@ class ReaderFlow:
         self._outstanding.append(_Outstanding(end, last, size, count))
         return Delivery(expected, end, expected - first, content, place, size)
 
+    def received_run(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> Run | None:
+        """Contents from `first` on came that are like one that was delivered: as many of them as belong together, or
+        None, when each is to be looked at. A run is finished as a whole, so it is a quarter of the window at most.
+        """
+        if self.packed or self.gap is not None or first != self.next:
+            return None
+        most = max(1, self.window_contents // _SHARE) if self.window_contents else len(bodies)
+        if self.until is not None:
+            most = min(most, self.until - first)
+        ends = accumulate(map(len, bodies[:most]))
+        room = max(self.window_octets // _SHARE, len(bodies[0])) if self.window_octets else None
+        sizes = list(ends if room is None else takewhile(room.__ge__, ends))
+        if not sizes:
+            return None
+        self.next = end = first + len(sizes)
+        self._outstanding.append(_Outstanding(end, end - 1, sizes[-1], len(sizes)))
+        return Run(first, end, like, bodies[: len(sizes)], sizes[-1])
+
     def finish(self, below: int) -> None:
         """The application is done with every content below `below`."""
         if below <= self.finished:
@@ -152,10 +196,15 @@ class ReaderFlow:
         self.finished = below
         outstanding = self._outstanding
         while outstanding and outstanding[0].end <= below:
-            done = outstanding.popleft()
-            self._confirmable = max(self._confirmable, done.last)
-            self._done_octets += done.size
-            self._done_contents += done.contents
+            self._done(outstanding.popleft())
+        if outstanding and not self.packed and (part := outstanding[0].below(below)) is not None:
+            done, outstanding[0] = part
+            self._done(done)
+
+    def _done(self, done: _Outstanding) -> None:
+        self._confirmable = max(self._confirmable, done.last)
+        self._done_octets += done.size
+        self._done_contents += done.contents
 
     def credit(self, now: float, *, idle: bool = False) -> c.Confirm | None:
         """The Confirm that is due: half of the window is done, or the application waits and it has been a while.

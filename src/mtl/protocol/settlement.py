@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-class Sent(NamedTuple, Generic[T]):
+class Sent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What is on its way: the sequences it takes, its size in octets, and whatever its sender wants back.
 
     One Content, which settles as a whole; or, when `divisible`, a run of single contents of the same share of `size`.
@@ -70,7 +72,7 @@ class Unsettled(Generic[T]):
         """Remember what is being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
         self._sent.append(sent)
         self._lasts.append(sent.last)
-        self.contents += sent.contents
+        self.contents += sent.last - sent.first + 1
         self.octets += sent.size
         self.highest = sent.last
 
@@ -139,8 +141,8 @@ class Unsettled(Generic[T]):
         return [sent.part(sequence, sequence) if sent.divisible else sent]
 
     def _leave(self, gone: list[Sent[T]]) -> None:
-        self.contents -= sum(sent.contents for sent in gone)
-        self.octets -= sum(sent.size for sent in gone)
+        self.contents -= sum([sent.last - sent.first + 1 for sent in gone])
+        self.octets -= sum([sent.size for sent in gone])
 
     def _trim(self) -> None:
         if self._begin * 2 > len(self._sent):

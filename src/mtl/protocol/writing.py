@@ -102,16 +102,16 @@ class WriterFlow:
     def room(self, count: int, size: int) -> bool:
         """Whether the window takes a Content of `count` contents and `size` octets now."""
         held = self._unsettled
-        return not held or (
+        return not held.contents or (
             held.contents + count <= self.window_contents and held.octets + size <= self.window_octets
         )
 
     def publish(self, resource: str, properties: bytes, body: Buffer, count: int = 1) -> c.Content:
         """Give a Content its number and queue it. Whether there is `room` is the caller's to ask."""
-        content = c.Content(self.next, resource, properties, body)
-        size = memoryview(body).nbytes + len(properties)
-        sent = Sent(content.sequence, content.sequence + count - 1, size, content)
-        self.next += count
+        first = self.next
+        self.next = after = first + count
+        content = c.Content(first, resource, properties, body)
+        sent = Sent(first, after - 1, len(body) + len(properties), content)
         self._unsettled.add(sent)
         self._unsent.append(sent)
         return content

@@ -12,9 +12,10 @@ Malformed. Bodies that the RFC calls unused are sent empty and ignored on receip
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import islice, repeat, takewhile
+from operator import eq
 from typing import Any, TypeAlias
 
 import msgspec
@@ -50,10 +51,12 @@ __all__ = [
     "Response",
     "Summon",
     "content_headers",
+    "content_run",
     "content_tail",
     "decode",
     "delivery_timestamp",
     "encode",
+    "encode_contents",
     "packed_count",
     "packed_properties",
     "reserved",
@@ -136,6 +139,11 @@ _NAMED = struct.Struct(">BQB")
 _CONFIRM = struct.Struct(">BQ?")
 _REJECT = struct.Struct(">BQ??")
 _SEQUENCE_AND_LENGTH = struct.Struct(">QB").unpack_from
+_U64_MAX = (1 << 64) - 1
+
+_COMPARED = 128
+"""Headers that are compared at a time, so that one that breaks the row costs no more than so many comparisons."""
+
 _PING = Ping()
 _PONG = Pong()
 
@@ -258,6 +266,36 @@ def content_tail(resource: str, properties: bytes) -> bytes:
 def content_headers(tail: bytes, first: int, count: int) -> list[bytes]:
     """The headers of `count` Contents from `first` on that have this tail, one after the other."""
     return list(map(_headers_of(len(tail)), repeat(5, count), range(first, first + count), repeat(tail)))
+
+
+def encode_contents(contents: Sequence[Content]) -> list[bytes]:
+    """The headers of many Contents, as `encode` makes them; quick where one is to the same resource, with the same
+    properties, as the one before it.
+    """
+    headers: list[bytes] = []
+    resource, properties, tail, pack = "", b"", b"", None
+    for one in contents:
+        if pack is None or one.resource != resource or one.properties != properties:
+            resource, properties = one.resource, one.properties
+            tail = content_tail(resource, properties)
+            pack = _headers_of(len(tail))
+        headers.append(pack(5, one.sequence, tail))
+    return headers
+
+
+def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int) -> int:
+    """How many of `headers` from `at` on are those of the Contents first, first + 1, ... that have this tail."""
+    alike = map(bytes.endswith, islice(headers, at, None), repeat(tail))
+    most = min(sum(takewhile(bool, alike)), _U64_MAX + 1 - first)
+    end, stop = at, at + most
+    while end < stop:
+        expected = content_headers(tail, first + end - at, min(_COMPARED, stop - end))
+        found = headers[end : end + len(expected)]
+        if found != expected:
+            same = takewhile(bool, map(eq, found, expected))
+            return end - at + sum(1 for _ in same)
+        end += len(expected)
+    return end - at
 
 
 @lru_cache(maxsize=1024)

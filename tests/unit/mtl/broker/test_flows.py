@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker import writers
 from mtl.net.ports import Port
+from mtl.wire import commands
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_table
@@ -347,7 +347,7 @@ def test_a_burst_is_what_its_commands_are_one_by_one(named: bool, steps: list[An
         patch.setattr(limits, "MAX_PACK", LARGEST)
         patch.setattr(limits, "MAX_CONTENT", LARGEST)
         patch.setattr(limits, "INBOUND_OCTETS", 12 * limits.ARRIVAL_OVERHEAD)
-        patch.setattr(writers, "_RUN", 3)
+        patch.setattr(commands, "_COMPARED", 3)
         rigs = [Rig(), Rig()]
         clients = [rig.client() for rig in rigs]
         for client in clients:

@@ -117,6 +117,17 @@ def test_contents_are_queued_and_end_at_until() -> None:
     assert (at.delivered[-1], at.feed.ended) == ((3, 4), True)
 
 
+def test_contents_that_arrive_in_a_row_are_queued_as_one() -> None:
+    at = Setting(window_contents=100)
+    data = at.summoned(msgspec.structs.replace(GRANTED, window=w.Window(contents=100, bytes=1_000)))
+    for sequence in range(1, 5):
+        data.command(c.Content(sequence, "a", EMPTY, b"x"))
+    at.bench.run()
+    assert at.delivered == [(1, 2), (2, 5)]
+    at.deliver(data, 7)
+    assert isinstance(at.bench.last("request").asked(), w.ResourceDescribe), "a gap, though it looks the same"
+
+
 def test_an_empty_range_ends_with_the_lease() -> None:
     at = Setting(start=5, until=5)
     at.control.answer(w.DataLease(port=1, lease="l", from_=5, until=5, window=GRANTED.window))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from mtl.client.control import Outcome
@@ -9,7 +11,7 @@ from mtl.errors import Closed, Fenced, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY
+from mtl.wire.fields import EMPTY, Buffer, encode_table
 from tests.support.memory_network import ENDPOINT, Bench, MemoryLink
 
 LEASE = w.DataLease(port=7_000, lease="lease", heartbeat=5.0)
@@ -21,6 +23,8 @@ class User:
     def __init__(self) -> None:
         self.said: list[object] = []
         self.commands: list[c.Command] = []
+        self.together: list[c.Command] = []
+        self.takes = 0
         self.again = 0
         self.useless: MtlError | None = None
 
@@ -41,6 +45,14 @@ class User:
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         self.commands.append(command)
+
+    def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+        taken = bodies[: self.takes]
+        self.together += [
+            c.Content(number, like.resource, like.properties, body)
+            for number, body in enumerate(taken, first)
+        ]
+        return len(taken)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         self.said.append((asked, ok))
@@ -130,21 +142,57 @@ def test_a_ping_is_answered(at: Setting) -> None:
     assert data.commands() == [c.Pong()]
 
 
+def test_contents_like_the_one_before_are_handed_over_together(at: Setting) -> None:
+    data = at.bound()
+    at.flow.ask(c.Summon, "a")
+    [summon] = data.commands()
+    assert isinstance(summon, c.Summon)
+    data.command(c.Response(summon.sequence, 200))
+    alike = [c.Content(n, "a", EMPTY, b"%d" % n) for n in range(1, 8)]
+    other = c.Content(8, "a", encode_table({"k": 1}), b"8")
+    at.user.takes = 3
+    for one in (*alike, other):
+        data.command(one)
+    at.bench.run()
+    assert at.user.commands == [alike[0], other]
+    assert at.user.together == alike[1:]
+    at.user.takes = 0
+    for one in alike:
+        data.command(one)
+    at.bench.run()
+    assert at.user.commands == [alike[0], other, *alike]
+
+
+def test_contents_of_what_is_not_summoned_any_more_are_dropped_also_in_a_row(at: Setting) -> None:
+    data = at.bound()
+    at.user.takes = 10
+    for kind in (c.Summon, c.Dismiss):
+        at.flow.ask(kind, "a")
+        [asked] = data.commands()
+        assert isinstance(asked, c.Summon | c.Dismiss)
+        data.command(c.Response(asked.sequence, 200))
+        data.command(c.Content(1, "a", EMPTY, b""))
+        data.command(c.Content(2, "a", EMPTY, b""))
+        at.bench.run()
+    assert (len(at.user.commands), len(at.user.together), at.flow.dropped) == (1, 1, 2)
+
+
 def test_what_does_not_fit_into_the_socket_waits_in_order(at: Setting) -> None:
     data = at.bound()
     data.make_room(1)
     at.flow.send(c.Confirm(1, multiple=True))
     at.flow.send(c.Confirm(2, multiple=True))
-    assert not at.flow.send_content(c.Content(1, "a", EMPTY, b"")), "contents do not overtake"
+    contents = [c.Content(n, "a", EMPTY, b"") for n in (1, 2, 3)]
+    assert not at.flow.send_contents(contents), "contents do not overtake"
     at.bench.run()
     assert data.commands() == [c.Confirm(1, multiple=True)]
     data.make_room()
     at.bench.run()
     assert data.commands() == [c.Confirm(2, multiple=True)]
     assert at.user.said == ["writable"]
-    data.make_room(0)
-    assert not at.flow.send_content(c.Content(1, "a", EMPTY, b""))
-    assert data.wants_room
+    data.make_room(2)
+    assert at.flow.send_contents(contents) == 2
+    assert (data.commands(), data.wants_room) == (contents[:2], True)
 
 
 # --- losses -------------------------------------------------------------------------------------------------

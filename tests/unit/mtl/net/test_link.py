@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from mtl.errors import OptionError
-from mtl.limits import MAX_FRAME, ZERO_COPY
+from mtl.limits import BURST_BODIES, MAX_FRAME, PLAIN_HWM, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.endpoint import Link, Ready
 from mtl.net.network import ZmqNetwork
@@ -128,6 +128,50 @@ def test_a_large_body_is_lent_and_arrives_whole(at: Setting) -> None:
     assert (header, got) == (b"header", body)
     at.router.send_multipart([me, b"back", body])
     assert at.received(packed, ear) == (b"back", body)
+
+
+def test_many_are_sent_and_received_in_one_go(at: Setting) -> None:
+    link, _ = at.open(at.plain)
+    assert link.send_many([b"1", b"2", b"3"], [b"a", b"b" * ZERO_COPY, b""]) == 3
+    heard = [at.router_received() for _ in range(3)]
+    assert [frames[1:] for frames in heard] == [[b"1", b"a"], [b"2", b"b" * ZERO_COPY], [b"3", b""]]
+    assert link.send_many([], []) == 0
+    for number in range(5):
+        at.router.send_multipart([heard[0][0], b"%d" % number, b"x"])
+    got: list[bytes] = []
+
+    def look() -> bool:
+        firsts, seconds = link.receive_many(2)
+        assert len(firsts) == len(seconds) <= 2
+        got.extend(firsts)
+        return len(got) == 5
+
+    at.until(look)
+    assert got == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_full_socket_takes_what_it_has_room_for(at: Setting) -> None:
+    at.router.close(0)
+    link, _ = at.open(at.plain)  # nobody is there: all it can do is queue
+    many = 2 * PLAIN_HWM
+    assert 0 < link.send_many([b"header"] * many, [b"body"] * many) < many
+    assert not link.send(b"header", b"body")
+
+
+def test_few_are_received_at_once_when_they_are_large(at: Setting) -> None:
+    link, _ = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    for _ in range(3):
+        at.router.send_multipart([me, b"header", bytes(BURST_BODIES)])
+    got: list[int] = []
+
+    def look() -> bool:
+        got.append(len(link.receive_many(3)[0]))
+        return sum(got) == 3
+
+    at.until(look)
+    assert max(got) <= 2
 
 
 def test_messages_of_one_or_three_frames_are_dropped(at: Setting) -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
-from mtl.protocol.reading import Delivery, Gap, ReaderFlow
+from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
 from mtl.wire import commands as c
 from mtl.wire.commands import COUNT, packed_properties
 from mtl.wire.fields import EMPTY, encode_table
@@ -40,6 +40,44 @@ def test_contents_are_delivered_in_order_and_never_again() -> None:
     flow.lost()
     assert [flow.received(content(n)) for n in (1, 2)] == [None, None]
     assert delivered(flow.received(content(3))) == (3, 4, 0)
+
+
+def run(flow: ReaderFlow, first: int, *sizes: int) -> tuple[int, int] | None:
+    found = flow.received_run(content(1), first, [b"x" * size for size in sizes])
+    return (found.first, found.end) if found is not None else None
+
+
+def test_contents_in_a_row_are_delivered_together_up_to_a_quarter_of_the_window() -> None:
+    flow = reader(until=90)  # the window: 100 contents, 1,000 octets
+    assert run(flow, 1, *[0] * 30) == (1, 26)
+    assert run(flow, 26, 100, 100, 100) == (26, 28)
+    assert run(flow, 28, 900, 1) == (28, 29), "one is always taken"
+    flow.finish(30)
+    assert flow.credit(1.0) == c.Confirm(28, multiple=True)
+    for first in (29, 54, 79):
+        assert run(flow, first, *[0] * 25) == (first, min(first + 25, 90))
+    assert flow.ended
+    endless = ReaderFlow(1)  # no window: nothing is confirmed
+    assert run(endless, 1, *[100] * 300) == (1, 301)
+
+
+def test_only_what_comes_next_is_delivered_in_a_row() -> None:
+    assert run(ReaderFlow(None), 1, 1) is None
+    assert run(reader(packed=True), 1, 1) is None
+    flow = reader()
+    assert run(flow, 2, 1) is None
+    assert flow.received(content(2)) == Gap(1, 2)
+    assert run(flow, 1, 1) is None
+
+
+def test_a_part_of_a_row_may_be_finished() -> None:
+    flow = reader()
+    assert run(flow, 1, *[100, 100]) == (1, 3)
+    assert run(flow, 3, 50) == (3, 4)
+    flow.finish(2)
+    assert flow.credit(1.0, idle=True) == c.Confirm(1, multiple=True)
+    flow.finish(4)
+    assert flow.credit(2.0, idle=True) == c.Confirm(3, multiple=True)
 
 
 def test_a_pack_is_cut_to_the_range() -> None:
@@ -254,7 +292,7 @@ class Reading(RuleBasedStateMachine):
         self.start = start
         self.down: deque[c.Content] = deque()
         self.up: deque[c.Confirm] = deque()
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[Delivery | Run] = deque()
         self.seen: list[int] = []
         self.missing: list[int] = []
         self.now = 0.0
@@ -278,6 +316,19 @@ class Reading(RuleBasedStateMachine):
             self.missing += range(self.flow.next, at)
             self.flow.restart(at)
             self.new_lease()
+
+    @precondition(lambda self: self.down)
+    @rule(most=st.integers(1, 10))
+    def receive_row(self, most: int) -> None:
+        first = self.down[0].sequence
+        row = [one for at, one in zip(range(most), self.down, strict=False) if one.sequence == first + at]
+        run = self.flow.received_run(row[0], first, [one.body for one in row])
+        if run is None:
+            self.receive()
+        else:
+            self.queue.append(run)
+            for _ in run.bodies:
+                self.down.popleft()
 
     @precondition(lambda self: self.queue)
     @rule()

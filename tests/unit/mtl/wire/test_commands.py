@@ -21,10 +21,12 @@ from mtl.wire.commands import (
     Response,
     Summon,
     content_headers,
+    content_run,
     content_tail,
     decode,
     delivery_timestamp,
     encode,
+    encode_contents,
     packed_count,
     packed_properties,
     reserved,
@@ -276,3 +278,32 @@ def test_headers_in_a_row_are_those_of_each_content(resource: str, first: int, c
     properties = encode_table({"k": 1})
     made = content_headers(content_tail(resource, properties), first, count)
     assert made == [encode(Content(n, resource, properties, b""))[0] for n in range(first, first + count)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, (1 << 64) - 1),
+            st.sampled_from("ab"),
+            st.sampled_from([EMPTY, packed_properties(3)]),
+        )
+    )
+)
+def test_headers_of_many_are_those_of_each(fields: list[tuple[int, str, bytes]]) -> None:
+    contents = [Content(*field, b"") for field in fields]
+    assert encode_contents(contents) == [encode(one)[0] for one in contents]
+
+
+def test_a_resource_that_has_no_name_has_no_header() -> None:
+    with pytest.raises(FieldError):
+        encode_contents([Content(1, "a", EMPTY, b""), Content(2, "\n", EMPTY, b"")])
+
+
+@given(st.integers(0, 300), st.sampled_from([1, 7, (1 << 64) - 130]), st.integers(0, 299))
+def test_a_row_of_headers_ends_where_one_is_another(count: int, first: int, odd: int) -> None:
+    tail = content_tail("a", EMPTY)
+    headers = content_headers(tail, first, min(count, (1 << 64) - first))
+    assert content_run([b"\x08", *headers], 1, tail, first) == len(headers)
+    for other in (Ping(), Content(first - 1, "a", EMPTY, b""), Content(first, "b", EMPTY, b"")):
+        broken = [*headers[:odd], encode(other)[0], *headers[odd:]]
+        assert content_run(broken, 0, tail, first) == min(odd, len(headers))

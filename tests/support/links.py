@@ -1,0 +1,26 @@
+"""What every link of the tests does the same way: many messages are so many single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from mtl.net.endpoint import Frames
+from mtl.wire.fields import Buffer
+
+
+class OneByOne:
+    """See the module."""
+
+    def send(self, first: bytes, second: Buffer) -> bool:
+        raise NotImplementedError
+
+    def receive(self) -> Frames | None:
+        raise NotImplementedError
+
+    def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
+        return sum(1 for _ in takewhile(bool, map(self.send, firsts, seconds)))
+
+    def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
+        found = [frames for _ in range(most) if (frames := self.receive()) is not None]
+        return [first for first, _ in found], [second for _, second in found]
