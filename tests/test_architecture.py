@@ -74,6 +74,11 @@ LONGEST_FILE = 500
 TESTED_ELSEWHERE = {
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
     "mtl.doors.bridge": "tests/integration/test_door_*.py: a door in front of a real broker",
+    "mtl.doors.mbws.client": "tests/integration/test_door_mbws.py",
+    "mtl.doors.mbws.door": "tests/integration/test_door_mbws.py",
+    "mtl.doors.mbws.intake": "tests/integration/test_door_mbws.py",
+    "mtl.doors.mbws.line": "tests/integration/test_door_mbws.py",
+    "mtl.doors.mbws.peer": "tests/integration/test_door_mbws.py",
     "mtl.doors.mc0.client": "tests/integration/test_door_mc0.py",
     "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",
     "mtl.doors.mc0.peer": "tests/integration/test_door_mc0.py",

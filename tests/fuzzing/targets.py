@@ -17,7 +17,7 @@ from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
 from pyspark_mtl import offsets
-from tests.fuzzing import examples, logs, micromessage, reactive, sasl
+from tests.fuzzing import examples, logs, mbws, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
 # --- data commands: two octets with the size of the header, the header, the body ------------------------------
@@ -145,6 +145,8 @@ TARGETS = (
     Target("records", codec(decode_record, encode_record, RECORD_ERRORS), examples.RECORDS, examples.MEMBERS),
     Target("reactive", reactive.run, reactive.MESSAGES),
     Target("offsets", codec(decode_offset, encode_offset, OffsetError), examples.OFFSETS),
+    Target("mbws", mbws.run, mbws.MESSAGES, mbws.TOKENS),
+    Target("mbws-query", mbws.run_query, mbws.QUERIES),
     Target("micromessage", micromessage.run, micromessage.SEEDS, micromessage.TOKENS),
     Target("micromessage-filter", micromessage.run_filter, micromessage.FILTERS, micromessage.TOKENS),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from mtl.client import aio
 from mtl.client.aio import Connection
@@ -18,10 +19,10 @@ PROPERTIES = {"kind": "new", "ü": "✓", "empty": "", "content-type": "text/pla
 
 @asynccontextmanager
 async def door(
-    name: str, broker: str, listen: str, *, max_sessions: int = 100, create: tuple[str, ...] = ("*",)
+    name: str, broker: str, listen: str, *, max_sessions: int = 100, **members: Any
 ) -> AsyncIterator[tuple[Door, Connection]]:
-    """The door, and a client of the broker behind it."""
-    config = DoorConfig(listen=listen, max_sessions=max_sessions, create=create)
+    """The door, and a client of the broker behind it. `members` are the configuration's."""
+    config = DoorConfig(listen=listen, max_sessions=max_sessions, **members)
     async with (
         aio.connect(broker, request_timeout=2.0) as inner,
         aio.connect(broker) as beside,

@@ -16,7 +16,7 @@ from mtl.doors.config import DoorConfig
 
 def door(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which: mc0, micromessage, reactive.")],
+    name: Annotated[str, typer.Argument(help="Which: mbws, mc0, micromessage, reactive.")],
     connect: Annotated[
         str | None,
         typer.Option(

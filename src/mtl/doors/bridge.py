@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
 from mtl.client import Content
-from mtl.client.aio import Connection, Writer
+from mtl.client.aio import Connection, Reader, Writer
 from mtl.client.feed import Start
 from mtl.doors.budget import Budget
 from mtl.doors.limits import (
@@ -79,16 +79,18 @@ class Bridge:
                     raise
         raise AssertionError
 
-    async def subscribe(self, resource: str, start: Start) -> Subscription:
+    async def subscribe(self, resource: str, start: Start, incarnation: str | None = None) -> Subscription:
         """Contents from `start` on; it has begun when this returns. What retention took meanwhile is skipped.
 
-        Raises `Refused`: 404 no such resource, 503 when the door has too many subscriptions already.
+        Raises `Refused`: 404 no such resource, 409 another `incarnation`, 503 when the door has too many subscriptions
+        already.
         """
         return await self._counted(
             resource,
             lambda: self._connection.reader(
                 resource,
                 start=start,
+                incarnation=incarnation,
                 skip_lost=True,
                 window_contents=DOOR_READER_CONTENTS,
                 window_bytes=DOOR_READER_OCTETS,
@@ -161,6 +163,12 @@ class Subscription:
         self.next = source.next
         self._source = source
         self._ended: Callable[[], None] | None = ended
+
+    @property
+    def place(self) -> tuple[int | None, str | None]:
+        """Of a reader: the sequence of the next content, and the incarnation of its resource."""
+        source = self._source
+        return (source.position, source.incarnation) if isinstance(source, Reader) else (None, None)
 
     async def close(self) -> None:
         """End the lease. Harmless when repeated."""

@@ -148,3 +148,36 @@ RS_HELLO_S = 10.0
 
 RS_GOODBYE_S = 2.0
 """Reactive Streams: how long the answer to our goodbye is waited for."""
+
+MBWS_ENTRIES = 1_000
+"""MBWS: addresses of one message, and properties: each is an object, and each address an append."""
+
+MBWS_HEADER = 64 << 10
+"""MBWS: octets of a message beyond a body of MAX_CONTENT. Properties become a field table, which has no room for
+more."""
+
+MBWS_WINDOW = 1_000
+"""MBWS: messages to one client that it has not acknowledged; about what one pack holds. The door keeps their places in
+the log, some 100 octets each, and no bodies."""
+
+MBWS_RETAINED = 10_000
+"""MBWS: failed connections that wait for their clients; the oldest is forgotten for another one. Up to some 100 KB
+each when its window is full, 1 KB when its client is quick."""
+
+MBWS_RETAINED_S = 600.0
+"""MBWS: how long. A laptop's sleep is longer, the change of a network is not; the contents are in the log anyway."""
+
+MBWS_CONNECT_S = 10.0
+"""MBWS: how long a client may take to say Connect."""
+
+MBWS_ADDRESSES = 100
+"""MBWS: addresses that one client reads; each is a subscription."""
+
+MBWS_ACK_S = 0.05
+"""MBWS, the client: an acknowledgement waits so long for more to acknowledge with it."""
+
+MBWS_CLIENT_WINDOW = 1_000
+"""MBWS, the client: messages that the door has not acknowledged, and messages that are not read yet."""
+
+MBWS_CLIENT_OCTETS = 16 << 20
+"""MBWS, the client: octets of the former; they are kept to be sent again."""

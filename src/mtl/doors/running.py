@@ -22,6 +22,7 @@ from mtl.errors import MtlError, OptionError
 log = logging.getLogger("mtl.doors")
 
 DOORS = {
+    "mbws": "mtl.doors.mbws.door",
     "mc0": "mtl.doors.mc0.door",
     "micromessage": "mtl.doors.micromessage.door",
     "reactive": "mtl.doors.reactive.door",

@@ -12,13 +12,15 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from websockets.asyncio.connection import Connection as WebSocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import NegotiationError, TooManyFragments
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import Event
 from websockets.typing import Subprotocol
@@ -59,6 +61,12 @@ class Socket(ServerConnection):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._holding = True
+        self._resting = False
+
+    @property
+    def origin(self) -> str | None:
+        """Where the page came from that opened this; None of what is no browser."""
+        return self.protocol.origin
 
     @property
     def closed_by_peer(self) -> bool:
@@ -70,11 +78,19 @@ class Socket(ServerConnection):
         try:
             return await self.recv_messages.get()
         except EOFError:
+            said = self.protocol.close_sent
+            if said is not None and self.protocol.parser_exc is not None:  # the library refused it already
+                raise Violation(CloseCode(said.code), said.reason) from self.protocol.parser_exc
             return None
         except TooManyFragments as wrong:
             raise Violation(CloseCode.MESSAGE_TOO_BIG, str(wrong)) from wrong
         except UnicodeDecodeError as wrong:
             raise Violation(CloseCode.INVALID_DATA, "a text message is UTF-8") from wrong
+
+    def rest(self) -> None:
+        """Hear no more: `message` gives what is there, then None."""
+        self._resting = True
+        self.recv_messages.close()
 
     def conclude(self) -> None:
         """Answer the peer's Close. Harmless when there is none."""
@@ -83,21 +99,26 @@ class Socket(ServerConnection):
         self.send_data()
 
     async def refuse(self, error: BaseException) -> None:
-        """End with the close code and the words of an error, within WS_CLOSE_S."""
-        self.conclude()
+        """End with the close code and the words of an error, within WS_CLOSE_S.
+
+        A peer that said Close meanwhile gets no answer to it: not all that came before it has been taken in.
+        """
+        if self.closed_by_peer:
+            self.drop()
+            return
         await self._emptied(asyncio.create_task(self.close(*closing(error))))
 
     async def vanish(self) -> None:
         """End without a Close: a peer that can come back will. What was sent is still delivered."""
-        if self.transport.can_write_eof():
+        if not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
         else:
             self.transport.close()
         await self._emptied(asyncio.create_task(self.wait_closed()))
 
     def drop(self) -> None:
-        """Break the connection, at once."""
-        self.transport.abort()
+        """Break the connection, at once. Harmless when repeated."""
+        break_off(self)
 
     async def _emptied(self, ending: asyncio.Task[None]) -> None:
         """What the peer has under way is read until the end: closing over it would reset the connection, and what we
@@ -105,13 +126,14 @@ class Socket(ServerConnection):
         """
         try:
             async with asyncio.timeout(WS_CLOSE_S):
-                while await self.message() is not None:
-                    pass
+                with suppress(Violation):
+                    while await self.message() is not None:
+                        pass
                 await ending
-        except (Violation, TimeoutError):
+        except TimeoutError:
             pass
         finally:
-            self.transport.abort()
+            self.drop()
             await asyncio.wait({ending})
 
     # --- what the library calls -----------------------------------------------------------------------------
@@ -123,6 +145,8 @@ class Socket(ServerConnection):
 
     def process_event(self, event: Event) -> None:
         """No message follows a Close."""
+        if self._resting and isinstance(event, Frame) and event.opcode in DATA_OPCODES:
+            return
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
             self.recv_messages.close()
@@ -131,6 +155,12 @@ class Socket(ServerConnection):
         """Save the answer to a Close."""
         if not (self._holding and self.protocol.close_rcvd_then_sent):
             super().send_data()
+
+
+def break_off(connection: WebSocket) -> None:
+    """Break a connection of either side, at once. To abort a transport that is closed is an error in Python 3.11."""
+    if not connection.connection_lost_waiter.done():
+        connection.transport.abort()
 
 
 def keep_alive(there: socket.socket) -> None:

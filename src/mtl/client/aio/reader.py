@@ -37,6 +37,11 @@ class Reader:
         """The sequence of the next content."""
         return self._reader.position
 
+    @property
+    def incarnation(self) -> str | None:
+        """The resource's incarnation."""
+        return self._reader.incarnation
+
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import trustme
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
@@ -21,6 +20,7 @@ from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
 from mtl.wire.control import OVERLOADED
 from tests.support.aio import in_loop
+from tests.support.tls import Certificates
 
 ANYWHERE = "127.0.0.1:0"
 ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
@@ -155,20 +155,13 @@ async def test_text_is_utf8() -> None:
 
 @in_loop
 async def test_tls_is_a_certificate_and_its_key(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    certificate, key, trusted = (str(tmp_path / name) for name in ("certificate", "key", "trusted"))
-    issued.private_key_pem.write_to_path(key)
-    for blob in issued.cert_chain_pems:
-        blob.write_to_path(certificate, append=True)
-    authority.cert_pem.write_to_path(trusted)
-    config = DoorConfig(certificate_file=certificate, key_file=key)
+    certificates = Certificates(tmp_path)
+    config = DoorConfig(certificate_file=certificates.certificate, key_file=certificates.key)
     async with listening(echo, config) as server:
         assert server.endpoint.startswith("wss://127.0.0.1:")
         with pytest.raises(ssl.SSLCertVerificationError):
             await connect(server.endpoint, subprotocols=ONE)
-        trusting = ssl.create_default_context(cafile=trusted)
-        async with connect(server.endpoint, ssl=trusting, subprotocols=ONE) as c:
+        async with connect(server.endpoint, ssl=certificates.trusting, subprotocols=ONE) as c:
             await c.send("private")
             assert await c.recv() == "private"
 

@@ -1,0 +1,84 @@
+"""What the client wants to read, in the query of the URL that it upgrades: the document leaves this to the broker.
+
+?address=orders&from=earliest&address=news     two addresses, each with its `from`: earliest, latest or a sequence;
+                                               from now on (latest) where there is none
+&frames=text                                   MBLWS: the form of the frames to the client; else binary
+&lengths=characters                            the lengths in binary frames are of code points, not of octets
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from mtl.client.feed import Start
+from mtl.doors.limits import MBWS_ADDRESSES
+from mtl.doors.mbws.codec import Kind
+from mtl.errors import Refused
+
+_LONGEST_SEQUENCE = 18
+"""Digits of a sequence; all of them are below 2^63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """See the module."""
+
+    addresses: dict[str, Start] = field(default_factory=dict)
+    kind: Kind = Kind.BINARY
+    characters: bool = False
+
+    @property
+    def query(self) -> str:
+        """The same as the query of a URL."""
+        parts = [f"address={quote(name, safe='')}&from={start}" for name, start in self.addresses.items()]
+        if self.kind is Kind.TEXT:
+            parts.append("frames=text")
+        if self.characters:
+            parts.append("lengths=characters")
+        return "&".join(parts)
+
+
+def parse(path: str) -> Asked:
+    """What the path and query of an upgrade ask for. Raises `Refused` (400)."""
+    query = urlsplit(path).query
+    try:
+        given = parse_qsl(
+            query,
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            errors="strict",
+            max_num_fields=2 * MBWS_ADDRESSES + 2,
+        )
+    except ValueError:
+        raise _wrong(query) from None
+    addresses: dict[str, Start] = {}
+    kind, characters, address = Kind.BINARY, False, ""
+    for name, value in given:
+        match name, value:
+            case "address", _ if value and value not in addresses:
+                address = value
+                addresses[address] = "latest"
+            case "from", "earliest" | "latest" if address:
+                addresses[address] = "earliest" if value == "earliest" else "latest"
+            case "from", _ if address and _is_sequence(value):
+                addresses[address] = int(value)
+            case "frames", "text" | "binary":
+                kind = Kind(value)
+            case "lengths", "octets" | "characters":
+                characters = value == "characters"
+            case _:
+                raise _wrong(f"{name}={value}")
+    if len(addresses) > MBWS_ADDRESSES:
+        raise Refused(413, "too-many", f"{MBWS_ADDRESSES} addresses are the most for one connection")
+    return Asked(addresses, kind, characters)
+
+
+def _is_sequence(value: str) -> bool:
+    return value.isascii() and value.isdecimal() and len(value) <= _LONGEST_SEQUENCE and int(value) > 0
+
+
+def _wrong(what: str) -> Refused:
+    return Refused(
+        400, "bad-url", f"{what[:40]!r}: address=NAME once each, from=earliest|latest|SEQUENCE behind it"
+    )

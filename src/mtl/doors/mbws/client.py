@@ -1,0 +1,200 @@
+"""A client of an MBWS door, or of another server, with the habits of `mtl.aio`.
+
+    async with mbws.connect("ws://127.0.0.1:5979") as c:
+        async with c.reader("orders", start="earliest") as r:
+            async with c.writer("orders") as w:
+                await w.send(b"...", {"kind": "new"})        # leaving the block: all of it is durable
+            async for received in r: ...
+
+A content counts as consumed, and is acknowledged, when the next one is asked for. When its network breaks, a connection
+is recovered: nothing is lost, and nothing comes twice, in neither direction. When the door does not know it any more,
+because it was started again, say, a reader goes on behind the last content it has, and a writer sends again what was
+not acknowledged: at least once, then. All writers share one connection, and each reader has one of its own, as what is
+read is part of the URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Literal
+from urllib.parse import urlsplit
+
+from mtl.client.aio.opening import Opening
+from mtl.client.feed import Start
+from mtl.doors.budget import Budget
+from mtl.doors.clients import Inbox, Reading, UnderWay, Window, opened
+from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
+from mtl.doors.mbws.asking import Asked
+from mtl.doors.mbws.codec import Kind, Message, encode
+from mtl.doors.mbws.contents import to_message
+from mtl.doors.mbws.line import Line, Way
+from mtl.doors.properties import CONTENT_TYPE, SEQUENCE
+from mtl.doors.received import Received
+from mtl.errors import Closed, ContentTooLarge, FieldError, OptionError
+from mtl.limits import MAX_CONTENT, RETRY_DEADLINE_S
+from mtl.wire.fields import Value
+
+
+class Connection:
+    """A way to a door. For the tasks of one event loop. `line` is the connection that is written to."""
+
+    def __init__(self, way: Way) -> None:
+        self.endpoint = way.url
+        self.line = Line(way)
+        self._way = way
+        self._window = Window(MBWS_CLIENT_WINDOW)
+        self._octets = Budget(MBWS_CLIENT_OCTETS)
+        self._readers: set[Reader] = set()
+
+    def writer(self, address: str) -> Opening[Writer]:
+        """A writer to an address; `async with`, or await it."""
+
+        async def made() -> Writer:
+            return Writer(self, address)
+
+        return Opening(made)
+
+    def reader(self, address: str, *, start: Start = "latest") -> Opening[Reader]:
+        """A reader from `start` on: "earliest", "latest" or a sequence. What is sent afterwards is not missed.
+
+        Raises `Refused` when there is no such address.
+        """
+
+        async def begun() -> Reader:
+            if self.line.error is not None:
+                raise self.line.error
+            reader = Reader(self._way, address, start, self._readers.discard)
+            self._readers.add(reader)
+            return await opened(reader, reader.line.opened)
+
+        return Opening(begun)
+
+    async def send(self, message: Message) -> asyncio.Future[None]:
+        """Send, in order; waits while too much is under way. The result is done when it is acknowledged.
+
+        Raises `ContentTooLarge`, `FieldError` for a header that does not fit.
+        """
+        if len(message.body) > MAX_CONTENT:
+            raise ContentTooLarge(len(message.body), MAX_CONTENT)
+        header = len(
+            encode(Message(message.addresses, b"", message.content_type, message.properties), Kind.BINARY)
+        )
+        if header > MBWS_HEADER:
+            raise FieldError(f"addresses and properties have {header} octets, {MBWS_HEADER} are the most")
+        size = len(message.body) + header
+        await self._octets.take(size)
+        try:
+            settled = await self._window.place(lambda: self.line.send(message))
+        except BaseException:
+            self._octets.give(size)
+            raise
+        settled.add_done_callback(lambda _: self._octets.give(size))
+        return settled
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
+        """Close, at the end of a block."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections of the writers and of every reader. Harmless when repeated."""
+        await asyncio.gather(self.line.close(), *(reader.close() for reader in list(self._readers)))
+
+
+class Writer:
+    """Sends contents to one address. `flush` waits until all are acknowledged: durable, at an MTL door."""
+
+    def __init__(self, connection: Connection, address: str) -> None:
+        self.address = address
+        self._connection = connection
+        self._under_way = UnderWay()
+
+    async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
+        """Send one content; await the result for its acknowledgement, or `flush` for all."""
+        settled = await self._connection.send(to_message(self.address, body, properties or {}))
+        self._under_way.add(settled)
+        return settled
+
+    async def flush(self) -> None:
+        """Wait until everything is acknowledged. Raises the first failure since the last `flush`."""
+        await self._under_way.flush()
+
+    async def leave(self, *, failed: bool) -> None:
+        """Flush, at the end of a block that did not fail."""
+        if not failed:
+            await self.flush()
+
+
+class Reader(Reading):
+    """What comes of one address, in order; for one task. `line` is its connection."""
+
+    def __init__(self, way: Way, address: str, start: Start, ended: Callable[[Reader], None]) -> None:
+        self.address = address
+        self._start = start
+        self._ended = ended
+        self._inbox: Inbox[tuple[Received, int]] = Inbox(MBWS_CLIENT_WINDOW)
+        self._octets = Budget(MBWS_CLIENT_OCTETS)
+        self._current: tuple[Received, int] | None = None
+        self.line = Line(way, lambda: Asked({address: self._start}), self._taken, self._inbox.fail)
+
+    async def next(self) -> Received:
+        """The next content; the one before it is acknowledged. Raises `Unreachable`, `Closed`, `Refused`."""
+        self._consumed()
+        received, _ = self._current = await self._inbox.take()
+        return received
+
+    async def close(self) -> None:
+        """Acknowledge what was consumed, and close the connection. Harmless when repeated."""
+        self._inbox.fail(Closed("the reader is closed"))
+        self._consumed()
+        for received, _ in self._inbox.drain():
+            self._octets.give(len(received.body))
+        await self.line.close()
+        self._ended(self)
+
+    async def _taken(self, message: Message, beginning: int) -> None:
+        properties = dict(message.properties)
+        if message.content_type:
+            properties[CONTENT_TYPE] = message.content_type
+        place = properties.pop(SEQUENCE, "")
+        sequence = int(place) if place.isascii() and place.isdecimal() else None
+        if sequence is not None:
+            self._start = sequence + 1
+        await self._octets.take(len(message.body))
+        self._inbox.put((Received(self.address, sequence, message.body, properties), beginning))
+        await self._inbox.room()
+
+    def _consumed(self) -> None:
+        if self._current is not None:
+            received, beginning = self._current
+            self._current = None
+            self._octets.give(len(received.body))
+            self.line.consumed(beginning)
+
+
+def connect(
+    url: str,
+    *,
+    text: bool = False,
+    tls: ssl.SSLContext | None = None,
+    retry_deadline: float = RETRY_DEADLINE_S,
+) -> Opening[Connection]:
+    """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close what it gives.
+
+    With `text` frames are text wherever a body is. `tls` says whom a wss: URL trusts; the system's authorities by
+    default. Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` when we are not let in.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
+        raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
+    trusted: ssl.SSLContext | Literal[True] | None = None
+    if parts.scheme == "wss":
+        trusted = True if tls is None else tls
+    way = Way(url, Kind.TEXT if text else Kind.BINARY, trusted, retry_deadline)
+
+    async def connected() -> Connection:
+        connection = Connection(way)
+        return await opened(connection, connection.line.opened)
+
+    return Opening(connected)

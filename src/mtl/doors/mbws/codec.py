@@ -1,0 +1,296 @@
+"""MBWS on the wire: three frames, each in a binary and in a text form. Pure functions over one WebSocket message.
+
+               binary                                        text
+    Connect      %x01 name list(number)                        "1 " name list(number)
+    Acknowledge  %x02 number                                   "2 " number
+    Message      %x03 list(address) content-type               "3 " list(address) content-type
+                 list(name value) body                         list(name value) body
+
+    number   a varint as in Protocol Buffers, 8 octets at most     digits and a space
+    string   its length as a number, then UTF-8                    the same
+    list     the count of its entries as a number, then they       the same
+
+The length of a string is "the number of characters". In text these are code points. In binary they are octets, as in
+Protocol Buffers, from where the varint is, unless `characters` says that the peer counts code points there, too; for
+ASCII it is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from mtl.doors.limits import MBWS_ENTRIES
+from mtl.errors import FieldError, Malformed
+
+LAST_NUMBER = (1 << 56) - 1
+"""The largest number that 8 octets of a varint hold (MBWS-53); in text it is the same."""
+
+_DIGITS = len(str(LAST_NUMBER))
+_CONNECT, _ACKNOWLEDGE, _MESSAGE = 1, 2, 3
+
+
+class Kind(Enum):
+    """The two forms of the same frames (MBWS-02)."""
+
+    BINARY = "binary"
+    TEXT = "text"
+
+
+class NotText(Malformed):
+    """Octets that are no UTF-8 where a string is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Asks for a connection, or names it. `numbers`: none; CSLR, CSLW and CSUW of a reconnect; SSLR of its reply."""
+
+    name: str = ""
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Every message up to this one, counted from 1, has arrived for good."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. Its own sequence number is not in it: both sides count (MBWS-15)."""
+
+    addresses: tuple[str, ...]
+    body: bytes
+    content_type: str = ""
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+Frame = Connect | Acknowledge | Message
+
+
+# --- encoding -------------------------------------------------------------------------------------------------
+
+
+def encode(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str:
+    """One WebSocket message. Raises `FieldError` for what does not fit: a Message in text has a body of UTF-8."""
+    to: _Writer = _BinaryWriter(characters=characters) if kind is Kind.BINARY else _TextWriter()
+    match frame:
+        case Connect(name, numbers):
+            to.number(_CONNECT)
+            to.string(name)
+            to.number(len(numbers))
+            for number in numbers:
+                to.number(number)
+        case Acknowledge(sequence):
+            to.number(_ACKNOWLEDGE)
+            to.number(sequence)
+        case Message(addresses, body, content_type, properties):
+            to.number(_MESSAGE)
+            to.number(len(addresses))
+            for address in addresses:
+                to.string(address)
+            to.string(content_type)
+            to.number(len(properties))
+            for pair in properties:
+                for text in pair:
+                    to.string(text)
+            to.rest(body)
+    return to.whole()
+
+
+class _Writer(Protocol):
+    """Puts a message together."""
+
+    def number(self, value: int) -> None: ...
+
+    def string(self, text: str) -> None: ...
+
+    def rest(self, body: bytes) -> None: ...
+
+    def whole(self) -> bytes | str: ...
+
+
+class _BinaryWriter:
+    def __init__(self, *, characters: bool) -> None:
+        self._out = bytearray()
+        self._characters = characters
+
+    def number(self, value: int) -> None:
+        _check_number(value)
+        while value > 0x7F:
+            self._out.append(value & 0x7F | 0x80)
+            value >>= 7
+        self._out.append(value)
+
+    def string(self, text: str) -> None:
+        octets = _octets(text)
+        self.number(len(text) if self._characters else len(octets))
+        self._out += octets
+
+    def rest(self, body: bytes) -> None:
+        self._out += body
+
+    def whole(self) -> bytes:
+        return bytes(self._out)
+
+
+class _TextWriter:
+    def __init__(self) -> None:
+        self._out: list[str] = []
+
+    def number(self, value: int) -> None:
+        _check_number(value)
+        self._out.append(f"{value} ")
+
+    def string(self, text: str) -> None:
+        _octets(text)
+        self.number(len(text))
+        self._out.append(text)
+
+    def rest(self, body: bytes) -> None:
+        try:
+            self._out.append(body.decode())
+        except UnicodeDecodeError:
+            raise FieldError("the body of a text frame is UTF-8") from None
+
+    def whole(self) -> str:
+        return "".join(self._out)
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise FieldError(f"{text[:40]!r} has half of a surrogate pair, which has no UTF-8") from None
+
+
+def _check_number(value: int) -> None:
+    if not 0 <= value <= LAST_NUMBER:
+        raise FieldError(f"{value} is no number of 0 to {LAST_NUMBER}")
+
+
+# --- decoding -------------------------------------------------------------------------------------------------
+
+
+def decode(message: bytes | str, *, characters: bool = False) -> Frame:
+    """The frame that a WebSocket message is. Raises `Malformed`."""
+    of: _Reader = (
+        _TextReader(message) if isinstance(message, str) else _BinaryReader(message, characters=characters)
+    )
+    match of.kind():
+        case 1:
+            name = of.string()
+            frame: Frame = Connect(name, tuple(of.number() for _ in range(_count(of, "numbers"))))
+        case 2:
+            frame = Acknowledge(of.number())
+        case 3:
+            addresses = tuple(of.string() for _ in range(_count(of, "addresses")))
+            content_type = of.string()
+            properties = tuple((of.string(), of.string()) for _ in range(_count(of, "properties")))
+            return Message(addresses, of.rest(), content_type, properties)
+        case other:
+            raise Malformed(f"there is no frame {other!r}")
+    if of.rest():
+        raise Malformed("the frame is longer than what it holds")
+    return frame
+
+
+def _count(of: _Reader, what: str) -> int:
+    count = of.number()
+    if count > MBWS_ENTRIES:
+        raise Malformed(f"{count} {what}; {MBWS_ENTRIES} are the most")
+    return count
+
+
+class _Reader(Protocol):
+    """Takes a message apart."""
+
+    def kind(self) -> int | str | None: ...
+
+    def number(self) -> int: ...
+
+    def string(self) -> str: ...
+
+    def rest(self) -> bytes: ...
+
+
+class _BinaryReader:
+    def __init__(self, message: bytes, *, characters: bool) -> None:
+        self._data = message
+        self._at = 0
+        self._characters = characters
+
+    def kind(self) -> int | None:
+        """The first octet; None of nothing."""
+        self._at = 1
+        return self._data[0] if self._data else None
+
+    def number(self) -> int:
+        value = 0
+        for place in range(8):
+            if self._at >= len(self._data):
+                raise Malformed("the frame ends in the middle of a number")
+            octet = self._data[self._at]
+            self._at += 1
+            value |= (octet & 0x7F) << 7 * place
+            if octet < 0x80:
+                return value
+        raise Malformed("a number has 8 octets at most")
+
+    def string(self) -> str:
+        length = self.number()
+        end = self._after(length) if self._characters else self._at + length
+        if end > len(self._data):
+            raise Malformed("the frame ends in the middle of a string")
+        octets, self._at = self._data[self._at : end], end
+        try:
+            return octets.decode()
+        except UnicodeDecodeError:
+            raise NotText("a string is UTF-8 text") from None
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
+
+    def _after(self, characters: int) -> int:
+        """The place behind so many characters: where the next one begins that is no continuation (10xxxxxx)."""
+        at = self._at
+        while characters:
+            at += 1
+            while at < len(self._data) and self._data[at] & 0xC0 == 0x80:
+                at += 1
+            if at > len(self._data):
+                break
+            characters -= 1
+        return at
+
+
+class _TextReader:
+    def __init__(self, message: str) -> None:
+        self._text = message
+        self._at = 0
+
+    def kind(self) -> int | str:
+        """The number of the frame, if it is one digit and a space (MBWS-50 to 52)."""
+        self._at = 2
+        first = self._text[:2]
+        return int(first[0]) if first in {"1 ", "2 ", "3 "} else first
+
+    def number(self) -> int:
+        end = self._text.find(" ", self._at, self._at + _DIGITS + 1)
+        digits = self._text[self._at : end] if end >= 0 else ""
+        if not (digits.isascii() and digits.isdecimal()) or int(digits) > LAST_NUMBER:
+            raise Malformed(f"a number is 1 to {_DIGITS} digits and a space, {LAST_NUMBER} at most")
+        self._at = end + 1
+        return int(digits)
+
+    def string(self) -> str:
+        end = self.number() + self._at
+        if end > len(self._text):
+            raise Malformed("the frame ends in the middle of a string")
+        text, self._at = self._text[self._at : end], end
+        return text
+
+    def rest(self) -> bytes:
+        return self._text[self._at :].encode()

@@ -1,0 +1,270 @@
+"""The client's side of one MBWS connection: made again when it is lost, and recovered where the door still knows it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, Literal
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.frames import CloseCode
+from websockets.typing import Subprotocol
+
+from mtl.doors.clients import kept_up, settle
+from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_CLOSE_S, WS_QUEUE
+from mtl.doors.mbws.asking import Asked
+from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
+from mtl.doors.mbws.session import LARGEST, MBWS, Role, Session
+from mtl.doors.mbws.windows import Outgoing
+from mtl.doors.websocket import break_off
+from mtl.errors import Closed, Malformed, MtlError, Refused
+from mtl.wire.control import OVERLOADED
+
+_ACK_AT: Final = MBWS_CLIENT_WINDOW // 8
+"""Messages that are acknowledged together without waiting for more."""
+
+_GOES_ON: Final = {
+    CloseCode.NORMAL_CLOSURE,
+    CloseCode.GOING_AWAY,
+    CloseCode.INTERNAL_ERROR,
+    CloseCode.SERVICE_RESTART,
+    CloseCode.TRY_AGAIN_LATER,
+}
+"""Close codes after which another connection is worth a try; the others are about what we said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a door is reached; `deadline` is how long that is tried without any use, in seconds."""
+
+    url: str
+    kind: Kind
+    tls: ssl.SSLContext | Literal[True] | None
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A message that is retained until the door has it; then `settled` is done."""
+
+    message: Message
+    settled: asyncio.Future[None]
+
+
+class Line:
+    """One connection. `asked` says what it reads, anew for each session; `take` is given what comes, `ended` the end.
+
+    `take` is awaited: nothing more is read from the socket until it returns. What it is given is to be `consumed`.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        asked: Callable[[], Asked] = Asked,
+        take: Callable[[Message, int], Awaitable[None]] | None = None,
+        ended: Callable[[MtlError], None] | None = None,
+    ) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.error: MtlError | None = None
+        self.name = ""
+        self.recoveries = 0
+        """How often a session was lost and the connection went on."""
+        self.beginnings = 0
+        """How often it was a new connection: its sequences begin with 1 again."""
+        self._way = way
+        self._asked = asked
+        self._take = take
+        self._ended = ended
+        self._socket: ClientConnection | None = None
+        self._outgoing: Outgoing[_Sent] = Outgoing(MBWS_CLIENT_WINDOW)
+        self._written = 0
+        self._received = 0
+        self._consumed = 0
+        self._acked = 0
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._life = asyncio.create_task(self._lived())
+
+    # --- for readers and writers ----------------------------------------------------------------------------
+
+    def send(self, message: Message) -> asyncio.Future[None]:
+        """Send a message, now or when there is a session. The result is done when the door has it for good.
+
+        Only where there is room: MBWS_CLIENT_WINDOW.
+        """
+        if self.error is not None:
+            raise self.error
+        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outgoing.send(_Sent(message, settled))
+        self._wake.set()
+        return settled
+
+    def consumed(self, beginning: int) -> None:
+        """One more message is done with: it is acknowledged, soon. `beginning` is what `take` was given with it."""
+        if beginning != self.beginnings:
+            return  # it is of a connection that is over
+        self._consumed += 1
+        if self._consumed - self._acked >= _ACK_AT:
+            self._wake.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(MBWS_ACK_S, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._timer = None
+        self._wake.set()
+
+    # --- one session after the other ------------------------------------------------------------------------
+
+    async def _lived(self) -> None:
+        try:
+            await kept_up(self._session, self._way.url, self._way.deadline, "connecting to an MBWS door")
+        except MtlError as error:
+            self.fail(error)
+        except Exception as bug:
+            self.fail(Closed(f"the client failed: {bug!r}"))
+            raise
+
+    async def _session(self) -> bool:
+        """One WebSocket, until it is over; whether that was of any use.
+
+        Raises `Refused` for what trying again does not change.
+        """
+        try:
+            async with asyncio.timeout(MBWS_CONNECT_S):
+                socket = await self._opened()
+        except ssl.SSLCertVerificationError as wrong:
+            raise Refused(400, "untrusted", f"{self._way.url}: {wrong.verify_message}") from wrong
+        except (OSError, InvalidHandshake):  # TimeoutError is an OSError
+            return False
+        session = Session(Role.CLIENT, MBWS, self._way.kind)
+        sending: asyncio.Task[None] | None = None
+        before = None
+        try:
+            async with asyncio.timeout(MBWS_CONNECT_S):
+                await self._connected(socket, session)
+            before = self._progress
+            self._socket = socket
+            sending = asyncio.create_task(self._sent(socket, session))
+            while True:
+                await self._heard(session, await socket.recv())
+        except (TimeoutError, ConnectionClosed):
+            pass
+        except Malformed as wrong:
+            await socket.close(CloseCode.PROTOCOL_ERROR)
+            raise Refused(400, "malformed", f"{self._way.url} said what is no MBWS: {wrong}") from wrong
+        finally:
+            self._socket = None
+            if sending is not None:
+                sending.cancel()
+            break_off(socket)
+        lost = self._was_lost(socket)
+        return before is not None and (lost or self._progress != before)
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        return self._outgoing.acked, self._received
+
+    async def _opened(self) -> ClientConnection:
+        query = self._asked().query
+        try:
+            return await open_socket(
+                f"{self._way.url}?{query}" if query else self._way.url,
+                ssl=self._way.tls,
+                subprotocols=[Subprotocol(MBWS)],
+                compression=None,
+                max_size=LARGEST,
+                max_queue=WS_QUEUE,
+                ping_timeout=None,  # a door that has enough to do for now is not gone
+                close_timeout=WS_CLOSE_S,
+            )
+        except InvalidStatus as refused:
+            status = refused.response.status_code
+            full = status == HTTPStatus.SERVICE_UNAVAILABLE
+            if full and self.opened.done():
+                raise
+            words = (refused.response.body or b"").decode(errors="replace").strip()
+            raise Refused(status, OVERLOADED if full else "refused", words) from refused
+
+    async def _connected(self, socket: ClientConnection, session: Session) -> None:
+        """Connect, or reconnect (MBWS-25), and go on from where both sides are."""
+        numbers = (self._received, *self._outgoing.bounds) if self.name else ()
+        await socket.send(session.say(Connect(self.name, numbers)))
+        reply = session.received(await socket.recv())
+        assert isinstance(reply, Connect), "the session's table"
+        if reply.name == self.name:
+            if len(reply.numbers) != 1:
+                raise Malformed(f"the reply to a reconnect has 1 number, not {len(reply.numbers)}")
+            self._settle(*reply.numbers)
+            self.recoveries += 1
+        else:  # a new one, also where we asked for ours (MBWS-32)
+            self.name = reply.name
+            self.beginnings += 1
+            self._outgoing.acked = self._received = self._consumed = self._acked = 0
+        self._written = self._outgoing.acked
+        settle(self.opened)
+
+    async def _heard(self, session: Session, data: str | bytes) -> None:
+        match session.received(data):
+            case Message() as message:
+                self._received += 1
+                if self._take is not None:
+                    await self._take(message, self.beginnings)
+            case Acknowledge(sequence):
+                self._settle(sequence)
+
+    async def _sent(self, socket: ClientConnection, session: Session) -> None:
+        """Everything that is not sent yet, then what comes; and acknowledgements."""
+        try:
+            while True:
+                self._wake.clear()
+                while self._written < self._outgoing.sent:
+                    entry = self._outgoing.entries[self._written - self._outgoing.acked]
+                    self._written += 1
+                    await socket.send(session.say(entry.message))
+                if self._consumed > self._acked:
+                    self._acked = self._consumed
+                    await socket.send(session.say(Acknowledge(self._acked)))
+                await self._wake.wait()
+        except ConnectionClosed:
+            pass  # whoever reads is told, too
+
+    def _settle(self, sequence: int) -> None:
+        for entry in self._outgoing.acknowledged(sequence):
+            settle(entry.settled)
+
+    def _was_lost(self, socket: ClientConnection) -> bool:
+        """Whether it can be recovered; else it was closed, and the connection with it (MBWS-11)."""
+        said = socket.protocol.close_rcvd
+        if said is None:
+            return True
+        if said.code not in _GOES_ON:
+            raise Refused(400, "closed", f"{self._way.url} closed with {said.code}: {said.reason}")
+        self.name = ""
+        return False
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def fail(self, error: MtlError) -> None:
+        """The end, for everybody who waits. Only the first one counts."""
+        self.error = self.error or error
+        for entry in self._outgoing.entries:
+            settle(entry.settled, self.error)
+        settle(self.opened, self.error)
+        if self._ended is not None:
+            self._ended(self.error)
+
+    async def close(self) -> None:
+        """Close the connection, and forget what it has not got rid of. Harmless when repeated."""
+        if self.error is None and self._consumed > self._acked:
+            self._wake.set()
+            await asyncio.sleep(0)  # the last acknowledgement goes before the Close
+        if self._socket is not None:
+            await self._socket.close()
+        self.fail(Closed("the connection is closed"))
+        self._life.cancel()
+        await asyncio.wait({self._life})

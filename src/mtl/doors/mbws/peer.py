@@ -1,0 +1,247 @@
+"""One WebSocket at the MBWS door: its connection's messages to the broker, and the contents of its addresses to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+
+from mtl.doors.bridge import Bridge, Subscription
+from mtl.doors.limits import MBWS_CONNECT_S
+from mtl.doors.mbws.asking import Asked, parse
+from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
+from mtl.doors.mbws.contents import to_message
+from mtl.doors.mbws.intake import Intake
+from mtl.doors.mbws.recovery import Connection, Connections, new_name
+from mtl.doors.mbws.session import Role, Session, State
+from mtl.doors.websocket import Socket, Violation
+from mtl.errors import Malformed, Unreachable
+from mtl.limits import MAX_CONTENT
+
+
+class Line(Connection):
+    """A connection with what the door does for it. `holder` is the session that it has, or had last."""
+
+    def __init__(self, name: str, origin: str | None, asked: Asked, bridge: Bridge, holder: Peer) -> None:
+        super().__init__(name, origin, asked.addresses)
+        self.intake = Intake(bridge)
+        self.holder = holder
+        self.turn = asyncio.Lock()
+        """Clients may be in such a hurry to reconnect that they do it twice."""
+
+
+class Peer:
+    """Lives as long as its WebSocket; `serve` is its life."""
+
+    def __init__(self, socket: Socket, bridge: Bridge, connections: Connections[Line]) -> None:
+        self._socket = socket
+        self._bridge = bridge
+        self._connections = connections
+        self._asked = Asked()
+        self._session: Session
+        self._line: Line | None = None
+        self._acked = 0
+        self._room = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        self._superseded = False
+        self._left = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Until the WebSocket is over, or `rest`."""
+        patience = asyncio.get_running_loop().call_later(MBWS_CONNECT_S, self._late)
+        try:
+            await self._listened()
+        except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
+            self._end(failed)
+        finally:
+            patience.cancel()
+            await self._stopped()
+            self._left.set()
+        await self._concluded()
+
+    def rest(self) -> None:
+        """Hear no more; what was taken in is acknowledged, and the client can come back."""
+        self._socket.rest()
+
+    async def give_way(self) -> None:
+        """Another session has the connection now: end, at once."""
+        self._superseded = True
+        self._socket.drop()
+        await self._left.wait()
+
+    # --- what it says ---------------------------------------------------------------------------------------
+
+    async def _listened(self) -> None:
+        socket = self._socket
+        assert socket.request is not None
+        assert socket.subprotocol is not None
+        self._asked = asked = parse(socket.request.path)
+        self._session = Session(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
+        if self._session.light:
+            await self._begin(self._new_line())
+        while self._error is None and (message := await socket.message()) is not None:
+            try:
+                frame = self._session.received(message)
+            except NotText as wrong:
+                raise Violation(CloseCode.INVALID_DATA, str(wrong)) from wrong
+            if frame is not None:
+                await self._handled(frame)
+
+    async def _handled(self, frame: Frame) -> None:
+        match frame:
+            case Connect():
+                await self._connected(frame)
+            case Acknowledge(sequence):
+                assert self._line is not None
+                self._line.outgoing.acknowledged(sequence)
+                self._room.set()
+            case Message():
+                assert self._line is not None
+                if len(frame.body) > MAX_CONTENT:
+                    raise Violation(CloseCode.MESSAGE_TOO_BIG, f"a body has {MAX_CONTENT} octets at most")
+                await self._line.intake.take(frame)
+
+    # --- connections ----------------------------------------------------------------------------------------
+
+    async def _connected(self, asked: Connect) -> None:
+        """A new connection, or the one that is named if it can go on (MBWS-23, 24)."""
+        if asked.name and len(asked.numbers) != 3:
+            raise Malformed(f"a reconnect has 3 numbers, not {len(asked.numbers)}")
+        if self._line is not None:
+            await self._stopped()
+            self._connections.clear(self._line)
+        line = self._connections.find(asked.name, self._socket.origin)
+        if line is not None and await self._recovered(line, asked):
+            numbers: tuple[int, ...] = (line.intake.confirmed,)
+        else:
+            line, numbers = self._new_line(), ()
+            self._connections.add(line)
+        await self._begin(line, Connect(line.name, numbers))
+
+    def _new_line(self) -> Line:
+        return Line(new_name(), self._socket.origin, self._asked, self._bridge, self)
+
+    async def _recovered(self, line: Line, asked: Connect) -> bool:
+        """Take a connection over, from a session that may not know yet that it is lost; False: it is over."""
+        async with line.turn:
+            await line.holder.give_way()
+            line.holder = self
+            self._connections.recovered(line)
+            # What is under way decides where the client goes on, and it must not send that again.
+            await line.intake.settled()
+        if line.intake.error is None and line.goes_on(asked, line.intake.confirmed):
+            line.resume(asked.numbers[0])
+            return True
+        self._connections.clear(line)
+        return False
+
+    async def _begin(self, line: Line, reply: Connect | None = None) -> None:
+        """Read what is asked for, from now on at the latest; then say so."""
+        self._line = line
+        self._acked = line.intake.confirmed
+        subscriptions: list[tuple[str, Subscription]] = []
+        try:
+            for address, place in line.reading.items():
+                subscription = await self._bridge.subscribe(address, place.start, place.incarnation)
+                subscriptions.append((address, subscription))
+                position, place.incarnation = subscription.place
+                assert position is not None
+                place.start = position
+            if reply is not None:
+                await self._socket.send(self._session.say(reply))
+        except BaseException:
+            for _, subscription in subscriptions:
+                await subscription.close()
+            raise
+        self._do(self._acknowledging(line))
+        for address, subscription in subscriptions:
+            self._do(self._delivering(line, address, subscription))
+
+    async def _acknowledging(self, line: Line) -> None:
+        """As messages become durable, as many at once as there are (MBWS-18, 19)."""
+        while line.intake.error is None:
+            await line.intake.news.wait()
+            line.intake.news.clear()
+            await self._acknowledge(line)
+        raise line.intake.error
+
+    async def _acknowledge(self, line: Line) -> None:
+        if line.intake.confirmed > self._acked and not self._session.light:
+            self._acked = line.intake.confirmed
+            await self._socket.send(self._session.say(Acknowledge(self._acked)))
+
+    async def _delivering(self, line: Line, address: str, subscription: Subscription) -> None:
+        """An address's contents, as the window and the client's reading allow."""
+        try:
+            while (content := await subscription.next()) is not None:
+                message = to_message(address, content.body, content.properties, content.sequence)
+                async with self._turn:
+                    if not self._session.light:
+                        while not line.outgoing.room:
+                            self._room.clear()
+                            await self._room.wait()
+                        line.sent(address, content.sequence)
+                    await self._socket.send(self._session.say(message))
+        finally:
+            await subscription.close()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._end(error)
+
+    def _late(self) -> None:
+        if self._session.state is State.WAITING:
+            self._end(Malformed(f"no Connect within {MBWS_CONNECT_S:g} s"))
+
+    def _end(self, error: BaseException) -> None:
+        """Something failed: hear no more."""
+        if self._error is None and not isinstance(error, ConnectionClosed):
+            self._error = error
+        self._socket.rest()
+
+    async def _stopped(self) -> None:
+        """Deliver and acknowledge nothing more."""
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _concluded(self) -> None:
+        """Whether the connection is closed with its WebSocket, or waits for its client (MBWS-11, 21)."""
+        line, error = self._line, self._error
+        if self._superseded:
+            self._socket.drop()
+        elif line is None:
+            await self._socket.refuse(error or Malformed("no Connect"))
+        elif error is None and self._socket.closed_by_peer:
+            self._connections.clear(line)
+            await line.intake.settled()
+            if line.intake.error is None:
+                self._socket.conclude()
+            else:
+                self._socket.drop()
+        elif error is None or (isinstance(error, Unreachable) and line.intake.error is None):
+            # It is lost, or we stop, or the broker is away: none of this is a Close.
+            self._connections.failed(line)
+            await line.intake.settled()
+            with suppress(ConnectionClosed):
+                await self._acknowledge(line)
+            await self._socket.vanish()
+        else:
+            self._connections.clear(line)
+            await self._socket.refuse(error)

@@ -1,0 +1,127 @@
+"""Connections that outlive their sessions: what the door knows of one, and whether a client may go on with it.
+
+A connection spans WebSocket sessions (MBWS-06). While its client is away the door keeps the connection's numbers and,
+for each message that was not acknowledged, its place in the log: the bodies are there already. It keeps them for a
+while, and for so many; then a reconnect becomes a new connection.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mtl.client.feed import Start
+from mtl.doors.limits import MBWS_WINDOW
+from mtl.doors.mbws.codec import Connect
+from mtl.doors.mbws.windows import Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message came from: the content `sequence` of `address`."""
+
+    address: str
+    sequence: int
+
+
+@dataclass(slots=True)
+class Next:
+    """Where the reading of an address goes on; `incarnation` is the resource's, once that is known."""
+
+    start: Start
+    incarnation: str | None = None
+
+
+class Connection:
+    """One connection. `origin` is where its client came from: nobody else can recover it (MBWS-14, 44). None is the
+    origin of what is no browser.
+    """
+
+    def __init__(self, name: str, origin: str | None, addresses: dict[str, Start]) -> None:
+        self.name = name
+        self.origin = origin
+        self.outgoing: Outgoing[Place] = Outgoing(MBWS_WINDOW)
+        self.reading = {address: Next(start) for address, start in addresses.items()}
+
+    def sent(self, address: str, sequence: int) -> None:
+        """A content goes out as the next message."""
+        self.outgoing.send(Place(address, sequence))
+        self.reading[address].start = sequence + 1
+
+    def goes_on(self, asked: Connect, received: int) -> bool:
+        """Whether a reconnect fits what both know (MBWS-27, 28). `received`: the client's last that we have, SSLR."""
+        cslr, cslw, csuw = asked.numbers
+        return self.outgoing.can_go_on_after(cslr) and cslw - 1 <= received <= csuw
+
+    def resume(self, received: int) -> None:
+        """Go on behind the last message that the client has (CSLR); each address where it has not had its contents."""
+        unsent = self.outgoing.rewind(received)
+        for place in reversed(unsent):
+            self.reading[place.address].start = place.sequence
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Connections(Generic[C]):
+    """A door's connections that can be recovered. At most `most` wait for their clients, `patience` seconds each."""
+
+    def __init__(self, most: int, patience: float, clock: Callable[[], float]) -> None:
+        self._most = most
+        self._patience = patience
+        self._clock = clock
+        self._all: dict[str, C] = {}
+        self._waiting: dict[str, float] = {}
+        """Name -> when it is forgotten; in this order."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def add(self, connection: C) -> None:
+        """A new one, with a session."""
+        self._all[connection.name] = connection
+
+    def find(self, name: str, origin: str | None) -> C | None:
+        """The connection of this name, if it is this client's (MBWS-13, 14, 26)."""
+        self.forget_old()
+        found = self._all.get(name)
+        return found if found is not None and found.origin == origin else None
+
+    def failed(self, connection: C) -> None:
+        """Its session is lost: it waits for the client."""
+        self.forget_old()
+        if connection.name not in self._all:
+            return
+        self._waiting[connection.name] = self._clock() + self._patience
+        self._forget(list(self._waiting)[: max(0, len(self._waiting) - self._most)])
+
+    def recovered(self, connection: C) -> None:
+        """It has a session again."""
+        self._waiting.pop(connection.name, None)
+
+    def clear(self, connection: C) -> None:
+        """It is closed, or its client began another one in its place. Harmless when repeated."""
+        self._forget([connection.name])
+
+    def forget_old(self) -> None:
+        """Forget those whose clients did not come."""
+        now = self._clock()
+        old = []
+        for name, when in self._waiting.items():
+            if when > now:
+                break
+            old.append(name)
+        self._forget(old)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._waiting.pop(name, None)
+            self._all.pop(name, None)
+
+
+def new_name() -> str:
+    """A name for a connection: a URN (MBWS-12) that nobody guesses."""
+    return uuid.uuid4().urn

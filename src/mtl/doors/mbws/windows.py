@@ -1,0 +1,65 @@
+"""Sequence numbers of one direction: nobody says them, both sides count from 1 (MBWS-15 to 17)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+from mtl.errors import Malformed
+
+T = TypeVar("T")
+
+
+class Outgoing(Generic[T]):
+    """What was sent and is not acknowledged: an entry for each message, whatever its sender needs to send it again."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.acked = 0
+        self.entries: deque[T] = deque()
+
+    @property
+    def sent(self) -> int:
+        """The number of the last message."""
+        return self.acked + len(self.entries)
+
+    @property
+    def room(self) -> bool:
+        """Whether one more may be sent."""
+        return len(self.entries) < self.window
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """What a reconnect says of it: the first and the last one that is retained (CSLW, CSUW); 1, 0 of nothing."""
+        return self.acked + 1, self.sent
+
+    def send(self, entry: T) -> None:
+        """One more. Only where there is room."""
+        assert self.room
+        self.entries.append(entry)
+
+    def acknowledged(self, sequence: int) -> list[T]:
+        """The entries that an acknowledgement settles: all up to its number; an older one settles nothing.
+
+        Raises `Malformed` for what was not sent.
+        """
+        if sequence > self.sent:
+            raise Malformed(f"message {sequence} is acknowledged, {self.sent} is the last that was sent")
+        settled = [self.entries.popleft() for _ in range(sequence - self.acked)]
+        self.acked = max(self.acked, sequence)
+        return settled
+
+    def can_go_on_after(self, sequence: int) -> bool:
+        """Whether the message behind this one is retained, or is the next to be sent (MBWS-27)."""
+        return self.acked <= sequence <= self.sent
+
+    def rewind(self, sequence: int) -> list[T]:
+        """Go on behind this message: what is up to it counts as acknowledged, what is above it as never sent.
+
+        Returns the latter. Only where it can go on there.
+        """
+        assert self.can_go_on_after(sequence)
+        self.acknowledged(sequence)
+        unsent = list(self.entries)
+        self.entries.clear()
+        return unsent

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.limits import MBWS_ADDRESSES
+from mtl.doors.mbws.asking import Asked, parse
+from mtl.doors.mbws.codec import Kind
+from mtl.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/", Asked()),
+        ("/any/where", Asked()),
+        ("/?address=a", Asked({"a": "latest"})),
+        ("/?address=a&from=earliest&address=b&from=5", Asked({"a": "earliest", "b": 5})),
+        ("/?address=a%26%C3%BC&from=latest", Asked({"a&ü": "latest"})),
+        ("/?frames=text&lengths=characters", Asked(kind=Kind.TEXT, characters=True)),
+        ("/?frames=binary&lengths=octets", Asked()),
+    ],
+)
+def test_what_a_url_asks_for(path: str, asked: Asked) -> None:
+    assert parse(path) == asked
+    assert parse(f"/?{asked.query}" if asked.query else "/") == asked
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            "address=",
+            "address",
+            "from=5",
+            "address=a&from=0",
+            "address=a&from=-1",
+            "address=a&from=soon",
+            "x=y",
+        ),
+        *("address=a&address=a", "frames=other", "lengths=", "address=%ff", f"address=a&from={10**18}"),
+        "&".join(f"address={n}&from=1&from=2" for n in range(MBWS_ADDRESSES)),
+    ],
+)
+def test_what_cannot_be_asked(query: str) -> None:
+    with pytest.raises(Refused, match="400"):
+        parse(f"/?{query}")
+
+
+def test_addresses_have_a_limit() -> None:
+    assert (
+        len(parse("/?" + "&".join(f"address={n}" for n in range(MBWS_ADDRESSES))).addresses) == MBWS_ADDRESSES
+    )
+    with pytest.raises(Refused, match="413"):
+        parse("/?" + "&".join(f"address={n}" for n in range(MBWS_ADDRESSES + 1)))

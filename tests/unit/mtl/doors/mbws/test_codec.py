@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.doors.limits import MBWS_ENTRIES
+from mtl.doors.mbws.codec import (
+    LAST_NUMBER,
+    Acknowledge,
+    Connect,
+    Frame,
+    Kind,
+    Message,
+    NotText,
+    decode,
+    encode,
+)
+from mtl.errors import FieldError, Malformed
+
+MESSAGE = Message(("a",), b"hi", "text/plain", (("k", "v"),))
+
+VECTORS: list[tuple[Frame, str, str]] = [
+    (Connect(), "010000", "1 0 0 "),
+    (Connect("c1"), "0102633100", "1 2 c10 "),
+    (Connect("c1", (5, 3, 7)), "0102633103050307", "1 2 c13 5 3 7 "),
+    (Connect("c1", (6,)), "010263310106", "1 2 c11 6 "),
+    (Acknowledge(300), "02ac02", "2 300 "),
+    (MESSAGE, "030101610a746578742f706c61696e01016b01766869", "3 1 1 a10 text/plain1 1 k1 vhi"),
+    (Message((), b""), "03000000", "3 0 0 0 "),
+]
+
+
+@pytest.mark.requirement("MBWS-46", "MBWS-47", "MBWS-48", "MBWS-49", "MBWS-53", "MBWS-56")
+@pytest.mark.parametrize(("frame", "binary", "_"), VECTORS)
+def test_binary(frame: Frame, binary: str, _: str) -> None:
+    octets = bytes.fromhex(binary)
+    assert encode(frame, Kind.BINARY) == octets
+    assert decode(octets) == frame
+
+
+@pytest.mark.requirement("MBWS-46", "MBWS-50", "MBWS-51", "MBWS-52", "MBWS-54", "MBWS-56")
+@pytest.mark.parametrize(("frame", "_", "text"), VECTORS)
+def test_text(frame: Frame, _: str, text: str) -> None:
+    assert encode(frame, Kind.TEXT) == text
+    assert decode(text) == frame
+
+
+@pytest.mark.requirement("MBWS-15")
+def test_a_message_does_not_say_its_number() -> None:
+    assert [field for field in Message.__slots__ if "sequence" in field] == []
+    assert decode(encode(MESSAGE, Kind.BINARY)) == MESSAGE
+
+
+@pytest.mark.requirement("MBWS-36", "MBWS-42", "MBWS-43")
+def test_the_order_of_the_header() -> None:
+    """Addresses, content type, properties: all with lengths, each of which may be 0."""
+    frame = Message(("a", "b"), b"", "t/t", (("", ""), ("n", "v")))
+    assert encode(frame, Kind.TEXT) == "3 2 1 a1 b3 t/t2 0 0 1 n1 v"
+    assert decode("3 2 1 a1 b3 t/t2 0 0 1 n1 v") == frame
+
+
+@pytest.mark.requirement("MBWS-55")
+def test_what_a_length_counts() -> None:
+    frame = Message(("ü✓",), b"")
+    assert encode(frame, Kind.TEXT) == "3 1 2 ü✓0 0 "
+    assert encode(frame, Kind.BINARY) == b"\3\1\5" + "ü✓".encode() + b"\0\0"
+    assert encode(frame, Kind.BINARY, characters=True) == b"\3\1\2" + "ü✓".encode() + b"\0\0"
+
+
+@pytest.mark.requirement("MBWS-53")
+def test_varints_have_eight_octets_at_most() -> None:
+    assert encode(Acknowledge(LAST_NUMBER), Kind.BINARY) == b"\2" + b"\xff" * 7 + b"\x7f"
+    assert decode(b"\2" + b"\xff" * 7 + b"\x7f") == Acknowledge(LAST_NUMBER)
+    assert decode(b"\2\x85\x80\x00") == Acknowledge(5), "longer than need be is understood"
+    with pytest.raises(Malformed, match="8 octets"):
+        decode(b"\2" + b"\x80" * 8 + b"\1")
+    with pytest.raises(FieldError):
+        encode(Acknowledge(LAST_NUMBER + 1), Kind.BINARY)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\0", b"\4", b"\2", b"\2\x80", b"\1\5abc", b"\1\0\2\1", b"\2\1\1", b"\3\1", b"\3\1\2a"),
+        *("", "1", "1 ", "4 1 ", "01 0 0 ", "2 5", "2  ", "2 -1 ", "2 ² ", "2 5 5 ", "1 4 abc", "1 0 2 1 "),
+        *("2 100000000000000000 ", "2 99999999999999999 ", "3 1 1 a", "3 0 0 1 1 a"),
+    ],
+)
+def test_malformed(data: bytes | str) -> None:
+    with pytest.raises(Malformed):
+        decode(data)
+
+
+def test_strings_are_utf8() -> None:
+    for characters in (False, True):
+        with pytest.raises(NotText):
+            decode(b"\1\1\xff\0", characters=characters)
+    for kind in Kind:
+        with pytest.raises(FieldError, match="surrogate"):
+            encode(Connect("\ud800"), kind)
+    with pytest.raises(FieldError, match="UTF-8"):
+        encode(Message((), b"\xff"), Kind.TEXT)
+
+
+def test_lists_have_a_limit() -> None:
+    assert decode(f"3 {MBWS_ENTRIES} " + "0 " * MBWS_ENTRIES + "0 0 ") == Message(("",) * MBWS_ENTRIES, b"")
+    with pytest.raises(Malformed, match="are the most"):
+        decode(f"3 {MBWS_ENTRIES + 1} ")
+
+
+NUMBERS = st.integers(0, LAST_NUMBER)
+FRAMES = st.one_of(
+    st.builds(Connect, st.text(), st.lists(NUMBERS, max_size=3).map(tuple)),
+    st.builds(Acknowledge, NUMBERS),
+    st.builds(
+        Message,
+        st.lists(st.text(), max_size=3).map(tuple),
+        st.text().map(str.encode),
+        st.text(),
+        st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple),
+    ),
+)
+
+
+@pytest.mark.requirement("MBWS-02")
+@given(FRAMES, st.sampled_from(Kind), st.booleans())
+def test_what_is_encoded_decodes(frame: Frame, kind: Kind, characters: bool) -> None:
+    assert decode(encode(frame, kind, characters=characters), characters=characters) == frame

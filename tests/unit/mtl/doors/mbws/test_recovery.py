@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.mbws.codec import Connect
+from mtl.doors.mbws.recovery import Connection, Connections, new_name
+
+PAGE = "https://example.org"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(most: int = 10) -> tuple[Connections[Connection], Clock]:
+    clock = Clock()
+    return Connections(most, 60.0, clock), clock
+
+
+def one(connections: Connections[Connection], name: str = "c", origin: str | None = PAGE) -> Connection:
+    connection = Connection(name, origin, {})
+    connections.add(connection)
+    return connection
+
+
+def delivered() -> Connection:
+    """Five messages of two addresses, in turns, the first of them acknowledged."""
+    connection = Connection("c", PAGE, {"a": 10, "b": "earliest"})
+    for address, sequence in (("a", 10), ("b", 1), ("a", 11), ("b", 2), ("a", 12)):
+        connection.sent(address, sequence)
+    connection.outgoing.acknowledged(1)
+    return connection
+
+
+def where(connection: Connection) -> dict[str, object]:
+    return {address: place.start for address, place in connection.reading.items()}
+
+
+@pytest.mark.requirement("MBWS-12")
+def test_names_are_urns_and_never_the_same() -> None:
+    assert new_name().startswith("urn:uuid:")
+    assert new_name() != new_name()
+
+
+@pytest.mark.requirement("MBWS-13", "MBWS-14", "MBWS-26", "MBWS-44")
+def test_a_connection_is_its_origins_and_its_names() -> None:
+    connections, _ = opened()
+    connection, native = one(connections), one(connections, "native", None)
+    assert connections.find("c", PAGE) is connection
+    assert connections.find("native", None) is native
+    for name, origin in (("c", "https://example.com"), ("c", None), ("native", PAGE), ("other", PAGE)):
+        assert connections.find(name, origin) is None
+
+
+@pytest.mark.requirement("MBWS-21")
+def test_one_that_failed_is_kept_for_a_while() -> None:
+    connections, clock = opened()
+    first, second = one(connections, "first"), one(connections, "second")
+    connections.failed(first)
+    clock.now = 30.0
+    connections.failed(second)
+    clock.now = 59.0
+    assert connections.find("first", PAGE) is first
+    clock.now = 60.0
+    assert connections.find("first", PAGE) is None
+    assert connections.find("second", PAGE) is second
+    connections.recovered(second)
+    clock.now = 1000.0
+    assert connections.find("second", PAGE) is second
+
+
+def test_only_so_many_that_failed_are_kept() -> None:
+    connections, _ = opened(most=2)
+    for name in ("1", "2", "3"):
+        connections.failed(one(connections, name))
+    one(connections, "open")
+    assert [connections.find(name, PAGE) is not None for name in ("1", "2", "3", "open")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.requirement("MBWS-11", "MBWS-23")
+def test_one_that_is_closed_is_gone() -> None:
+    connections, _ = opened()
+    connection = one(connections)
+    connections.clear(connection)
+    connections.failed(connection)
+    connections.clear(connection)
+    assert len(connections) == 0
+
+
+@pytest.mark.requirement("MBWS-27", "MBWS-28")
+@pytest.mark.parametrize(
+    ("numbers", "received", "fits"),
+    [
+        ((1, 1, 0), 0, True),
+        ((5, 1, 0), 0, True),
+        ((0, 1, 0), 0, False),
+        ((6, 1, 0), 0, False),
+        ((3, 4, 9), 3, True),
+        ((3, 4, 9), 9, True),
+        ((3, 4, 9), 2, False),
+        ((3, 4, 9), 10, False),
+    ],
+)
+def test_the_criteria(numbers: tuple[int, int, int], received: int, *, fits: bool) -> None:
+    assert delivered().goes_on(Connect("c", numbers), received) is fits
+
+
+@pytest.mark.requirement("MBWS-07", "MBWS-30")
+@pytest.mark.parametrize(
+    ("received", "places"),
+    [
+        (1, {"a": 11, "b": 1}),
+        (2, {"a": 11, "b": 2}),
+        (3, {"a": 12, "b": 2}),
+        (4, {"a": 12, "b": 3}),
+        (5, {"a": 13, "b": 3}),
+    ],
+)
+def test_each_address_goes_on_behind_what_the_client_has(received: int, places: dict[str, int]) -> None:
+    connection = delivered()
+    connection.resume(received)
+    assert where(connection) == places
+    assert connection.outgoing.bounds == (received + 1, received)

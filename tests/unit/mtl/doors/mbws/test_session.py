@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
+from mtl.doors.mbws.session import MBLWS, MBWS, STEPS, Role, Session, State
+from mtl.errors import Malformed
+
+FRAMES: tuple[Frame, ...] = (Connect("c"), Acknowledge(1), Message(("a",), b"hi"))
+
+
+def heard(session: Session, *frames: Frame, kind: Kind = Kind.BINARY) -> list[Frame | None]:
+    return [session.received(encode(frame, kind)) for frame in frames]
+
+
+@pytest.mark.requirement("MBWS-01")
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("frame", FRAMES)
+def test_the_table_is_what_a_session_takes(role: Role, state: State, frame: Frame) -> None:
+    session = Session(role, MBWS, Kind.BINARY)
+    if state is State.OPEN:
+        heard(session, Connect())
+    following = STEPS[role, state].get(type(frame))
+    if following is None:
+        with pytest.raises(Malformed):
+            heard(session, frame)
+    else:
+        assert heard(session, frame) == [frame]
+        assert session.state is following
+
+
+@pytest.mark.requirement("MBWS-01", "MBWS-33", "MBWS-35")
+@pytest.mark.parametrize("role", Role)
+def test_without_recovery_only_messages_mean_anything(role: Role) -> None:
+    session = Session(role, MBLWS, Kind.BINARY)
+    assert heard(session, *FRAMES) == [None, None, FRAMES[2]]
+    assert session.state is State.OPEN
+
+
+@pytest.mark.requirement("MBWS-02")
+@pytest.mark.parametrize("kind", Kind)
+def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
+    session = Session(Role.SERVER, MBWS, Kind.BINARY)
+    heard(session, Connect(), kind=kind)
+    for frame in FRAMES:
+        said = session.say(frame)
+        assert isinstance(said, str) is (kind is Kind.TEXT)
+        assert decode(said) == frame
+    assert isinstance(session.say(Message(("a",), b"\xff")), bytes)
+
+
+def test_what_is_no_frame_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        Session(Role.SERVER, MBLWS, Kind.BINARY).received(b"")
+    assert Session(Role.SERVER, MBLWS, Kind.BINARY, characters=True).say(Message(("ü",), b"")) == (
+        b"\3\1\1" + "ü".encode() + b"\0\0"
+    )
