@@ -19,17 +19,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from benchmarks import accounting, sparks
 from benchmarks.bench import Bench
 from benchmarks.measure import Sample
 from benchmarks.roles import together
+from benchmarks.workloads import packed
 from benchmarks.workloads.drain import SIZES, backlog, generated, mtl_source, rows_of
 from benchmarks.workloads.write import rows_of as rows_to_write
 
-OCTETS = SIZES[0]
-PACK = 10_000
 LOOK_S = 0.05
 """How often threads are looked at: what a thread that ended did after the last look is lost."""
 TOP = 12
@@ -49,17 +49,16 @@ def main(bench: Bench, names: Sequence[str], out: Path) -> int:
     found: dict[str, dict[str, object]] = {}
     text = ["| workload | seconds | thread | s | of the wall clock |", "|---|---|---|---|---|"]
     tops: list[str] = []
-    for name, prepare in PROFILES.items():
-        if names and name not in names:
-            continue
-        print(f"-- {name}", flush=True)
-        with prepare(bench) as work:
+    for name, octets in product(names or PROFILES, SIZES):
+        title = f"{name}, {octets} B"
+        print(f"-- {title}", flush=True)
+        with PROFILES[name](bench, octets) as work:
             work()  # warm
             took, spent = _spent(bench, work)
-            tops += [f"\n{name}, {line}" for line in _functions(bench, work)]
-        found[name] = {"seconds": took, "spent": spent}
+            tops += [f"\n{title}, {line}" for line in _functions(bench, work)]
+        found[title] = {"seconds": took, "spent": spent}
         for what, seconds in sorted(spent.items(), key=lambda item: -item[1]):
-            text.append(f"| {name} | {took:.2f} | {what} | {seconds:.2f} | {seconds / took:.0%} |")
+            text.append(f"| {title} | {took:.2f} | {what} | {seconds:.2f} | {seconds / took:.0%} |")
     table = "\n".join([*text, *tops]) + "\n"
     print(table)
     out.mkdir(parents=True, exist_ok=True)
@@ -221,32 +220,32 @@ def _top(what: str, stacks: str) -> Iterator[str]:
 
 
 @contextmanager
-def _drain(bench: Bench) -> Iterator[Work]:
-    rows = rows_of(bench, OCTETS)
-    with backlog(bench, rows, OCTETS) as names:
+def _drain(bench: Bench, octets: int) -> Iterator[Work]:
+    rows = rows_of(bench, octets)
+    with backlog(bench, rows, octets) as names:
         frame = bench.spark.read.format("mtl").options(**mtl_source(bench, names)).load()
         yield lambda: _sample(rows, lambda: sparks.drain(frame))
 
 
 @contextmanager
-def _drain_stream(bench: Bench) -> Iterator[Work]:
-    with backlog(bench, rows_of(bench, OCTETS), OCTETS) as names:
+def _drain_stream(bench: Bench, octets: int) -> Iterator[Work]:
+    with backlog(bench, rows_of(bench, octets), octets) as names:
         frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
         yield partial(sparks.run_now, frame, bench.place, "noop")
 
 
 @contextmanager
-def _write(bench: Bench) -> Iterator[Work]:
-    rows = rows_to_write(bench, OCTETS)
-    frame = generated(bench, rows, OCTETS).select("body")
+def _write(bench: Bench, octets: int) -> Iterator[Work]:
+    rows = rows_to_write(bench, octets)
+    frame = generated(bench, rows, octets).select("body")
     with bench.resources() as names:
         writer = frame.write.format("mtl").options(endpoint=bench.endpoint, resource=names[0]).mode("append")
         yield lambda: _sample(rows, writer.save)
 
 
 @contextmanager
-def _copy(bench: Bench) -> Iterator[Work]:
-    with backlog(bench, rows_to_write(bench, OCTETS), OCTETS) as names, bench.resources() as targets:
+def _copy(bench: Bench, octets: int) -> Iterator[Work]:
+    with backlog(bench, rows_to_write(bench, octets), octets) as names, bench.resources() as targets:
         source = (
             bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load().select("body")
         )
@@ -255,20 +254,22 @@ def _copy(bench: Bench) -> Iterator[Work]:
 
 
 @contextmanager
-def _plain(bench: Bench) -> Iterator[Work]:
-    yield partial(_clients, bench, bench.plan.amount(short=200_000, full=1_000_000), 0)
+def _plain(bench: Bench, octets: int) -> Iterator[Work]:
+    yield partial(_clients, bench, octets, bench.plan.amount(short=200_000, full=1_000_000), 0)
 
 
 @contextmanager
-def _packed(bench: Bench) -> Iterator[Work]:
-    yield partial(_clients, bench, bench.plan.amount(short=4_000_000, full=20_000_000, unit=PACK), PACK)
+def _packed(bench: Bench, octets: int) -> Iterator[Work]:
+    rows = packed.SIZES[octets]
+    count = bench.plan.amount(short=400_000_000, full=2_000_000_000) // octets // rows * rows
+    yield partial(_clients, bench, octets, max(rows, count), rows)
 
 
-def _clients(bench: Bench, count: int, rows: int) -> Sample:
+def _clients(bench: Bench, octets: int, count: int, rows: int) -> Sample:
     with bench.resources() as names:
         to = {"endpoint": bench.endpoint}
         reading = ("read", {**to, "resource": names[0], "count": count, "packed": bool(rows)})
-        publishing = {**to, "resources": names, "octets": OCTETS, "count": count, "rows": rows}
+        publishing = {**to, "resources": names, "octets": octets, "count": count, "rows": rows}
         read, published = together(reading, ("publish", publishing))
     return Sample(count / (read["ended"] - published["began"]))
 
