@@ -116,6 +116,26 @@ class UnderWay:
             raise failed
 
 
+class Writing:
+    """What a writer can do whose contents are answered one by one: `_sent` is told of each."""
+
+    def __init__(self) -> None:
+        self._under_way = UnderWay()
+
+    def _sent(self, answered: asyncio.Future[None]) -> asyncio.Future[None]:
+        self._under_way.add(answered)
+        return answered
+
+    async def flush(self) -> None:
+        """Wait until everything is answered. Raises the first failure since the last `flush`."""
+        await self._under_way.flush()
+
+    async def leave(self, *, failed: bool) -> None:
+        """Flush, at the end of a block that did not fail."""
+        if not failed:
+            await self.flush()
+
+
 class Inbox(Generic[T]):
     """What came for one reader and is not taken yet. With `limit` of them `room` waits, and so does receiving."""
 

@@ -21,7 +21,7 @@ from itertools import count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, UnderWay, Window, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle
 from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_HWM
 from mtl.doors.mc0.codec import ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
 from mtl.doors.mc0.contents import from_message
@@ -217,29 +217,18 @@ class Connection:
         await asyncio.wait({self._life})
 
 
-class Writer:
+class Writer(Writing):
     """Puts contents to one topic. `flush` waits until all of them are answered with OK: durable, at an MTL door."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
+        super().__init__()
         self.topic = topic
         self._connection = connection
-        self._under_way = UnderWay()
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
         headers = {f"X-{name}": value for name, value in to_texts(properties or {}).items()}
-        answered = await self._connection.put(self.topic, body, headers)
-        self._under_way.add(answered)
-        return answered
-
-    async def flush(self) -> None:
-        """Wait until everything is answered. Raises the first refusal since the last `flush`."""
-        await self._under_way.flush()
-
-    async def leave(self, *, failed: bool) -> None:
-        """Flush, at the end of a block that did not fail."""
-        if not failed:
-            await self.flush()
+        return self._sent(await self._connection.put(self.topic, body, headers))
 
 
 class Reader(Reading):

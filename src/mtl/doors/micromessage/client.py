@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, UnderWay, Window, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle
 from mtl.doors.config import host_and_port
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ
 from mtl.doors.micromessage.contents import from_message, is_topic, to_message
@@ -265,28 +265,17 @@ class Connection:
         await asyncio.wait({self._life})
 
 
-class Writer:
+class Writer(Writing):
     """Sends contents to one destination. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
     def __init__(self, connection: Connection, destination: str) -> None:
+        super().__init__()
         self.destination = destination
         self._connection = connection
-        self._under_way = UnderWay()
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its acknowledgement, or `flush` for all. `dotnet-type` is its type."""
-        settled = await self._connection.send(self.destination, body, properties or {})
-        self._under_way.add(settled)
-        return settled
-
-    async def flush(self) -> None:
-        """Wait until everything is acknowledged. Raises the first failure since the last `flush`."""
-        await self._under_way.flush()
-
-    async def leave(self, *, failed: bool) -> None:
-        """Flush, at the end of a block that did not fail."""
-        if not failed:
-            await self.flush()
+        return self._sent(await self._connection.send(self.destination, body, properties or {}))
 
 
 class Reader(Reading):

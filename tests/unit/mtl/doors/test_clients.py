@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from mtl.doors.clients import Inbox, Reading, UnderWay, Window, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, UnderWay, Window, Writing, kept_up, opened, settle
 from mtl.doors.received import Received
 from mtl.errors import Closed, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -187,6 +187,23 @@ async def test_flush_waits_for_all_and_raises_the_first_failure_once() -> None:
     with pytest.raises(Refused):
         await flushing
     await under_way.flush()
+
+
+class Answered(Writing):
+    def send(self, answered: asyncio.Future[None]) -> None:
+        assert self._sent(answered) is answered
+
+
+@in_loop
+async def test_a_writer_flushes_at_the_end_of_a_block_that_did_not_fail() -> None:
+    writer, sent = Answered(), future()
+    writer.send(sent)
+    await writer.leave(failed=True)
+    leaving = asyncio.create_task(writer.leave(failed=False))
+    await turns()
+    assert not leaving.done()
+    settle(sent)
+    await leaving
 
 
 # --- the inbox ------------------------------------------------------------------------------------------------
