@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
+from mtl.client import aio
 from mtl.client.aio import Connection
 from mtl.doors.limits import MBWS_WINDOW
 from mtl.doors.mbws import client as mbws
@@ -27,7 +29,7 @@ from mtl.errors import ContentTooLarge, FieldError, OptionError, Refused
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop, until
 from tests.support.cutting_proxy import HERE, CuttingProxy
-from tests.support.doors import BODIES, PROPERTIES, door
+from tests.support.doors import BODIES, PROPERTIES, await_line, door, door_process
 from tests.support.tls import Certificates
 
 ANYWHERE = "127.0.0.1:0"
@@ -552,6 +554,66 @@ async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: R
         await w.flush()
         assert await in_log(beside, "orders") == [b"%d" % n for n in range(500)]
         assert [int((await r.next()).body) for _ in range(500)] == list(range(500))
+
+
+@in_loop
+async def test_a_killed_door_costs_nothing_that_was_acknowledged(shared: RunningBroker) -> None:
+    """The next one knows no connection: what was under way may be there twice, what was acknowledged is there once."""
+    a = next(names)
+    command = ["mbws", "--connect", shared.endpoint, "--listen"]
+    with door_process(*command, ANYWHERE) as process:
+        assert process.stdout is not None
+        place = await_line(process.stdout.fileno(), r"mtl door mbws ready at ws://(\S+) ")
+        c = await mbws.connect(f"ws://{place}")
+        w, r = await c.writer(a), await c.reader(a, start="earliest")
+        sent = [await w.send(b"%d" % n) for n in range(500)]
+        got = [int((await r.next()).body) for _ in range(50)]
+        await sent[300]
+        process.kill()
+    acknowledged = sum(one.done() for one in sent)
+    with door_process(*command, place) as process:
+        await w.flush()
+        async with aio.connect(shared.endpoint) as beside:
+            log = [int(body) for body in await in_log(beside, a)]
+        got += [int((await r.next()).body) for _ in log[50:]]
+        await c.close()
+    assert got == log, "the reader went on where it was"
+    assert sorted(set(log)) == list(range(500))
+    assert log[:acknowledged] == list(range(acknowledged))
+    assert log.count(acknowledged - 1) == 1
+
+
+CLIENT = """
+import asyncio, sys
+from mtl.doors.mbws import client as mbws
+async def main():
+    async with mbws.connect(sys.argv[1]) as c, c.writer(sys.argv[2]) as w:
+        for n in range(10**9):
+            sent = await w.send(b"%d" % n)
+            sent.add_done_callback(lambda _, n=n: print(n, flush=True))
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_what_a_killed_client_was_told_is_there(shared: RunningBroker) -> None:
+    a = next(names)
+    async with at(shared) as (opened, beside):
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CLIENT, opened.endpoint, a, stdout=asyncio.subprocess.PIPE
+        )
+        assert client.stdout is not None
+        told = -1
+        while told < 500:
+            told = int(await client.stdout.readline())
+        client.kill()
+        for line in (await client.stdout.read()).split(b"\n")[:-1]:
+            told = int(line)
+        await client.wait()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        log = [int(body) for body in await in_log(beside, a)]
+        assert log == list(range(len(log)))
+        assert len(log) > told
 
 
 @pytest.mark.requirement("MBWS-44", "MBWS-45")

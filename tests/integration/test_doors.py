@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,33 +17,7 @@ from mtl.doors.reactive import client as reactive
 from mtl.errors import Unreachable
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop, until
-
-_PATIENCE_S = 20.0
-
-
-def await_line(stream: int, pattern: str) -> str:
-    """What the pattern's group is in the next lines of a process."""
-    text, deadline = "", time.monotonic() + _PATIENCE_S
-    while not (found := re.search(pattern, text)):
-        assert select.select([stream], [], [], deadline - time.monotonic())[0], text
-        more = os.read(stream, 4096).decode()
-        assert more, text
-        text += more
-    return found[1]
-
-
-@contextmanager
-def door_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mtl.cli.main", "door", *arguments], stdout=subprocess.PIPE
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+from tests.support.doors import PATIENCE_S, await_line, door_process
 
 
 @in_loop
@@ -59,7 +29,7 @@ async def test_a_door_apart_from_the_broker_stops_cleanly(mtl_broker: RunningBro
         async with mc0.connect(place) as c, c.writer("orders") as w:
             await (await w.send(b"through"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_PATIENCE_S) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 @in_loop
@@ -92,7 +62,7 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
 )
 def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
     command = [sys.executable, "-m", "mtl.cli.main", "door", *arguments, "--connect", mtl_broker.endpoint]
-    done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert words in done.stderr.splitlines()[-1]
 
@@ -117,7 +87,7 @@ def test_a_door_beside_the_broker_ends_with_it(
             running.stop()
         else:
             running.kill()
-        assert select.select([ended], [], [], _PATIENCE_S)[0], "the door outlives its broker"
+        assert select.select([ended], [], [], PATIENCE_S)[0], "the door outlives its broker"
         os.close(ended)
 
 

@@ -1,9 +1,15 @@
-"""A door in the test's own event loop, in front of a real broker."""
+"""A door in front of a real broker: in the test's own event loop, or as a process."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from mtl.client import aio
@@ -15,6 +21,9 @@ BODIES = [b"", b"\x00\xff" * 8, b"\x00" + bytes(range(256)) * 4096, "größer �
 """Empty, binary, 1 MiB and one octet more, Unicode."""
 
 PROPERTIES = {"kind": "new", "ü": "✓", "empty": "", "content-type": "text/plain; charset=utf-8"}
+
+PATIENCE_S = 20.0
+"""For a process to say something, or to end."""
 
 
 @asynccontextmanager
@@ -29,3 +38,28 @@ async def door(
         running(name, config, inner) as one,
     ):
         yield one, beside
+
+
+def await_line(stream: int, pattern: str) -> str:
+    """What the pattern's group is in the next lines of a process."""
+    text, deadline = "", time.monotonic() + PATIENCE_S
+    while not (found := re.search(pattern, text)):
+        assert select.select([stream], [], [], deadline - time.monotonic())[0], text
+        more = os.read(stream, 4096).decode()
+        assert more, text
+        text += more
+    return found[1]
+
+
+@contextmanager
+def door_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mtl.cli.main", "door", *arguments], stdout=subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

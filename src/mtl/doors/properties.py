@@ -16,6 +16,8 @@ from mtl.wire.text import text
 
 CONTENT_TYPE = "content-type"
 SEQUENCE = "mtl-sequence"
+BAD_PROPERTIES = "bad-properties"
+"""The reason of a refusal by `from_texts`."""
 
 
 def to_texts(properties: Mapping[str, Value]) -> dict[str, str]:
@@ -31,10 +33,8 @@ def from_texts(headers: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     properties: dict[str, Value] = {}
     for name, value in headers:
         if name.startswith(RESERVED):
-            raise Refused(
-                400, "bad-properties", f"{name!r}: names that begin with {RESERVED} are the broker's"
-            )
+            raise Refused(400, BAD_PROPERTIES, f"{name!r}: names that begin with {RESERVED} are the broker's")
         if name in properties:
-            raise Refused(400, "bad-properties", f"{name!r} is there twice")
+            raise Refused(400, BAD_PROPERTIES, f"{name!r} is there twice")
         properties[name] = value
     return properties

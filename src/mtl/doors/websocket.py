@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,6 +31,9 @@ from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, W
 from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
 from mtl.wire.control import OVERLOADED
+
+log = logging.getLogger("mtl.doors.websocket")
+log.setLevel(logging.WARNING)  # the library tells of every connection's begin and end
 
 _LONGEST_REASON = 123
 """Octets of a Close's reason (RFC 6455, 5.5)."""
@@ -217,6 +221,7 @@ class WebSocketServer:
                 ping_interval=WS_PING_S,
                 ping_timeout=WS_SILENT_S,
                 server_header=None,
+                logger=log,
             )
         except OSError as error:
             raise BindFailed(

@@ -11,10 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.contents import from_message
+from mtl.doors.properties import BAD_PROPERTIES
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
 from mtl.wire.fields import Value
 
@@ -46,6 +48,7 @@ class Intake:
         self._bridge = bridge
         self._under_way: deque[_UnderWay] = deque()
         self._burying: set[asyncio.Task[None]] = set()
+        self._losing = False
         self._rest = asyncio.Event()
         self._rest.set()
 
@@ -56,16 +59,14 @@ class Intake:
         self._under_way.append(one)
         self._rest.clear()
         if not addresses:
-            self._bury(one, message, "", Refused(404, "no-address", "the message has no address"))
+            await self._bury(one, message, "", Refused(404, "no-address", "the message has no address"))
         for address in addresses:
             try:
                 settled = await self._bridge.publish(address, message.body, from_message(message))
             except MtlError as error:
-                self._failed(one, message, address, error)
+                await self._failed(one, message, address, error)
             else:
-                settled.add_done_callback(
-                    lambda done, address=address: self._settled(one, message, address, done)  # type: ignore[misc]
-                )
+                settled.add_done_callback(partial(self._settled, one, message, address))
 
     async def settled(self) -> None:
         """Wait until nothing is under way."""
@@ -76,15 +77,15 @@ class Intake:
         if error is None:
             self._done(one)
         else:
-            self._failed(one, message, address, error)
+            task = asyncio.create_task(self._failed(one, message, address, error))
+            self._burying.add(task)
+            task.add_done_callback(self._burying.discard)
 
-    def _failed(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
+    async def _failed(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
         if _undeliverable(error):
-            self._bury(one, message, address, error)
-            return
-        self.error = self.error or error
-        self._rest.set()
-        self.news.set()
+            await self._bury(one, message, address, error)
+        else:
+            self._break(error)
 
     def _done(self, one: _UnderWay) -> None:
         one.left -= 1
@@ -95,29 +96,50 @@ class Intake:
         if not self._under_way:
             self._rest.set()
 
-    def _bury(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
-        task = asyncio.create_task(self._buried(one, message, address, error))
-        self._burying.add(task)
-        task.add_done_callback(self._burying.discard)
+    def _break(self, error: BaseException) -> None:
+        """Nobody knows what became of a message: nothing behind it is ever confirmed."""
+        self.error = self.error or error
+        self._rest.set()
+        self.news.set()
 
-    async def _buried(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
+    # --- dead letters ---------------------------------------------------------------------------------------
+
+    async def _bury(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
+        """Make it a dead letter; returns when that is on its way."""
         why: dict[str, Value] = {_ADDRESS: address, _REASON: str(error)[:_LONGEST_REASON]}
         try:
-            properties = {**from_message(message), **why}
-        except Refused:
-            properties = why  # they are what is wrong with it
-        try:
-            try:
-                await (await self._bridge.publish(DEAD, message.body, properties))
-            except FieldError:
-                await (await self._bridge.publish(DEAD, message.body, why))
+            settled = await self._letter(message, why)
         except MtlError as failed:
-            if not _undeliverable(failed):
-                self._failed(one, message, address, failed)
-                return
+            self._lost(one, address, error, failed)
+        else:
+            settled.add_done_callback(partial(self._buried, one, address, error))
+
+    async def _letter(self, message: Message, why: dict[str, Value]) -> asyncio.Future[None]:
+        try:
+            return await self._bridge.publish(DEAD, message.body, {**from_message(message), **why})
+        except (Refused, FieldError) as wrong:
+            if isinstance(wrong, Refused) and wrong.reason != BAD_PROPERTIES:
+                raise
+            # They are what is wrong with it, or have no room for the reason.
+            return await self._bridge.publish(DEAD, message.body, why)
+
+    def _buried(self, one: _UnderWay, address: str, error: BaseException, done: asyncio.Future[None]) -> None:
+        failed = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if failed is None:
+            self._done(one)
+        else:
+            self._lost(one, address, error, failed)
+
+    def _lost(self, one: _UnderWay, address: str, error: BaseException, failed: BaseException) -> None:
+        """It cannot become a dead letter, either: it is acknowledged all the same, unless the broker is away."""
+        if not _undeliverable(failed):
+            self._break(failed)
+            return
+        if not self._losing:  # once is enough for one client's log
             log.warning(
-                "a message to %r is lost: %s; it cannot become a dead letter: %s", address, error, failed
+                "messages to %r are lost: %s; they cannot become dead letters: %s", address, error, failed
             )
+            self._losing = True
         self._done(one)
 
 
