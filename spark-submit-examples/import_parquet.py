@@ -1,0 +1,47 @@
+r"""Writes the column `body` of Parquet files into a resource, all or nothing, and once however often it is repeated.
+
+    spark-submit import_parquet.py --files /lake/orders/day=2026-01-31 --target orders \
+        --application import-orders --version 20260131
+
+The broker remembers the last version of each application: the same version again does nothing, so a scheduler may
+repeat a run that it lost sight of, and a lower one is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mtl_job
+from pyspark.sql import SparkSession
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Do what the command line says."""
+    parser = mtl_job.parser(__doc__)
+    parser.add_argument("--files", required=True, help="the directory of the Parquet files")
+    parser.add_argument("--target", required=True, help="the resource; made if it does not exist")
+    parser.add_argument("--application", required=True, help="a name for what writes here, such as the job's")
+    parser.add_argument(
+        "--version", required=True, type=int, help="of this run; higher than that of the run before"
+    )
+    arguments = parser.parse_args(argv)
+
+    spark = SparkSession.builder.appName("import").getOrCreate()
+    rows = spark.read.parquet(arguments.files)
+    columns = [name for name in ("body", "properties", "timestamp") if name in rows.columns]
+    (
+        rows.select(*columns)
+        .write.format("mtl")
+        .mode("append")  # the only mode, but not Spark's default, so it has to be said
+        .options(**mtl_job.broker(arguments))
+        .option("resource", arguments.target)
+        .option("createResource", "true")
+        .option("txnAppId", arguments.application)
+        .option("txnVersion", arguments.version)
+        .save()
+    )
+    print(f"version {arguments.version} of {arguments.application} is in {arguments.target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What the jobs here share: the arguments that say which broker and with which credentials, and how a query is run.
+
+The jobs import it, so it travels with them: `--py-files mtl_job.py`, unless the driver runs where this directory is.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+CREDENTIALS = {
+    "user": ("userName", "log in as this user"),
+    "password_file": (
+        "FILE",
+        "its password: the first line of this file, on the driver and on every executor",
+    ),
+    "password_env": ("NAME", "its password: this environment variable, of the driver and of every executor"),
+    "curve_server_key": ("KEY", "the broker's public key, or its file: encrypts everything"),
+    "curve_key_file": ("FILE", "a private key that the broker knows the user by"),
+}
+"""Arguments that are options of format("mtl") by the same name, in its spelling (password_file, passwordFile). There is
+none for a password itself: the arguments of a job are shown by `ps`, in Spark's UI and in its event log.
+"""
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """The arguments of every job."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found.add_argument(
+        "--endpoint", default="tcp://127.0.0.1:5975", help="the broker's (default: %(default)s)"
+    )
+    for name, (value, meaning) in CREDENTIALS.items():
+        found.add_argument("--" + name.replace("_", "-"), metavar=value, help=meaning)
+    return found
+
+
+def add_query(found: argparse.ArgumentParser) -> None:
+    """The arguments of a streaming job."""
+    found.add_argument(
+        "--checkpoint", required=True, help="where the query keeps its place; storage that all machines share"
+    )
+    found.add_argument(
+        "--every",
+        metavar="INTERVAL",
+        help="go on for ever, a batch every '10 seconds' (default: what is there now)",
+    )
+    found.add_argument(
+        "--limit", type=int, default=100_000, help="contents in a batch, at most (default: %(default)s)"
+    )
+
+
+def broker(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of format("mtl") that reading and writing have in common."""
+    options = {"endpoint": arguments.endpoint}
+    for name in CREDENTIALS:
+        if value := getattr(arguments, name):
+            first, *others = name.split("_")
+            options[first + "".join(other.title() for other in others)] = value
+    return options
+
+
+def run(writer: DataStreamWriter, arguments: argparse.Namespace) -> None:
+    """Run the query to its end, and say what it did."""
+    # availableNow: all there is when the query starts, in batches of the limit, and then it ends: for schedulers, and
+    # for platforms that charge by the hour. The next run goes on where this one ended.
+    timed = (
+        writer.trigger(processingTime=arguments.every)
+        if arguments.every
+        else writer.trigger(availableNow=True)
+    )
+    query = timed.option("checkpointLocation", arguments.checkpoint).start()
+    query.awaitTermination()
+    rows = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+    print(
+        f"{sum(rows):,} rows in {len(rows)} batches"
+    )  # of the last 100, which are those that Spark remembers
