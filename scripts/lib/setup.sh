@@ -2,6 +2,7 @@
 #
 #   setup         Java 17 or newer, then the Python environment .venv; exports what Spark's processes need
 #   setup_python  only the Python environment
+#   setup_browser a Chromium, for tests, where it can be had
 #
 # Environment: PYTHON names the interpreter to build .venv with (default: the first suitable one on PATH).
 
@@ -108,6 +109,19 @@ setup_java() {
         "Arch:            pacman -S jre17-openjdk-headless" \
         "Alpine:          apk add openjdk17-jre-headless" \
         "macOS:           brew install openjdk@17"
+}
+
+# --- a browser ------------------------------------------------------------------------------------------------------
+
+# For the tests of a door's page, which are skipped where there is none and none can be installed.
+setup_browser() {
+    if command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; then return 0; fi
+    if can_apt; then
+        apt_update
+        apt_install chromium
+    else
+        say "no chromium: the tests of a door's page are skipped"
+    fi
 }
 
 # --- Python ---------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from mtl.client.aio.opening import Opening
 from mtl.client.feed import Start
 from mtl.doors.budget import Budget
-from mtl.doors.clients import Inbox, Reading, UnderWay, Window, opened
+from mtl.doors.clients import Inbox, Reading, Window, Writing, opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
 from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Kind, Message, encode
@@ -102,28 +102,17 @@ class Connection:
         await asyncio.gather(self.line.close(), *(reader.close() for reader in list(self._readers)))
 
 
-class Writer:
+class Writer(Writing):
     """Sends contents to one address. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
     def __init__(self, connection: Connection, address: str) -> None:
+        super().__init__()
         self.address = address
         self._connection = connection
-        self._under_way = UnderWay()
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its acknowledgement, or `flush` for all."""
-        settled = await self._connection.send(to_message(self.address, body, properties or {}))
-        self._under_way.add(settled)
-        return settled
-
-    async def flush(self) -> None:
-        """Wait until everything is acknowledged. Raises the first failure since the last `flush`."""
-        await self._under_way.flush()
-
-    async def leave(self, *, failed: bool) -> None:
-        """Flush, at the end of a block that did not fail."""
-        if not failed:
-            await self.flush()
+        return self._sent(await self._connection.send(to_message(self.address, body, properties or {})))
 
 
 class Reader(Reading):

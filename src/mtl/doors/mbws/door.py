@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.resources import files
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
@@ -15,6 +16,9 @@ from mtl.doors.websocket import Socket, WebSocketServer
 DEFAULT_LISTEN = "127.0.0.1:5979"
 """Ours: the document recommends TLS at 443 (MBWS-45), which is the configuration's to say."""
 
+PAGE = files(__package__).joinpath("page.html")
+"""What a browser finds: an MBWS client in plain JavaScript."""
+
 
 class MbwsDoor:
     """See the module. `endpoint` is a ws: or wss: URL."""
@@ -23,7 +27,9 @@ class MbwsDoor:
         self.peers: set[Peer] = set()
         self._bridge = bridge
         self._connections: Connections[Line] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
-        self._server = WebSocketServer(config, self._serve, subprotocols=(MBWS, MBLWS), largest=LARGEST)
+        self._server = WebSocketServer(
+            config, self._serve, subprotocols=(MBWS, MBLWS), largest=LARGEST, page=PAGE.read_text("utf-8")
+        )
 
     @property
     def endpoint(self) -> str:
