@@ -457,6 +457,13 @@ ZERO_COPY = 64 << 10
 COMMIT_THREADS = 4
 """Logs that are written and synced at once; more would only queue at the device."""
 
+LOOP_COMMIT = 64 << 10
+"""Octets of a group that the loop may write and sync itself while it has nothing else to do (`mtl.broker.commit`)."""
+
+LOOP_COMMIT_S = 0.001
+"""It does not when the last group took as long as this, or none was written yet: a slow disk would hold up everybody
+else meanwhile."""
+
 SWITCH_INTERVAL_S = 0.0002
 """sys.setswitchinterval of the broker: with the default and a busy loop group commits fell to 70 a second, here they
 reach about 1,000."""

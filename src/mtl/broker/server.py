@@ -1,9 +1,9 @@
 """The loop: sockets, threads and the clock around the core. `serve` is `mtl broker`.
 
 One thread polls the sockets, feeds the core and sends; a small pool writes and syncs logs (one log at a time per
-thread, several logs at once); one more thread keeps the records and removes files and another makes new logs, so that
-none of these is ever ahead of a group commit. Threads hand results over in a deque and wake the loop through a file
-descriptor in its poller.
+thread, several logs at once), or an idle loop does it itself (`commit`); one more thread keeps the records and removes
+files and another makes new logs, so that none of these is ever ahead of a group commit. Threads hand results over in a
+deque and wake the loop through a file descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Protocol, TypeVar
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.authentication import AuthenticationSettings
+from mtl.broker.commit import Commits
 from mtl.broker.config import BrokerConfig
 from mtl.broker.core import Broker, Settings
 from mtl.broker.granting import Ports
@@ -107,7 +108,13 @@ class Server:
                 "there are users, but whoever shows no credentials may do everything: see [authentication]"
             )
         self._sender = Sender(self._sockets, self._broker, clock)
-        self._commits = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
+        self._writing = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
+        self._commits = Commits(
+            self._storage.perform,
+            lambda action, perform: self._start(self._writing, action, perform),
+            lambda: not self._done and not self._sockets.poll(0),
+            time.monotonic,
+        )
         self._records = ThreadPoolExecutor(1, "mtl-records")
         self._creations = ThreadPoolExecutor(1, "mtl-creations")
         self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
@@ -174,20 +181,28 @@ class Server:
     def _turn(self, *, serving: bool) -> None:
         """One round: wait, take in, decide, carry out."""
         readable = self._sockets.poll(self._patience_ms())
-        self._wakeup.clear()
+        if self._sockets.woken:
+            self._wakeup.clear()
         if serving:
             self._take_in(readable)
-        while self._done:
-            number, result = self._done.popleft()
-            if isinstance(result, BaseException) and not isinstance(result, StorageError):
-                raise result
-            self._broker.completed(number, result, clock())
+        self._complete()
         while self._users:
             self._broker.users(self._users.popleft(), clock())
         self._look_for_users()
         self._broker.tick(clock())
         self._broker.advance()
-        self._carry_out(self._broker.take())
+        while self._carry_out(self._broker.take()):
+            self._complete()
+            self._broker.advance()
+
+    def _complete(self) -> None:
+        """Tell the core of what was carried out."""
+        while self._done:
+            number, result = self._done.popleft()
+            if isinstance(result, BaseException) and not isinstance(result, StorageError):
+                raise result
+            self._commits.finished(number)
+            self._broker.completed(number, result, clock())
 
     def _patience_ms(self) -> int:
         if self._done or self._broker.busy:
@@ -245,7 +260,9 @@ class Server:
 
         self._records.submit(look)
 
-    def _carry_out(self, actions: Sequence[a.Action]) -> None:
+    def _carry_out(self, actions: Sequence[a.Action]) -> bool:
+        """Do what the core decided, or have it done; whether the loop did some of it that the core waits for."""
+        commits: list[a.LogAction] = []
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
                 self._sender.send(action)
@@ -258,8 +275,11 @@ class Server:
             elif isinstance(action, a.CheckPassword):
                 self._start(self._passwords, action, lambda x: proves(x.password, x.verifier))
             else:
-                self._start(self._commits, action, self._storage.perform)
+                commits.append(action)
         self._sender.flush()
+        here = self._commits.carry_out(commits)
+        self._done.extend(here)
+        return bool(here)
 
     def _start(self, pool: ThreadPoolExecutor, action: Work, perform: Callable[[Work], object]) -> None:
         def work() -> None:
@@ -280,7 +300,7 @@ class Server:
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
         self._passwords.shutdown(cancel_futures=True)
-        self._commits.shutdown()
+        self._writing.shutdown()
         self._records.shutdown()
         self._creations.shutdown()
         self._sockets.close()

@@ -90,6 +90,9 @@ class BrokerSockets:
         for router in self._by_port.values():
             self._poller.register(router.socket, zmq.POLLIN)
         self._poller.register(wakeup, zmq.POLLIN)
+        self._wakeup = wakeup
+        self.woken = False
+        """Whether the last poll found `wakeup` readable."""
         if self._zap is not None:
             self._poller.register(self._zap.socket, zmq.POLLIN)
 
@@ -117,6 +120,7 @@ class BrokerSockets:
     def poll(self, patience_ms: int) -> set[Port]:
         """Which sockets have something to read, after waiting at most so long."""
         readable = {source for source, _ in self._poller.poll(patience_ms)}
+        self.woken = self._wakeup in readable
         if self._zap is not None and self._zap.socket in readable:
             self._zap.answer()
         return {port for port, router in self._by_port.items() if router.socket in readable}
@@ -139,8 +143,11 @@ class BrokerSockets:
         while left > 0 and (
             bursts := self._by_port[port].receive_commands(1 if packed else left, view=packed)
         ):
-            left -= sum(len(burst.headers) for burst in bursts.values())
+            taken = sum(len(burst.headers) for burst in bursts.values())
+            left -= taken
             yield bursts
+            if taken == 1 and not packed:
+                return  # it came alone: nothing more is there, and to be told so is an exception
 
     @property
     def misframed(self) -> int:

@@ -23,6 +23,7 @@ from mtl.broker import actions as a
 from mtl.broker.config import BrokerConfig
 from mtl.broker.records import GrantRecord, RunRecord
 from mtl.broker.server import Server, boot_id, clock, serve
+from mtl.broker.storage import Storage
 from mtl.broker.store import VERSION, SqliteStore
 from mtl.broker.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OptionError
@@ -176,12 +177,12 @@ def test_serve_says_one_line_and_stops_on_sigterm(tmp_path: Path) -> None:
 def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loudly, instead of leaving everybody waiting."""
     monkeypatch.setattr(limits, "STOP_S", 0)
-    server = Server(config(tmp_path))
 
-    def bug(_: object) -> object:
+    def bug(_: object, __: object) -> object:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(server._storage, "perform", bug)
+    monkeypatch.setattr(Storage, "perform", bug)
+    server = Server(config(tmp_path))
     server._broker._outbox.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
     with pytest.raises(AssertionError, match="a bug"):
         server.run()

@@ -81,6 +81,10 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
 def test_a_wakeup_ends_the_poll(at: Setting) -> None:
     at.wakeup.wake()
     assert at.sockets.poll(PATIENCE_MS) == set()
+    assert at.sockets.woken
+    at.wakeup.clear()
+    assert at.sockets.poll(0) == set()
+    assert not at.sockets.woken
 
 
 def test_without_tcp_the_data_sockets_lie_beside_the_control_socket(tmp_path: Path) -> None:
