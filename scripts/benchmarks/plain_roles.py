@@ -71,10 +71,16 @@ def _doors(
 
 
 def read(
-    endpoint: str, resource: str, count: int, *, packed: bool, start: int | str = "earliest"
+    endpoint: str,
+    resource: str,
+    count: int,
+    *,
+    packed: bool,
+    start: int | str = "earliest",
+    local_reads: bool = True,
 ) -> Prepared:
-    """Read `count` contents of a resource."""
-    connection = mtl.connect(endpoint)
+    """Read `count` contents of a resource; packs out of the broker's files, unless `local_reads` is off."""
+    connection = mtl.connect(endpoint, local_reads=local_reads)
     there = connection.describe([resource])[resource]
     first = there.earliest if start == "earliest" else there.next
     reader = connection.reader(resource, start=first, until=first + count, packed=packed)

@@ -1,11 +1,14 @@
-"""Packs into the broker beside the same octets written and synced in the same groups; packs out of it beside the same
-mapped octets sent by ZeroMQ alone.
+"""Packs into the broker beside the same octets written and synced in the same groups, and beside itself without the
+syncs; packs out of it beside the same
+mapped octets sent by ZeroMQ alone. A reader on the broker's machine takes large packs out of its files, others get them
+through the socket: a row for each.
 """
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import mtl
 from benchmarks.bench import Bench
@@ -15,6 +18,7 @@ from benchmarks.workloads.plain import header_of
 from mtl.testing import RunningBroker
 
 FILE = "plain file, fdatasync of the same groups"
+UNSYNCED = "the same, durability os"
 RAW = "raw pyzmq, the same mapped octets"
 OF_LIMIT = 0.9
 SIZES = {100: 10_000, 1024: 4_000}
@@ -32,8 +36,12 @@ def ingest(bench: Bench) -> list[Row]:
             ours = partial(_publish, broker, octets, pack, count, written)
             # The limit writes what ours wrote just before, so the two cannot change places.
             file = partial(_write, bench, written, octets * count)
-            samples = interleave({"ours": partial(_pair, ours, file)}, bench.plan.rounds)["ours"]
-        rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples))
+            unsynced = partial(_publish, broker, octets, pack, count, [], durability="os")
+            sides = {"ours": partial(_pair, ours, file), UNSYNCED: unsynced}
+            samples = interleave(sides, bench.plan.rounds)
+        rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples["ours"]))
+        synced = [Sample(sample.value) for sample in samples["ours"]]
+        rows.append(row(subject, Peer(UNSYNCED, None), synced, samples[UNSYNCED]))
     return rows
 
 
@@ -42,17 +50,26 @@ def delivery(bench: Bench) -> list[Row]:
     rows = []
     for octets, pack in SIZES.items():
         count = _count(bench, octets, pack)
-        subject = Subject("packed-delivery", f"packed delivery, {octets} B", "MB/s")
+        subjects = {
+            local: Subject("packed-delivery", f"packed delivery {how}, {octets} B", "MB/s")
+            for how, local in (("out of the broker's files", True), ("through the socket", False))
+        }
         with bench.own_broker() as broker:
             written: list[Path] = []
             _publish(broker, octets, pack, count, written)
             name = _names(broker)[0]
             sides = {
-                "ours": partial(_read, broker, name, octets, count),
+                **{
+                    subject.title: partial(_read, broker, name, octets, count, local_reads=local)
+                    for local, subject in subjects.items()
+                },
                 RAW: partial(_receive, written[0], octets, count),
             }
             samples = interleave(sides, bench.plan.rounds)
-        rows.append(row(subject, Peer(RAW, None, OF_LIMIT), samples["ours"], samples[RAW]))
+        rows += [
+            row(subject, Peer(RAW, None, OF_LIMIT), samples[subject.title], samples[RAW])
+            for subject in subjects.values()
+        ]
     return rows
 
 
@@ -73,13 +90,20 @@ def _paired(subject: Subject, peer: Peer, samples: list[Sample]) -> Row:
     return row(subject, peer, ours, theirs)
 
 
-def _publish(broker: RunningBroker, octets: int, pack: int, count: int, written: list[Path]) -> Sample:
+def _publish(
+    broker: RunningBroker,
+    octets: int,
+    pack: int,
+    count: int,
+    written: list[Path],
+    durability: Literal["sync", "os"] = "sync",
+) -> Sample:
     """Into a resource of its own, which replaces the one before it; where its log lies goes into `written`."""
     with mtl.connect(broker.endpoint) as connection:
         for name in connection.describe():
             connection.delete_resource(name)
         before = set(_logs(broker))
-        connection.create_resource("packed")
+        connection.create_resource("packed", durability=durability)
     to = {"endpoint": broker.endpoint, "resources": ["packed"]}
     with Role("publish", **to, octets=octets, count=count, rows=pack) as role:
         result = role.run()
@@ -94,8 +118,9 @@ def _write(bench: Bench, written: list[Path], payload: int) -> Sample:
     return Sample(payload / (result["ended"] - result["began"]) / 1e6, facts={"groups": result["groups"]})
 
 
-def _read(broker: RunningBroker, name: str, octets: int, count: int) -> Sample:
-    with Role("read", endpoint=broker.endpoint, resource=name, count=count, packed=True) as role:
+def _read(broker: RunningBroker, name: str, octets: int, count: int, *, local_reads: bool) -> Sample:
+    what = {"resource": name, "count": count, "packed": True, "local_reads": local_reads}
+    with Role("read", endpoint=broker.endpoint, **what) as role:
         result = role.run()
     assert result["count"] == count
     return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
