@@ -79,6 +79,8 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.compare and not guard.BASELINE.exists():
         parser.error("there is no baseline to compare with; --save-baseline makes one")
+    if options.scale != 1 and (options.compare or options.save_baseline):
+        parser.error("the baseline is of the short form, all of its rows: leave --scale out")
     known = list(profiling.PROFILES if options.profile else WORKLOADS)
     unknown = set(options.workloads) - set(known)
     if unknown:
