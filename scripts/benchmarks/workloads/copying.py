@@ -12,7 +12,7 @@ from benchmarks import sparks
 from benchmarks.bench import Bench, Kafka
 from benchmarks.measure import Row, Sample, Side, Subject, compare
 from benchmarks.workloads.drain import SIZES, backlog, kafka_source, mtl_source, topic
-from benchmarks.workloads.write import rows_of
+from benchmarks.workloads.write import flushed_rows, rows_of
 
 KAFKA = "Kafka topic to topic"
 OF_KAFKA = 1.5
@@ -35,14 +35,14 @@ def _copy(bench: Bench, octets: int) -> list[Row]:
                 options = {"endpoint": bench.endpoint, "resource": targets[0]}
                 return sparks.run_now(source, bench.place, "mtl", **options)
 
-        def kafka(peer: Kafka) -> Side:
+        def kafka(peer: Kafka, rows: int = rows) -> Side:
             name = stack.enter_context(topic(bench, peer, rows, octets))
             frame = spark.readStream.format("kafka").options(**kafka_source(peer, name)).load()
             return partial(_to_topic, bench, peer, frame.select(col("value")))
 
         peers = [
             bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
-            bench.kafka_peer(KAFKA, OF_KAFKA, kafka, flush=True),
+            bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
         ]
         return compare(subject, ours, peers, bench.plan.rounds)
 
