@@ -461,7 +461,7 @@ LOOP_COMMIT = 64 << 10
 """Octets of a group that the loop may write and sync itself while it has nothing else to do (`mtl.broker.commit`)."""
 
 LOOP_COMMIT_S = 0.001
-"""It does not when the last group took as long as this, or none was written yet: a slow disk would hold up everybody
+"""It does not when a group took as long as this lately, or none was written yet: a slow disk would hold up everybody
 else meanwhile."""
 
 SWITCH_INTERVAL_S = 0.0002

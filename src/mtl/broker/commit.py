@@ -2,7 +2,7 @@
 
 Handing a group to a thread and back wakes two cold threads, which costs an idle broker about as much as its sync. So
 the loop writes a small group itself when nothing else is with the disk, nothing waits on the sockets, and the disk was
-quick the last time: whoever comes meanwhile waits for that one sync, as he would for the next group.
+quick lately: whoever comes meanwhile waits for that one sync, as he would for the next group.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Protocol
 
 from mtl import limits
 from mtl.broker import actions as a
+
+_REMEMBERED = 0.9
+"""A disk that took 50 ms once counts as slow for the next 38 groups: it is likely to do so again."""
 
 
 class Start(Protocol):
@@ -37,8 +40,8 @@ class Commits:
         self._quiet = quiet
         self._clock = clock
         self._started: set[int] = set()
-        self._last_s = limits.LOOP_COMMIT_S
-        """How long the last group took."""
+        self._slowest_s = limits.LOOP_COMMIT_S
+        """How long the slowest took; with every further one it counts for less."""
 
     def carry_out(self, actions: Sequence[a.LogAction]) -> list[tuple[int, object]]:
         """Begin all of these; the results of those that were carried out at once."""
@@ -54,7 +57,7 @@ class Commits:
         self._started.discard(number)
 
     def _small(self, action: a.LogAction) -> bool:
-        if not isinstance(action, a.Append) or self._last_s >= limits.LOOP_COMMIT_S:
+        if not isinstance(action, a.Append) or self._slowest_s >= limits.LOOP_COMMIT_S:
             return False
         octets = sum(len(d.pack) if d.pack is not None else sum(map(len, d.bodies)) for d in action.drafts)
         return octets <= limits.LOOP_COMMIT
@@ -62,5 +65,5 @@ class Commits:
     def _timed(self, action: a.LogAction) -> object:
         began = self._clock()
         result = self._perform(action)
-        self._last_s = self._clock() - began
+        self._slowest_s = max(self._clock() - began, self._slowest_s * _REMEMBERED)
         return result
