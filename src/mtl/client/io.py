@@ -144,6 +144,12 @@ class Loop:
 
 _loop: Loop | None = None
 _lock = threading.Lock()
+_pid = os.getpid()
+
+
+def process() -> int:
+    """The id of this process, without asking the system, which costs a tenth of publishing a content."""
+    return _pid
 
 
 def loop() -> Loop:
@@ -158,10 +164,11 @@ def loop() -> Loop:
 
 def _forget() -> None:
     """In the child of a fork: the thread is not here, and its sockets are not ours to touch."""
-    global _loop, _lock
+    global _loop, _lock, _pid
     _abandoned.append(_loop)  # kept, for finalizers would touch the parent's sockets
     _loop = None
     _lock = threading.Lock()
+    _pid = os.getpid()
 
 
 def _stop() -> None:

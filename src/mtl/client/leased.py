@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 from mtl.client.control import Outcome, Waiter
-from mtl.client.io import Loop
+from mtl.client.io import Loop, process
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError
 
@@ -31,7 +30,7 @@ class Leased:
         self._settings = settings
         self._side = side
         self._closed = closed
-        self._pid = os.getpid()
+        self._pid = process()
         self._open = True
 
     def close(self) -> None:
@@ -39,7 +38,7 @@ class Leased:
         if not self._open:
             return
         self._open = False
-        if self._pid != os.getpid():
+        if self._pid != process():
             return
         waiter = Waiter()
         within = self._settings.request_timeout
@@ -61,5 +60,5 @@ class Leased:
     def _check(self) -> None:
         if not self._open:
             raise Closed(f"the {self.what} is closed")
-        if self._pid != os.getpid():
+        if self._pid != process():
             raise Closed(f"the {self.what} belongs to another process; open one after the fork")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from mtl.client.control import Outcome, Waiter
-from mtl.client.io import Loop
+from mtl.client.io import Loop, process
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.errors import (
@@ -82,7 +81,7 @@ class Writer:
         self._pump = pump
         self._ask = ask
         self._closed = closed
-        self._pid = os.getpid()
+        self._pid = process()
         self._open = True
         self._only = pump.options.resources[0] if len(pump.options.resources) == 1 else None
         self._packed = pump.options.packed
@@ -291,13 +290,13 @@ class Writer:
 
     def _check(self) -> None:
         refused = self._pump.writer.refused
-        if refused and self._pid == os.getpid():
+        if refused and self._pid == process():
             first = refused.pop(0)
             raise ContentRefused(first.resource, first.last)
         self._end_check()
 
     def _end_check(self) -> None:
-        if self._pid != os.getpid():
+        if self._pid != process():
             raise Closed("the writer belongs to another process; open one after the fork")
         pump = self._pump
         if pump.error is not None:
@@ -396,7 +395,7 @@ class Writer:
 
         Raises whatever ended the writer before if contents are not confirmed: they may be lost.
         """
-        if not self._open or self._pid != os.getpid():
+        if not self._open or self._pid != process():
             self._open = False
             return
         try:
@@ -409,7 +408,7 @@ class Writer:
 
     def abandon(self) -> None:
         """End without waiting: what is not confirmed may be lost, and a stage is thrown away."""
-        if self._open and self._pid == os.getpid():
+        if self._open and self._pid == process():
             self._over(self._pump.abandon)
 
     def _over(self, how: _Ending) -> None:

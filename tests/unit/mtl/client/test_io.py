@@ -147,7 +147,9 @@ def test_a_process_has_one_loop_and_a_child_its_own() -> None:
         own = io.loop()
         ran = threading.Event()
         own.post(ran.set)
-        said = b"own" if own is not mine and own.pid == os.getpid() and ran.wait(10) else b"not"
+        said = (
+            b"own" if own is not mine and own.pid == os.getpid() == io.process() and ran.wait(10) else b"not"
+        )
         os.write(write, said)
         os._exit(0)
     os.waitpid(child, 0)

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import pytest
 
+from mtl.client import leased
 from mtl.client.control import Outcome
+from mtl.client.io import process
 from mtl.client.leased import Leased
 from mtl.errors import Closed, Unreachable
 from mtl.wire import control as w
@@ -52,8 +53,8 @@ def test_it_is_closed_once_whatever_the_broker_says(
 def test_a_forked_process_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     side = Side(w.LeaseClosed())
     thing, closed = opened(side, monkeypatch)
-    pid = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: pid + 1)
+    pid = process()
+    monkeypatch.setattr(leased, "process", lambda: pid + 1)
     with pytest.raises(Closed, match="another process"):
         thing._check()
     thing.close()
