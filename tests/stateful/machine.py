@@ -9,13 +9,20 @@ from mtl.errors import Refused
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY
+from mtl.wire.fields import EMPTY, decode_table
 from tests.stateful.model import TEST_RESOURCE, Model, Reader, Sent, Writer
+from tests.stateful.queues import Consumer, Handed, Queue
 from tests.support.core import PORTS, Client, Flow, Rig
 
-FLOWS = 4
-MOST_LEASES = 8
+FLOWS = 6
+MOST_LEASES = 12
 NAMES = ("a", "b")
+PROFILES = ("test", "log", "queue")
+DELIVERIES = 3
+"""After so many a content is a dead letter."""
+
+TICK_S = 0.13
+"""Some longer than a look at the queues takes; no number of them ends with any pause."""
 
 flows = st.integers(0, FLOWS - 1)
 asked = st.sampled_from((*NAMES, TEST_RESOURCE, "unknown"))
@@ -24,13 +31,13 @@ sequences = st.integers(0, 12) | st.just((1 << 64) - 1)
 
 
 class BrokerAndModel(RuleBasedStateMachine):
-    """Two sessions (one per profile), four data connections, any lease on any of them."""
+    """Three sessions (one per profile), six data connections, any lease on any of them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig()
+        self.rig = Rig(heartbeat_s=60.0)  # nobody is given up for silence
         self.model = Model()
-        self.clients: dict[str, Client] = {p: self.rig.client(p) for p in ("test", "log")}
+        self.clients: dict[str, Client] = {p: self.rig.client(p) for p in PROFILES}
         self.flows = [Flow(self.rig, PORTS[Port.PLAIN]) for _ in range(FLOWS)]
         self.number = 0
 
@@ -45,6 +52,15 @@ class BrokerAndModel(RuleBasedStateMachine):
             for flow, token in zip((turn, turn + 2 * apart), list(self.model.leases)[-2:], strict=True):
                 self._lease(flow, token)
             self.summon(turn + 2 * apart, name)
+        self.create("b")
+        self.writer("queue", "b", True)
+        self._lease(4, list(self.model.leases)[-1])
+        for flow in (4, 5):
+            self.reader("queue", "b", full, window)
+            self._lease(flow, list(self.model.leases)[-1])
+            self.summon(flow, "b")
+        for number in range(1, 4):
+            self.content(4, number, "b", b"%d" % number)
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -54,10 +70,10 @@ class BrokerAndModel(RuleBasedStateMachine):
             refused = self.clients["log"].refused(w.ResourceCreate(resource=name))
             assert (refused.status, refused.reason) == (409, w.EXISTS)
         else:
-            self.clients["log"].create(name)
+            self.clients["log"].create(name, max_deliveries=DELIVERIES)
             self.model.contents[name] = []
 
-    @rule(profile=st.sampled_from(("test", "log")), name=asked, full=st.booleans())
+    @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans())
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def writer(self, profile: str, name: str, full: bool) -> None:
         request = w.Writer(resources=[name], confirm="full" if full else "none")
@@ -65,17 +81,20 @@ class BrokerAndModel(RuleBasedStateMachine):
         if token:
             self.model.leases[token] = Writer(profile, name, full)
 
-    @rule(profile=st.sampled_from(("test", "log")), name=asked, full=st.booleans(), window=st.integers(1, 4))
+    @rule(profile=st.sampled_from(PROFILES), name=asked, full=st.booleans(), window=st.integers(1, 4))
     @precondition(lambda self: len(self.model.leases) < MOST_LEASES)
     def reader(self, profile: str, name: str, full: bool, window: int) -> None:
         request = w.Reader(
             resources=[name],
             confirm="full" if full else "none",
-            from_="earliest" if profile == "log" else None,
-            window=w.Window(contents=window) if profile == "log" else None,
+            from_=None if profile == "test" else "earliest",
+            window=None if profile == "test" else w.Window(contents=window),
         )
         token = self._granted(profile, name, full, request)
-        if token:
+        if token and profile == "queue":
+            queue = self.model.queues.setdefault(name, Queue(self.model.contents[name], DELIVERIES))
+            self.model.leases[token] = Consumer(name, full, window, queue)
+        elif token:
             self.model.leases[token] = Reader(profile, name, full, window)
 
     def _granted(self, profile: str, name: str, full: bool, request: w.Reader | w.Writer) -> str | None:
@@ -91,9 +110,9 @@ class BrokerAndModel(RuleBasedStateMachine):
         assert found == status or (profile == "test" and full and found == 501), (found, status)
         return None
 
-    @rule(profile=st.sampled_from(("test", "log")), data=st.data())
+    @rule(data=st.data())
     @precondition(lambda self: self.model.leases)
-    def close(self, profile: str, data: st.DataObject) -> None:
+    def close(self, data: st.DataObject) -> None:
         """Whoever has the token may close it; a second time it is not there."""
         token = data.draw(st.sampled_from(sorted(self.model.leases)))
         try:
@@ -101,6 +120,7 @@ class BrokerAndModel(RuleBasedStateMachine):
         except Refused as refused:
             raise AssertionError(f"{refused}") from refused
         self.model.close(token)
+        self._sent({})
         assert self.clients["log"].refused(w.LeaseClose(lease=token)).reason == w.UNKNOWN_LEASE
 
     @rule(frames=st.lists(st.binary(max_size=20), max_size=4))
@@ -144,18 +164,55 @@ class BrokerAndModel(RuleBasedStateMachine):
                 writer.flow, number, data.draw(st.sampled_from((writer.resource, ""))), b"%d" % number
             )
 
-    @rule(data=st.data(), multiple=st.booleans())
-    def confirm(self, data: st.DataObject, multiple: bool) -> None:
-        """As a reader goes on: something of what it was sent."""
-        readers = [x for x in self.model.leases.values() if isinstance(x, Reader) and x.unsettled]
+    @rule(
+        data=st.data(),
+        multiple=st.booleans(),
+        how=st.sampled_from(("confirm", "confirm", "reject", "recycle")),
+    )
+    def answer(self, data: st.DataObject, multiple: bool, how: str) -> None:
+        """As a reader goes on: something of what it was sent is done with, or not."""
+        readers = [x for x in self.model.leases.values() if not isinstance(x, Writer) and x.unsettled]
         if readers:
             reader = data.draw(st.sampled_from(readers))
             if reader.flow is not None:
-                self.settle(reader.flow, data.draw(st.sampled_from(reader.unsettled)), multiple, False)
+                self.settle(reader.flow, data.draw(st.sampled_from(list(reader.unsettled))), multiple, how)
+
+    @rule(data=st.data(), rounds=st.integers(1, DELIVERIES))
+    def send_back(self, data: st.DataObject, rounds: int) -> None:
+        """A consumer that can do nothing with what it gets, and gets it again."""
+        consumers = [x for x in self.model.leases.values() if isinstance(x, Consumer) and x.having]
+        if consumers:
+            consumer = data.draw(st.sampled_from(consumers))
+            for _ in range(rounds):
+                if consumer.flow is not None and consumer.having:
+                    self.settle(consumer.flow, max(consumer.having), True, "recycle")
+                    self.wait(1)
+
+    @rule(ticks=st.integers(1, 4))
+    def wait(self, ticks: int) -> None:
+        """Pauses end, and dead letters are moved."""
+        for _ in range(ticks):
+            self.rig.sleep(TICK_S, TICK_S)
+            self.model.wait(TICK_S)
+            self._sent({})
+
+    @rule(name=st.sampled_from(NAMES))
+    def describe_queue(self, name: str) -> None:
+        """What it says of itself, and what is among its dead letters, once they are moved: two looks later."""
+        found = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.Queues).queues
+        assert bool(found) is (name in self.model.queues)
+        if found:
+            self.wait(3)
+            queue = self.model.queues[name]
+            (told,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.Queues).queues
+            assert {number: getattr(told, number) for number in queue.numbers} == queue.numbers
+            if queue.dead:
+                letters = self.clients["log"].read(f"{name}.dead")
+                assert sorted(letters) == sorted(queue.stored[position - 1] for position in queue.dead)
 
     @rule(data=st.data())
     def summon_own(self, data: st.DataObject) -> None:
-        readers = [x for x in self.model.leases.values() if isinstance(x, Reader) and x.flow is not None]
+        readers = [x for x in self.model.leases.values() if not isinstance(x, Writer) and x.flow is not None]
         if readers:
             reader = data.draw(st.sampled_from(readers))
             assert reader.flow is not None
@@ -167,15 +224,20 @@ class BrokerAndModel(RuleBasedStateMachine):
         sent = self.model.content(flow, number, name, body)
         self._sends(flow, c.Content(number, name, EMPTY, body), sent)
 
-    @rule(flow=flows, sequence=sequences, multiple=st.booleans(), rejected=st.booleans())
-    def settle(self, flow: int, sequence: int, multiple: bool, rejected: bool) -> None:
-        command = c.Reject(sequence, multiple, False) if rejected else c.Confirm(sequence, multiple)
-        self._sends(flow, command, self.model.settled(flow, sequence, multiple=multiple))
-
-    @rule(flow=flows, sequence=sequences, multiple=st.booleans())
-    def recycle(self, flow: int, sequence: int, multiple: bool) -> None:
-        """In the profile log a content stays unsettled then, until the next bind."""
-        self._sends(flow, c.Reject(sequence, multiple, True), {})
+    @rule(
+        flow=flows,
+        sequence=sequences,
+        multiple=st.booleans(),
+        how=st.sampled_from(("confirm", "reject", "recycle")),
+    )
+    def settle(self, flow: int, sequence: int, multiple: bool, how: str) -> None:
+        expected = self.model.settled(flow, sequence, multiple=multiple, how=how)
+        command = (
+            c.Confirm(sequence, multiple)
+            if how == "confirm"
+            else c.Reject(sequence, multiple, how == "recycle")
+        )
+        self._sends(flow, command, expected)
 
     @rule(flow=flows)
     def ping(self, flow: int) -> None:
@@ -197,9 +259,20 @@ class BrokerAndModel(RuleBasedStateMachine):
 
     def _sent(self, expected: Sent) -> None:
         """Every flow got what the model says. Contents have an order of their own beside other commands."""
+        given: dict[Consumer, list[Handed]] = {}
         for number, flow in enumerate(self.flows):
-            found = [plain(x) for x in flow.sent() if not isinstance(x, c.Ping)]
-            assert parts(found) == parts(expected.get(number, [])), f"on flow {number}"
+            contents, others = parts([x for x in flow.sent() if not isinstance(x, c.Ping)])
+            wanted, answers = parts(expected.get(number, []))
+            assert others == answers, f"on flow {number}"
+            consumer = self.model.consumer(number)
+            if consumer is None:
+                assert [plain(x) for x in contents] == wanted, f"on flow {number}"
+            else:
+                assert all(x.resource == consumer.resource for x in contents)
+                given[consumer] = [handed(x) for x in contents]
+        for queue in self.model.queues.values():
+            queue.handed_out({one: given[one] for one in queue.consumers if one in given})
+            assert not queue.waiting(), "a content waits although a consumer has room"
 
     # --- always ---------------------------------------------------------------------------------------------
 
@@ -211,13 +284,19 @@ class BrokerAndModel(RuleBasedStateMachine):
             assert (found.earliest, found.end) == (1, len(stored) + 1)
 
 
-def plain(command: c.Command) -> c.Command:
+def plain(content: c.Content) -> c.Content:
     """Without the broker's own properties, above all the time."""
-    if isinstance(command, c.Content):
-        return c.Content(command.sequence, command.resource, EMPTY, bytes(command.body))
-    return command
+    return c.Content(content.sequence, content.resource, EMPTY, bytes(content.body))
 
 
-def parts(commands: list[c.Command]) -> tuple[list[c.Command], list[c.Command]]:
-    contents: list[c.Command] = [x for x in commands if isinstance(x, c.Content)]
+def handed(content: c.Content) -> Handed:
+    """What a consumer is told by the broker's properties."""
+    told = decode_table(content.properties)
+    position = told[c.SEQUENCE]
+    assert isinstance(position, int)
+    return Handed(content.sequence, position, told.get(c.REDELIVERED) is True, bytes(content.body))
+
+
+def parts(commands: list[c.Command]) -> tuple[list[c.Content], list[c.Command]]:
+    contents = [x for x in commands if isinstance(x, c.Content)]
     return contents, [x for x in commands if not isinstance(x, c.Content)]

@@ -1,7 +1,8 @@
 """What the two documents say that a broker answers, in as few words as possible. Knows nothing of the broker.
 
 A call is one command on a data flow; it returns what every flow is sent because of it, in order. Leases are known by
-the tokens that the broker made up. Profiles `test` (RFC 11 "The Test Profile") and `log` (PROTOCOL.md 5), plain.
+the tokens that the broker made up. Profiles `test` (RFC 11 "The Test Profile") and `log` (PROTOCOL.md 5), plain; of
+`queue` (6) it says what is not contents, for those are judged by `queues`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 
 from mtl.wire.commands import Command, Confirm, Content, Pong, Reject, Response
 from mtl.wire.fields import EMPTY
+from tests.stateful.queues import Consumer, Queue
 
 OK, CANNOT, FORBIDDEN = 200, 400, 403
 TEST_RESOURCE = "resource"
@@ -78,7 +80,9 @@ class Model:
 
     def __init__(self) -> None:
         self.contents: dict[str, list[bytes]] = {}
-        self.leases: dict[str, Writer | Reader] = {}
+        self.leases: dict[str, Writer | Reader | Consumer] = {}
+        self.queues: dict[str, Queue] = {}
+        self.now = 0.0
         self._sent: Sent = defaultdict(list)
 
     # --- what clients do ------------------------------------------------------------------------------------
@@ -86,7 +90,7 @@ class Model:
     def lease(self, flow: int, sequence: int, token: str) -> Sent:
         """The last presenter wins; one of a kind on a flow."""
         lease = self.leases.get(token)
-        rival = next((x for x in self.leases.values() if type(x) is type(lease) and x.flow == flow), None)
+        rival = self._writer(flow) if isinstance(lease, Writer) else self._reading(flow)
         if lease is None or rival not in {None, lease}:
             return self._answer(flow, Response(sequence, FORBIDDEN))
         if lease.flow != flow:
@@ -94,7 +98,9 @@ class Model:
         return self._answer(flow, Response(sequence, OK))
 
     def close(self, token: str) -> None:
-        del self.leases[token]
+        lease = self.leases.pop(token)
+        if isinstance(lease, Consumer):
+            lease.close()
 
     def summon(self, flow: int, sequence: int, resource: str) -> Sent:
         return self._turn(flow, sequence, resource, summoned=True)
@@ -104,7 +110,7 @@ class Model:
 
     def _turn(self, flow: int, sequence: int, resource: str, *, summoned: bool) -> Sent:
         """Summon or Dismiss: each only after the other, and only what the lease names."""
-        reader = self._reader(flow)
+        reader = self._reading(flow)
         if reader is None:
             code = CANNOT if self._writer(flow) else FORBIDDEN
             return self._answer(flow, Response(sequence, code))
@@ -112,7 +118,7 @@ class Model:
             return self._answer(flow, Response(sequence, CANNOT))
         reader.summoned = summoned
         self._sent[flow].append(Response(sequence, OK))
-        return self._delivered(reader)
+        return self._delivered(reader) if isinstance(reader, Reader) else self._take_sent()
 
     def content(self, flow: int, number: int, resource: str, body: bytes) -> Sent:
         writer = self._writer(flow)
@@ -147,16 +153,26 @@ class Model:
             writer.gapped = False
         return 0 < number <= writer.expected
 
-    def settled(self, flow: int, sequence: int, *, multiple: bool) -> Sent:
-        """A Confirm, or a Reject without recycle."""
-        reader = self._reader(flow)
+    def settled(self, flow: int, sequence: int, *, multiple: bool, how: str) -> Sent:
+        """A Confirm ("confirm"), a Reject ("reject"), or one with recycle ("recycle"): nothing to the log."""
+        reader = self._reading(flow)
         if reader is None or not reader.full:
+            return {}
+        if isinstance(reader, Consumer):
+            reader.settle(sequence, multiple=multiple, how=how, now=self.now)
+            return {}
+        if how == "recycle":
             return {}
         reader.settle(sequence, multiple)
         return self._delivered(reader)
 
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for queue in self.queues.values():
+            queue.wait(self.now)
+
     def ping(self, flow: int) -> Sent:
-        there = self._reader(flow) or self._writer(flow)
+        there = self._reading(flow) or self._writer(flow)
         return self._answer(flow, Pong()) if there else {}
 
     # --- what follows from it -------------------------------------------------------------------------------
@@ -195,8 +211,13 @@ class Model:
     def _writer(self, flow: int) -> Writer | None:
         return next((x for x in self.leases.values() if isinstance(x, Writer) and x.flow == flow), None)
 
-    def _reader(self, flow: int) -> Reader | None:
-        return next((x for x in self.leases.values() if isinstance(x, Reader) and x.flow == flow), None)
+    def _reading(self, flow: int) -> Reader | Consumer | None:
+        return next((x for x in self.leases.values() if not isinstance(x, Writer) and x.flow == flow), None)
+
+    def consumer(self, flow: int) -> Consumer | None:
+        """The consumer of a queue on this flow."""
+        reading = self._reading(flow)
+        return reading if isinstance(reading, Consumer) else None
 
     def _readers_of(self, resource: str) -> list[Reader]:
         return [x for x in self.leases.values() if isinstance(x, Reader) and x.resource == resource]

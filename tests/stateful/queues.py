@@ -1,0 +1,190 @@
+"""The profile queue in the model (PROTOCOL.md 6): what a queue may hand out, and what it has to.
+
+Which consumer gets which content the document leaves open, so nothing is predicted here: `Queue.handed_out` judges what
+was sent, and `Queue.waiting` says what should have been.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PAUSE_S = 0.1
+"""After a Reject with recycle; doubled with each delivery."""
+
+
+class Handed(NamedTuple):
+    """A content as a consumer got it: its number on the lease, its position in the resource, whether it is marked."""
+
+    number: int
+    position: int
+    again: bool
+    body: bytes
+
+
+@dataclass(eq=False)
+class Queue:
+    """One queue. What it never handed out begins at `fresh`; what came back is in `back`, with the consumer that sent
+    it back with recycle; `delayed` has the end of the pause, too.
+    """
+
+    stored: list[bytes]
+    most: int
+    fresh: int = 1
+    back: dict[int, Consumer | None] = field(default_factory=dict)
+    delayed: dict[int, tuple[float, Consumer]] = field(default_factory=dict)
+    dead: list[int] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+    ended: Counter[int] = field(default_factory=Counter)
+    seen: set[int] = field(default_factory=set)
+    avoided: dict[int, Consumer] = field(default_factory=dict)
+
+    def handed_out(self, given: dict[Consumer, list[Handed]]) -> None:
+        """What the consumers were sent because of one command. AssertionError for what the document does not allow."""
+        new = sorted(one.position for got in given.values() for one in got if one.position >= self.fresh)
+        assert new == list(range(self.fresh, self.fresh + len(new))), f"not in order, or twice: {new}"
+        for consumer, got in given.items():
+            self._in_order(consumer, [one.position for one in got])
+            for one in got:
+                assert one.position in self.back or one.position >= self.fresh, f"it was not to be had: {one}"
+                assert one.body == self.stored[one.position - 1]
+                assert one.again is (one.position in self.seen), f"the mark of {one}"
+                self.back.pop(one.position, None)
+                self.seen.add(one.position)
+                consumer.got(one)
+        self.fresh += len(new)
+
+    def _in_order(self, consumer: Consumer, positions: list[int]) -> None:
+        """What came back goes first, if it is not this one that sent it back; then the positions ascend."""
+        first_time = [p for p in positions if p >= self.fresh]
+        assert first_time == sorted(first_time)
+        if first_time:
+            late = positions[positions.index(first_time[0]) :]
+            assert all(p >= self.fresh or self.back.get(p) is consumer for p in late), f"came back: {late}"
+
+    def waiting(self) -> bool:
+        """Whether a content waits although a consumer has room."""
+        there = bool(self.back) or self.fresh <= len(self.stored)
+        return there and any(one.able for one in self.consumers)
+
+    def wait(self, now: float) -> None:
+        """Time has passed: some pauses are over."""
+        for position, (until, consumer) in list(self.delayed.items()):
+            if until <= now:
+                del self.delayed[position]
+                self.back[position] = consumer
+
+    # --- what became of a delivery --------------------------------------------------------------------------
+
+    def rejected(self, position: int) -> None:
+        self.ended[position] += 1
+        self.dead.append(position)
+
+    def recycled(self, position: int, consumer: Consumer, now: float) -> None:
+        self.avoided[position] = consumer
+        if self._counted(position):
+            pause = PAUSE_S * 2.0 ** (self.ended[position] - 1)
+            self.delayed[position] = now + pause, consumer
+
+    def lost(self, position: int) -> None:
+        """With the consumer's data flow."""
+        if self._counted(position):
+            self.returned(position)
+
+    def returned(self, position: int) -> None:
+        """In good order: it does not count as a delivery."""
+        self.back[position] = self.avoided.get(position)
+
+    def _counted(self, position: int) -> bool:
+        """Whether another delivery is left after this one; else it is dead."""
+        self.ended[position] += 1
+        if self.ended[position] >= self.most:
+            self.dead.append(position)
+        return self.ended[position] < self.most
+
+    # --- what is told ---------------------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """What Queue.Describe says once every dead letter is where it belongs."""
+        delivered = [p for one in self.consumers for p in one.having.values()]
+        unsettled = {*self.back, *self.delayed, *delivered, *range(self.fresh, len(self.stored) + 1)}
+        return {
+            "position": min(unsettled, default=len(self.stored) + 1),
+            "next": len(self.stored) + 1,
+            "unsettled": len(unsettled),
+            "ready": len(unsettled) - len(delivered) - len(self.delayed),
+            "delivered": len(delivered),
+            "delayed": len(self.delayed),
+            "dead": len(self.dead),
+            "consumers": sum(one.taking for one in self.consumers),
+        }
+
+
+@dataclass(eq=False)
+class Consumer:
+    """A reading lease of the profile: `having` are the positions of what it was sent and did not settle."""
+
+    resource: str
+    full: bool
+    window: int
+    queue: Queue
+    profile: str = "queue"
+    next: int = 1
+    flow: int | None = None
+    summoned: bool = False
+    having: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queue.consumers.append(self)
+
+    @property
+    def unsettled(self) -> Collection[int]:
+        """The numbers that can be settled."""
+        return list(self.having)
+
+    @property
+    def taking(self) -> bool:
+        """Whether it takes part in the queue."""
+        return self.flow is not None and self.summoned
+
+    @property
+    def able(self) -> bool:
+        """Whether it could be sent something now."""
+        return self.taking and (not self.full or len(self.having) < self.window)
+
+    def got(self, one: Handed) -> None:
+        """It was sent a content: with confirm "none" that is settled, else it is in its hands."""
+        assert self.taking
+        assert one.number == self.next, "deliveries are counted by the lease"
+        self.next += 1
+        if self.full:
+            self.having[one.number] = one.position
+            assert len(self.having) <= self.window
+
+    def settle(self, sequence: int, *, multiple: bool, how: str, now: float) -> None:
+        """What was never sent, or is settled, cannot be settled."""
+        if multiple and self.having and sequence <= max(self.having):
+            numbers = [n for n in self.having if n <= sequence]
+        else:
+            numbers = [sequence] if not multiple and sequence in self.having else []
+        for position in [self.having.pop(n) for n in numbers]:
+            if how == "reject":
+                self.queue.rejected(position)
+            elif how == "recycle":
+                self.queue.recycled(position, self, now)
+
+    def bound(self, flow: int) -> None:
+        """On another flow: what it had on the former is lost, and nothing is summoned."""
+        self.flow = flow
+        self.summoned = False
+        having, self.having = list(self.having.values()), {}
+        for position in having:
+            self.queue.lost(position)
+
+    def close(self) -> None:
+        self.queue.consumers.remove(self)
+        for position in self.having.values():
+            self.queue.returned(position)

@@ -1,0 +1,47 @@
+"""The model notices small faults of the core; else it would say little about a core that has none of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from mtl.broker import queue_state
+from mtl.broker.consumers import QueueLease
+from mtl.broker.fanout import FanoutLease
+from mtl.broker.queue_state import QueueState
+from mtl.broker.writers import Writers
+from tests.stateful.machine import BrokerAndModel
+
+Fault = Callable[[pytest.MonkeyPatch], None]
+
+FAULTS: dict[str, Fault] = {
+    "a writer may leave numbers out": lambda m: m.setattr(Writers, "_in_turn", lambda *_: True),
+    "a moved reader has its Summon still": lambda m: m.setattr(FanoutLease, "rebound", lambda *_: None),
+    "a consumer's window is of no account": lambda m: m.setattr(QueueLease, "room", lambda *_: 9),
+    "what a lost consumer had is forgotten": lambda m: m.setattr(QueueState, "lose", lambda *_: None),
+    "what comes again is not marked": lambda m: m.setattr(queue_state, "_COUNTED", frozenset()),
+    "a pause never doubles": lambda m: m.setattr(queue_state, "backoff", lambda _: 0.1),
+    "no delivery is the last": lambda m: m.setattr(QueueState, "_exhausted", lambda *_: False),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[fault](monkeypatch)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            BrokerAndModel,
+            settings=settings(
+                max_examples=300,
+                stateful_step_count=50,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                print_blob=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
