@@ -160,9 +160,9 @@ MBWS_WINDOW = 1_000
 """MBWS: messages to one client that it has not acknowledged; about what one pack holds. The door keeps their places in
 the log, some 100 octets each, and no bodies."""
 
-MBWS_RETAINED = 10_000
+MBWS_RETAINED = 1_000
 """MBWS: failed connections that wait for their clients; the oldest is forgotten for another one. Up to some 100 KB
-each when its window is full, 1 KB when its client is quick."""
+each when its window is full, 2 KB when its client is quick; as many as DOOR_SESSIONS."""
 
 MBWS_RETAINED_S = 600.0
 """MBWS: how long. A laptop's sleep is longer, the change of a network is not; the contents are in the log anyway."""

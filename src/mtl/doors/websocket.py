@@ -12,10 +12,11 @@ import ipaddress
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from websockets.asyncio.connection import Connection as WebSocket
@@ -23,8 +24,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import NegotiationError, TooManyFragments
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
-from websockets.protocol import Event
-from websockets.typing import Subprotocol
+from websockets.protocol import Event, State
+from websockets.typing import DataLike, Subprotocol
 
 from mtl.doors.config import DoorConfig, host_and_port
 from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
@@ -62,8 +63,9 @@ class Socket(ServerConnection):
     has arrived, so the door first makes sure that it has.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, all_there: set[Socket], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._all_there = all_there
         self._holding = True
         self._resting = False
 
@@ -140,12 +142,28 @@ class Socket(ServerConnection):
             self.drop()
             await asyncio.wait({ending})
 
-    # --- what the library calls -----------------------------------------------------------------------------
+    # --- what the library does, otherwise -------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: DataLike | Iterable[DataLike] | AsyncIterable[DataLike],
+        *,
+        text: bool | None = None,
+    ) -> None:
+        """Send a message; nothing after the peer's Close. Raises `ConnectionClosed`."""
+        if not self.closed_by_peer:
+            await super().send(message, text=text)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Whether a peer that is silent is still there, its TCP says: one that reads slowly is no dead one."""
         keep_alive(transport.get_extra_info("socket"))
+        self._all_there.add(self)
         super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is one of its server's no more."""
+        self._all_there.discard(self)
+        super().connection_lost(exc)
 
     def process_event(self, event: Event) -> None:
         """No message follows a Close."""
@@ -154,6 +172,8 @@ class Socket(ServerConnection):
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
             self.recv_messages.close()
+            if self.keepalive_task is not None:
+                self.keepalive_task.cancel()  # a ping would give the connection up: it is to end soon, for the library
 
     def send_data(self) -> None:
         """Save the answer to a Close."""
@@ -196,6 +216,7 @@ class WebSocketServer:
         self._largest = largest
         self._page = page.encode() if page is not None and config.page else None
         self._secure = tls(config)
+        self._sockets: set[Socket] = set()
         self._open = 0
 
     async def listen(self, default: str) -> None:
@@ -208,7 +229,7 @@ class WebSocketServer:
                 host,
                 port,
                 ssl=self._secure,
-                create_connection=Socket,
+                create_connection=cast("type[ServerConnection]", partial(Socket, all_there=self._sockets)),
                 process_request=self._admitted,
                 subprotocols=[Subprotocol(name) for name in self._subprotocols],
                 select_subprotocol=self._selected,
@@ -232,8 +253,11 @@ class WebSocketServer:
         self.endpoint = f"{'wss' if self._secure else 'ws'}://{where}"
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let nobody in any more; browsers open connections that they may need later."""
         self._server.close(close_connections=False)
+        for connection in list(self._sockets):
+            if connection.state is State.CONNECTING:
+                connection.drop()
 
     async def closed(self) -> None:
         """Wait until all connections have ended."""

@@ -234,6 +234,8 @@ class Line:
             pass  # whoever reads is told, too
 
     def _settle(self, sequence: int) -> None:
+        if sequence > self._written:
+            raise Malformed(f"message {sequence} is acknowledged, {self._written} is the last that was sent")
         for entry in self._outgoing.acknowledged(sequence):
             settle(entry.settled)
 

@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.limits import MBWS_CONNECT_S
+from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
 from mtl.doors.mbws.contents import to_message
@@ -239,8 +239,9 @@ class Peer:
             # It is lost, or we stop, or the broker is away: none of this is a Close.
             self._connections.failed(line)
             await line.intake.settled()
-            with suppress(ConnectionClosed):
-                await self._acknowledge(line)
+            with suppress(ConnectionClosed, TimeoutError):
+                async with asyncio.timeout(WS_CLOSE_S):
+                    await self._acknowledge(line)
             await self._socket.vanish()
         else:
             self._connections.clear(line)

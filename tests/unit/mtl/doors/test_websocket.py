@@ -15,6 +15,7 @@ from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 
 from mtl.doors.config import DoorConfig
+from mtl.doors.limits import WS_OPEN_S
 from mtl.doors.websocket import Socket, Violation, WebSocketServer, admits, closing
 from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
@@ -98,6 +99,34 @@ async def test_a_close_is_answered_when_the_door_says_so() -> None:
         release.set()
         await ending
         assert c.close_code == CloseCode.NORMAL_CLOSURE
+
+
+@in_loop
+async def test_nothing_follows_a_close_that_waits_for_its_answer() -> None:
+    """A message then would have the library give the connection up."""
+
+    async def serve(there: Socket) -> None:
+        while await there.message() is not None:
+            pass
+        await there.send("late")
+        there.conclude()
+
+    async with listening(serve) as server:
+        c = await connect(server.endpoint, subprotocols=ONE)
+        await c.close()
+        assert c.close_code == CloseCode.NORMAL_CLOSURE
+
+
+@in_loop
+async def test_a_connection_without_a_handshake_holds_up_no_end() -> None:
+    async with listening(echo) as server:
+        reader, writer = await asyncio.open_connection(*server.endpoint.removeprefix("ws://").split(":"))
+        async with connect(server.endpoint, subprotocols=ONE):
+            pass  # it is accepted by now
+        began = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - began < WS_OPEN_S / 2
+    assert await reader.read() == b""
+    writer.close()
 
 
 @in_loop
