@@ -3,6 +3,7 @@
 nothing confirmed is lost           nothing is there twice, and nothing that was refused or that nobody published
 sequences have no gaps              the contents of one writer are in its order
 what a reader was shown stays       stages are there whole, in order and once, or not at all
+what replaces is there instead of what it replaces, never beside it, and never is neither
 """
 
 from __future__ import annotations
@@ -110,9 +111,11 @@ def check_kept(model: Model, contents: Contents) -> None:
             raise Violation(f"{tag} was refused and is at {where[tag]}")
         if published.confirmed and tag not in where and "/" not in tag:
             raise Violation(f"{tag} was confirmed and is lost")
+    check_snapshots(model, contents)
+    replaced = {name for names in model.snapshots.values() for name in names}
     for resource, end in model.ends.items():
-        if resource.endswith(DEAD):
-            continue  # observers are told of these, too; `check_letters` is about them
+        if resource.endswith(DEAD) or resource in replaced:
+            continue  # observers are told of these, too; `check_letters` and `check_snapshots` are about them
         if end > max(contents.get(resource, {}), default=0) + 1:
             raise Violation(f"{resource} was told to end at {end}")
     for resource, shown in model.shown.items():
@@ -144,7 +147,8 @@ def check_visible(process: BrokerProcess) -> None:
         visible: dict[bool, str] = {}
         for name, (first, count) in record.digest.items():
             resource = broker.resources.find(record.vhost, name)
-            if resource is not None and resource.log is not None:  # else it is stopped, and shows nothing
+            # One that is stopped shows nothing, and of no contents there is nothing to see.
+            if count and resource is not None and resource.log is not None:
                 visible[resource.end >= first + count] = name
                 if first < resource.end < first + count:
                     raise Violation(f"{record.application} is visible in part in {name}: {record.digest}")
@@ -174,6 +178,20 @@ def check_order(model: Model, contents: Contents) -> None:
             last[published.writer] = published.number
 
 
+def check_snapshots(model: Model, contents: Contents) -> None:
+    """Of an application that replaces there is one version, in all its resources: the last that was answered, or one
+    that was asked for since.
+    """
+    for application, resources in model.snapshots.items():
+        known = {version: one for (name, version), one in model.versions.items() if name == application}
+        answered = max((version for version, one in known.items() if one.first is not None), default=0)
+        lists = [stages for version, one in known.items() if version >= answered for stages in one.asked]
+        expected = [_contents_of(model, stages) for stages in lists] + ([] if answered else [{}])
+        there = {name: list(contents[name].values()) for name in resources if contents.get(name)}
+        if there not in expected:
+            raise Violation(f"{application}, answered up to {answered}, holds {there}: none of {expected}")
+
+
 def check_stages(model: Model, contents: Contents) -> None:
     """Of every version either nothing is there, or all stages of one list that was asked for, in its order."""
     found: dict[tuple[str, int], dict[str, dict[int, Tag]]] = {}
@@ -187,6 +205,8 @@ def check_stages(model: Model, contents: Contents) -> None:
         if key not in model.versions:
             raise Violation(f"{key} was never asked for and is there")
     for key, known in model.versions.items():
+        if key[0] in model.snapshots:
+            continue  # see `check_snapshots`
         _check_version(model, key, known, found.get(key, {}))
 
 

@@ -50,6 +50,8 @@ class Model:
     stages: dict[str, dict[str, list[Tag]]] = field(default_factory=dict)
     """Per sealed stage and resource: its contents in order."""
     versions: dict[tuple[str, int], Version] = field(default_factory=dict)
+    snapshots: dict[str, list[str]] = field(default_factory=dict)
+    """Per application that replaces what it wrote before: its resources, which nobody else writes to."""
     cursors: dict[tuple[str, str], int] = field(default_factory=dict)
     """Per group and resource: the highest position that is known to be durable."""
     allowed: dict[tuple[str, str], int] = field(default_factory=dict)

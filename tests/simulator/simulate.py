@@ -78,6 +78,8 @@ class Simulation:
         self.machine.disk.short_writes = pick((0.0, 0.0, 0.1))
         self.machine.watch = check_visible
         self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
+        self.snapshots = [f"s{n}" for n in range(1, 1 + world.upto(2))]
+        """Those that one application writes anew as a whole, again and again."""
         self.writers: list[WriterApp] = []
         self.plain: list[PlainApp] = []
         self.readers: list[ReaderApp] = []
@@ -94,9 +96,10 @@ class Simulation:
         self.machine.start()
         made: list[Outcome] = []
         channel = self._admin.channel()
-        for name in self.resources:
+        names = [*self.resources, *self.snapshots]
+        for name in names:
             self._admin.ask(channel, w.ResourceCreate(resource=name, exist_ok=True), made.append)
-        self.run_until(lambda: len(made) == len(self.resources), 60.0)
+        self.run_until(lambda: len(made) == len(names), 60.0)
         for outcome in made:
             if not isinstance(outcome, w.ResourceCreated):
                 raise Violation(f"a resource cannot be made: {outcome!r}")
@@ -129,6 +132,9 @@ class Simulation:
             self.plain.append(PlainApp(world, routers, model, f"p{n}", pick(self.resources), pace))
         for n in range(world.upto(2)):
             self.sparks.append(SparkApp(world, routers, model, f"app{n}", self.resources))
+        if self.snapshots:
+            model.snapshots["table"] = self.snapshots
+            self.sparks.append(SparkApp(world, routers, model, "table", self.snapshots, replaces=True))
 
         for n in range(world.upto(1)):
             self.observers.append(ObserverApp(world, routers, model, f"look{n}"))

@@ -123,12 +123,21 @@ class SparkApp:
     """See the module."""
 
     def __init__(
-        self, world: World, routers: Routers, model: Model, name: str, resources: Sequence[str]
+        self,
+        world: World,
+        routers: Routers,
+        model: Model,
+        name: str,
+        resources: Sequence[str],
+        *,
+        replaces: bool = False,
     ) -> None:
         self.world = world
         self.model = model
         self.name = name
         self.resources = list(resources)
+        self.replaces = replaces
+        """Whether each version takes the place of the one before, in resources that are this application's alone."""
         self.version = 0
         self.stopped = False
         self.busy = False
@@ -219,7 +228,11 @@ class SparkApp:
         stages = [task.stage for task in self._sealed if task is not None]
         version = self.version
         request = w.StageCommit(
-            application=self.name, version=version, stages=stages, query=f"query of {self.name}"
+            application=self.name,
+            version=version,
+            stages=stages,
+            query=f"query of {self.name}",
+            truncate=self.resources if self.replaces else [],
         )
 
         def answered(outcome: Outcome) -> None:

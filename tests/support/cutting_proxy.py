@@ -6,6 +6,7 @@ import select
 import socket
 import struct
 import threading
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,8 @@ class CuttingProxy:
         self._listeners = {socket.create_server((HERE, port)): port for port in ports}
         self._over = False
         self.cuts = 0
+        self.accepted: Counter[int] = Counter()
+        """Connections that were made so far, by port."""
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -65,6 +68,7 @@ class CuttingProxy:
             near.close()  # the broker is not there just now
             return
         self._pairs.append((near, far))
+        self.accepted[self._listeners[listener]] += 1
 
     def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
         try:

@@ -1,0 +1,46 @@
+"""What the connector's tasks cost a broker in connections, as a worker of Spark runs them: one after the other."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import mtl
+from mtl.testing import RunningBroker
+from mtl.wire import control as w
+from pyspark_mtl import connections
+from pyspark_mtl.offsets import Range
+from pyspark_mtl.options import parse, read_settings, write_settings
+from pyspark_mtl.reading import Task, packs
+from pyspark_mtl.writing import write
+from tests.support.cutting_proxy import HERE, CuttingProxy
+
+TASKS = 8
+SESSIONS = 2
+"""One for requests, one for leases; the next lease takes the one that the last has given back."""
+
+
+def test_the_tasks_of_a_worker_share_its_sessions(
+    mtl_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_connections", {})
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        incarnation = connection.create_resource("orders").incarnation
+        with connection.writer("orders") as writer:
+            for number in range(TASKS):
+                writer.send(b"%d" % number)
+        lease = connection.request(w.Reader(resources=["orders"], packed=True))
+        assert isinstance(lease, w.DataLease)
+        control, data = int(mtl_broker.endpoint.rpartition(":")[2]), lease.port
+    with CuttingProxy(control, data) as proxy:
+        options = {"endpoint": f"tcp://{HERE}:{control}"}
+        reading = read_settings(parse({**options, "resources": "orders"}), streaming=False)
+        writing = write_settings(parse({**options, "resource": "orders"}), streaming=True)
+        assert reading.connect == writing.connect
+        frame = pa.RecordBatch.from_arrays([pa.array([b"x"], pa.binary())], names=["body"])
+        for first in range(1, TASKS + 1):
+            task = Task(Range("orders", incarnation, first, first + 1))
+            assert [pack.count for pack in packs(reading.connect, task, fail_on_data_loss=True)] == [1]
+            assert len(write(writing, [frame], "app", 1).stages) == 1
+        assert proxy.accepted == {control: SESSIONS, data: 2 * TASKS}, "and one data flow for each lease"
+        connections.connection(reading.connect).close()
