@@ -44,14 +44,18 @@ def latency(bench: Bench) -> list[Row]:
     with ExitStack() as stack:
         names = stack.enter_context(bench.resources())
         frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
-        ours = partial(_measured, bench, _taken(frame, "body"), partial(_to_mtl, bench.endpoint, names[0]))
+        publishing = partial(_to_mtl, bench.endpoint, names[0])
+        ours = partial(_measured, bench, _taken(frame, "body"), publishing)
 
         def kafka(peer: Kafka) -> Side:
             topic = stack.enter_context(peer.topic(1))
             frame = bench.spark.readStream.format("kafka").options(**kafka_source(peer, topic)).load()
             return partial(_measured, bench, _taken(frame, "value"), partial(_to_kafka, bench, peer, topic))
 
-        peers = [Peer(TICK, partial(_ticking, bench), OF_TICK), bench.kafka_peer(KAFKA, None, kafka)]
+        peers = [
+            Peer(TICK, partial(_ticking, bench, publishing), OF_TICK),
+            bench.kafka_peer(KAFKA, None, kafka),
+        ]
         sides: dict[str, Side] = {
             "ours": ours,
             **{peer.name: peer.side for peer in peers if peer.side is not None},
@@ -98,11 +102,14 @@ def _measured(
     return Sample(_trigger(batches), facts={**facts, "contents": len(ages)})
 
 
-def _ticking(bench: Bench) -> Sample:
-    """The no-op source's median trigger in ms, of the same query: what is observed costs both the same."""
+def _ticking(bench: Bench, publishing: Callable[[], AbstractContextManager[Publish]]) -> Sample:
+    """The no-op source's median trigger in ms, of the same query: what is observed costs both the same, and as much is
+    published meanwhile, so that both have the same share of the machine.
+    """
     source = bench.spark.readStream.format("bench_tick").options(**{**generator(20, 13), "tasks": "1"}).load()
     now = expr("cast(cast(unix_millis(current_timestamp()) as string) as binary)")
-    with _running(bench, _taken(source.withColumn("body", now), "body")) as query:
+    frame = _taken(source.withColumn("body", now), "body")
+    with publishing() as publish, _running(bench, frame) as query, _publisher(publish):
         return Sample(_trigger(_batches(query, bench.plan.time(short=8, full=30))))
 
 
