@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import pyspark
 from pyspark.sql import DataFrame
@@ -28,7 +27,6 @@ OCTETS = 100
 SETTLE_S = 3.0
 LOOK_S = 0.02
 FIRST_S = 120.0
-LOADS = 3
 NOTE = "every Python source waits for a process that loads pyspark, from an archive without bytecode: {:.1f} s alone"
 MOST_ROUNDS = 3
 """Of what takes its time by waiting."""
@@ -40,7 +38,7 @@ def start(bench: Bench) -> list[Row]:
     options = generator(ROWS, OCTETS)
     no_op = bench.spark.readStream.format("bench_tick").options(**options).load()
     api = Peer(TICK, partial(_first_batch, bench, no_op))  # what the Python API costs by itself
-    note = NOTE.format(median(_loading() for _ in range(LOADS)))
+    note = NOTE.format(_loading())
     return _beside_kafka(bench, subject, partial(_first_side, bench), [api], bench.plan.rounds, note)
 
 
