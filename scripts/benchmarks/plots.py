@@ -114,7 +114,9 @@ def _growth(rows: Sequence[Row]) -> Figure:
         octets = [points[0].facts.get("peer: broker MB"), *(row.facts.get("broker MB") for row in points)]
         if None not in octets:
             memory.plot(sizes, octets, "o-", color=colour)
-    costs.axhline(rows[0].target or 1.0, color="black", linestyle=":", linewidth=1)
+    costs.axhline(
+        next((row.target for row in rows if row.target), 1.0), color="black", linestyle=":", linewidth=1
+    )
     costs.set_ylabel("cost per content, relative to the smallest")
     costs.set_ylim(bottom=0)
     memory.set_ylabel("memory of the broker's own, MB")
