@@ -27,9 +27,10 @@ from mtl.doors.budget import Budget
 from mtl.doors.clients import Inbox, Reading, Window, Writing, opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
 from mtl.doors.mbws.asking import Asked
-from mtl.doors.mbws.codec import Kind, Message, encode
+from mtl.doors.mbws.codec import Kind, Message
 from mtl.doors.mbws.contents import to_message
 from mtl.doors.mbws.line import Line, Way
+from mtl.doors.mbws.session import said
 from mtl.doors.properties import CONTENT_TYPE, SEQUENCE
 from mtl.doors.received import Received
 from mtl.errors import Closed, ContentTooLarge, FieldError, OptionError
@@ -78,15 +79,14 @@ class Connection:
         """
         if len(message.body) > MAX_CONTENT:
             raise ContentTooLarge(len(message.body), MAX_CONTENT)
-        header = len(
-            encode(Message(message.addresses, b"", message.content_type, message.properties), Kind.BINARY)
-        )
+        data = said(message, self._way.kind)
+        size = len(data if isinstance(data, bytes) else data.encode())
+        header = size - len(message.body)
         if header > MBWS_HEADER:
             raise FieldError(f"addresses and properties have {header} octets, {MBWS_HEADER} are the most")
-        size = len(message.body) + header
         await self._octets.take(size)
         try:
-            settled = await self._window.place(lambda: self.line.send(message))
+            settled = await self._window.place(lambda: self.line.send(data))
         except BaseException:
             self._octets.give(size)
             raise

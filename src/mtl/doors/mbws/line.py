@@ -52,7 +52,7 @@ class Way:
 class _Sent:
     """A message that is retained until the door has it; then `settled` is done."""
 
-    message: Message
+    data: bytes | str
     settled: asyncio.Future[None]
 
 
@@ -92,15 +92,15 @@ class Line:
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
-    def send(self, message: Message) -> asyncio.Future[None]:
-        """Send a message, now or when there is a session. The result is done when the door has it for good.
+    def send(self, data: bytes | str) -> asyncio.Future[None]:
+        """Send a Message's frame, now or when there is a session. The result is done when the door has it for good.
 
         Only where there is room: MBWS_CLIENT_WINDOW.
         """
         if self.error is not None:
             raise self.error
         settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._outgoing.send(_Sent(message, settled))
+        self._outgoing.send(_Sent(data, settled))
         self._wake.set()
         return settled
 
@@ -225,7 +225,7 @@ class Line:
                 while self._written < self._outgoing.sent:
                     entry = self._outgoing.entries[self._written - self._outgoing.acked]
                     self._written += 1
-                    await socket.send(session.say(entry.message))
+                    await socket.send(entry.data)
                 if self._consumed > self._acked:
                     self._acked = self._consumed
                     await socket.send(session.say(Acknowledge(self._acked)))

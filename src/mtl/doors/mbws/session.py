@@ -72,11 +72,15 @@ class Session:
         return frame
 
     def say(self, frame: Frame) -> bytes | str:
-        """The WebSocket message of a frame; binary where a body is no text. Raises `FieldError`: it has no form."""
-        kind = self._kind
-        if isinstance(frame, Message) and kind is Kind.TEXT and not _is_text(frame.body):
-            kind = Kind.BINARY
-        return encode(frame, kind, characters=self._characters)
+        """The WebSocket message of a frame. Raises `FieldError` for what has no form."""
+        return said(frame, self._kind, characters=self._characters)
+
+
+def said(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str:
+    """A frame in this form; a message whose body is no text is binary in any case. Raises `FieldError`."""
+    if isinstance(frame, Message) and kind is Kind.TEXT and not _is_text(frame.body):
+        kind = Kind.BINARY
+    return encode(frame, kind, characters=characters)
 
 
 def _is_text(body: bytes) -> bool:
