@@ -69,7 +69,7 @@ class DataLoss(Refused):
         count = max(0, end - first)
         text = message or (
             f"resource {resource!r}: contents {first} to {end - 1} ({count} in all) are gone: "
-            "retention removed them, or the resource was deleted and made again"
+            "retention removed them, a write took their place, or the resource was deleted and made again"
         )
         super().__init__(409, "data-loss", text, resource=resource, first=first, end=end, count=count)
         self.resource = resource

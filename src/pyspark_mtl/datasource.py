@@ -11,7 +11,7 @@ import re
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from mtl.errors import MtlError, OptionError, SchemaError, SparkMissing
+from mtl.errors import MtlError, SchemaError, SparkMissing
 from pyspark_mtl import columns
 from pyspark_mtl.columns import Column
 from pyspark_mtl.options import (
@@ -99,18 +99,14 @@ class MtlDataSource(DataSource):
         """A batch write."""
         from pyspark_mtl.sink import BatchWriter  # noqa: PLC0415
 
-        if overwrite:
-            raise OptionError("format mtl appends: resources are logs. Use .mode('append')")
-        settings = self._write_settings(schema, streaming=False)
+        settings = self._write_settings(schema, streaming=False, overwrite=overwrite)
         return BatchWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """A streaming write."""
         from pyspark_mtl.sink import StreamWriter  # noqa: PLC0415
 
-        if overwrite:
-            raise OptionError("format mtl appends: resources are logs. Use .outputMode('append')")
-        settings = self._write_settings(schema, streaming=True)
+        settings = self._write_settings(schema, streaming=True, overwrite=overwrite)
         return StreamWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def _read_settings(self, schema: StructType, *, streaming: bool) -> ReadSettings:
@@ -119,8 +115,8 @@ class MtlDataSource(DataSource):
             columns.check_source(_columns(schema), include_properties=settings.include_properties)
         return settings
 
-    def _write_settings(self, schema: StructType, *, streaming: bool) -> WriteSettings:
-        settings = write_settings(self._given, streaming=streaming)
+    def _write_settings(self, schema: StructType, *, streaming: bool, overwrite: bool) -> WriteSettings:
+        settings = write_settings(self._given, streaming=streaming, overwrite=overwrite)
         if settings.bodies is None:
             columns.check_sink(_columns(schema), resource=settings.resource)
         else:

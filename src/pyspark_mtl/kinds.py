@@ -141,7 +141,7 @@ def duration(value: str) -> float:
 
 
 def names(value: str) -> tuple[str, ...]:
-    """Names of resources, separated by commas; or a JSON array, for names that hold a comma. Sorted."""
+    """Names of resources or groups, separated by commas; or a JSON array, for names that hold a comma. Sorted."""
     if value.strip().startswith("["):
         found = _json(value)
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
@@ -150,11 +150,9 @@ def names(value: str) -> tuple[str, ...]:
         found = value.split(",")
     parsed = tuple(sorted(name(one) for one in found))
     if len(set(parsed)) != len(parsed):
-        raise ValueError("a resource is named twice")
+        raise ValueError("a name is there twice")
     if not 1 <= len(parsed) <= MAX_RESOURCES_PER_LEASE:
-        raise ValueError(
-            f"it names {len(parsed)} resources; 1 to {MAX_RESOURCES_PER_LEASE} can be read together"
-        )
+        raise ValueError(f"it has {len(parsed)} names; 1 to {MAX_RESOURCES_PER_LEASE} can be given together")
     return parsed
 
 

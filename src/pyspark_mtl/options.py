@@ -86,23 +86,40 @@ class ReadSettings:
 
 
 @dataclass(frozen=True)
+class Creation:
+    """What a resource is like that a write creates: durability "sync" or "os", and what it keeps, as octets, seconds,
+    contents and groups; None and no group are no bound.
+    """
+
+    durability: str
+    bytes: int | None = None
+    age: float | None = None
+    contents: int | None = None
+    groups: tuple[str, ...] = ()
+    hard_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class WriteSettings:
-    """What a write does. `resource` None means: the column names it."""
+    """What a write does. `resource` None means: the column names it; `create` None: what is not there is an error;
+    `truncate`: it takes the place of what the resources held.
+    """
 
     connect: Connect
     resource: str | None
-    create: bool
+    create: Creation | None
     exactly_once: bool
     application: str | None
     version: int | None
+    truncate: bool = False
     bodies: Bodies | None = None
 
 
 @dataclass(frozen=True)
 class Given:
-    """The options that were given, parsed, under their proper names."""
+    """The options that were given, parsed, under their proper names; a password is one of them."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Any] = field(repr=False)
 
     def __getitem__(self, name: str) -> Any:
         """The value given for `name`, else its default."""
@@ -169,8 +186,10 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
     )
 
 
-def write_settings(given: Given, *, streaming: bool) -> WriteSettings:
-    """The settings of a write. OptionError for what has no meaning there or contradicts."""
+def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) -> WriteSettings:
+    """The settings of a write; `overwrite` is what Spark wants of it. OptionError for what has no meaning there or
+    contradicts.
+    """
     _meaningful(given, Use.STREAM_WRITE if streaming else Use.BATCH_WRITE)
     exactly_once = given["deliveryGuarantee"] == "exactly-once"
     application = given.values.get("txnAppId")
@@ -180,15 +199,44 @@ def write_settings(given: Given, *, streaming: bool) -> WriteSettings:
         )
     if not streaming and ("txnAppId" in given) != ("txnVersion" in given):
         raise OptionError("a batch write is repeatable with both txnAppId and txnVersion; only one is given")
+    if overwrite:
+        _check_overwrite(given, "outputMode" if streaming else "mode", exactly_once=exactly_once)
     return WriteSettings(
         connect=_connect(given),
         resource=given["resource"],
-        create=given["createResource"],
+        create=_creation(given),
         exactly_once=exactly_once,
         application=application,
         version=given["txnVersion"],
+        truncate=overwrite,
         bodies=bodies(given),
     )
+
+
+def _creation(given: Given) -> Creation | None:
+    if given["createResource"]:
+        return Creation(
+            given["createDurability"],
+            given["createRetainBytes"],
+            given["createRetainAge"],
+            given["createRetainContents"],
+            given["createRetainFor"] or (),
+            given["createHardBytes"],
+        )
+    for name in given.values:
+        if name.startswith("create") and name != "createResource":
+            raise OptionError(f"option {name} has no meaning without createResource=true")
+    return None
+
+
+def _check_overwrite(given: Given, mode: str, *, exactly_once: bool) -> None:
+    if given["overwriteMode"] is None:
+        raise OptionError(
+            f"format mtl appends: resources are logs. Use .{mode}('append'); or overwriteMode=truncate, with which "
+            "what is written takes the place of all that the resource held"
+        )
+    if not exactly_once:
+        raise OptionError("overwriteMode=truncate is one step with what is written: it needs exactly-once")
 
 
 def bodies(given: Given) -> Bodies | None:

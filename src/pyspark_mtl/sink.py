@@ -2,7 +2,8 @@
 
 Tasks fill stages, which nobody sees. Spark's commit names them in one Stage.Commit, under (application, version): the
 broker publishes their contents atomically and remembers the version, so that a commit which Spark repeats after a
-failure does nothing a second time. A batch without rows has no stages and commits nothing.
+failure does nothing a second time. A batch without rows has no stages and commits nothing, unless it is to take the
+place of what is there.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from mtl.errors import MtlError, OptionError
+from mtl.errors import MtlError, OptionError, Refused
+from mtl.wire.control import UNKNOWN_RESOURCE
 from pyspark_mtl import hooks
 from pyspark_mtl.connections import connection
 from pyspark_mtl.options import WriteSettings
-from pyspark_mtl.writing import Written, write
+from pyspark_mtl.writing import Written, create, write
 
 if TYPE_CHECKING:
     from mtl.client import CommitResult
@@ -34,7 +36,9 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task reports to the driver; public values only. `query` is None in a batch write."""
+    """What a task reports to the driver; public values only. `query` is None in a batch write, and where nothing is to
+    be committed.
+    """
 
     written: Written = field(default_factory=Written)
     query: str | None = None
@@ -51,7 +55,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """A task: stage its rows. Without rows it does not speak to the broker."""
         frames = _with_rows(iterator, self._shape)
         if frames is None:
-            return Message()
+            return Message(query=_property(QUERY_ID) if self._settings.truncate else None)
         query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
         written = write(self._settings, frames, self._settings.application or query, batch)
         return Message(written, query)
@@ -59,12 +63,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publish the batch, once. Spark may call this again for a batch that was published; the broker knows."""
         done = _messages(messages)
-        stages = _stages(done)
-        if not stages:
+        stages, replaced = _stages(done), _replaced(self._settings, done)
+        if not (stages or replaced):
             return
-        (query,) = {message.query for message in done if message.query is not None}
+        query = next((message.query for message in done if message.query is not None), None)
+        if query is None:
+            raise OptionError(
+                "no task ran that could say which query this is; write with foreachBatch instead"
+            )
         application = self._settings.application or query
-        result = connection(self._settings.connect).stage_commit(application, batchId, stages, query=query)
+        result = _commit(self._settings, application, batchId, stages, replaced, query)
         if result.already:
             _tell_replay(application, query, batchId, result, done)
         hooks.after_commit(query, batchId)
@@ -93,15 +101,14 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish everything, once per (txnAppId, txnVersion)."""
         done = _messages(messages)
-        stages = _stages(done)
-        if not stages:
+        stages, replaced = _stages(done), _replaced(self._settings, done)
+        if not (stages or replaced):
             return
-        broker = connection(self._settings.connect)
-        result = broker.stage_commit(self._application, self._version, stages)
+        result = _commit(self._settings, self._application, self._version, stages, replaced)
         if result.already:
             _tell_replay(self._application, None, self._version, result, done)
-        if self._settings.application is None:
-            broker.stage_forget(self._application)  # nobody will ever repeat it
+        if self._settings.application is None:  # nobody will ever repeat it
+            connection(self._settings.connect).stage_forget(self._application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Throw away what was staged."""
@@ -148,6 +155,34 @@ def _stages(messages: Iterable[Message]) -> list[str]:
     return [stage for message in messages for stage in message.written.stages]
 
 
+def _replaced(settings: WriteSettings, messages: Sequence[Message]) -> list[str]:
+    """The resources whose former contents go with the commit."""
+    if not settings.truncate:
+        return []
+    if settings.resource is not None:
+        return [settings.resource]
+    return sorted({resource for message in messages for resource, _ in message.written.contents})
+
+
+def _commit(
+    settings: WriteSettings,
+    application: str,
+    version: int,
+    stages: Sequence[str],
+    replaced: Sequence[str],
+    query: str | None = None,
+) -> CommitResult:
+    broker = connection(settings.connect)
+    try:
+        return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
+    except Refused as refused:
+        if stages or refused.reason != UNKNOWN_RESOURCE:
+            raise
+    for resource in replaced:  # no task had rows for it, so none has made it
+        create(settings, resource)
+    return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
+
+
 def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Best effort: Spark is failing the batch for a reason of its own, and stages that stay behind expire."""
     stages = _stages(_messages(messages))
@@ -168,7 +203,7 @@ def _tell_replay(
     for message in messages:
         for resource, count in message.written.contents:
             now[resource] = now.get(resource, 0) + count
-    then = {resource: published.contents for resource, published in result.resources.items()}
+    then = {name: published.contents for name, published in result.resources.items() if published.contents}
     if now != then:
         log.warning(
             "batch %d of %s was published with %s contents and was repeated with %s: its source is not repeatable. "

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from mtl.errors import OptionError, Refused
-from mtl.wire.control import UNKNOWN_RESOURCE, StageSpec
+from mtl.wire.control import UNKNOWN_RESOURCE, Durability, Retention, StageSpec
 from pyspark_mtl.connections import connection
 from pyspark_mtl.frames import contents, split
 from pyspark_mtl.limits import MAX_OPEN_RESOURCES_PER_TASK
@@ -20,6 +20,28 @@ from pyspark_mtl.options import WriteSettings
 
 if TYPE_CHECKING:
     from mtl.client import Writer
+
+
+def create(settings: WriteSettings, resource: str) -> None:
+    """Make a resource that is not there. OptionError where that is not wanted."""
+    wanted = settings.create
+    if wanted is None:
+        raise OptionError(
+            f"the resource {resource!r} to write to does not exist; create it, or give createResource=true"
+        )
+    retention = Retention(
+        bytes=wanted.bytes,
+        age=wanted.age,
+        contents=wanted.contents,
+        groups=wanted.groups,
+        hard_bytes=wanted.hard_bytes,
+    )
+    connection(settings.connect).create_resource(
+        resource,
+        durability=cast(Durability, wanted.durability),
+        retention=None if retention == Retention() else retention,
+        exist_ok=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -77,11 +99,7 @@ class TaskWriter:
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
-            if not self._settings.create:
-                raise OptionError(
-                    f"the resource {resource!r} to write to does not exist; create it, or give createResource=true"
-                ) from refused
-        connection(self._settings.connect).create_resource(resource, exist_ok=True)
+        create(self._settings, resource)
         return self._lease(resource)
 
     def _lease(self, resource: str) -> Writer:

@@ -148,6 +148,7 @@ class FakeClient:
     writers: list[FakeWriter] = field(default_factory=list)
     stages: dict[str, tuple[str, list[bytes]]] = field(default_factory=dict)
     commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
+    created: dict[str, dict[str, Any]] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
@@ -180,8 +181,9 @@ class FakeClient:
             bytes=10 * len(log.bodies),
         )
 
-    def create_resource(self, name: str, *, exist_ok: bool = False) -> Description:
+    def create_resource(self, name: str, *, exist_ok: bool = False, **wanted: Any) -> Description:
         self.logs.setdefault(name, FakeLog())
+        self.created[name] = wanted
         return self._description(name)
 
     def locate_time(self, resource: str, timestamp_us: int) -> tuple[int, bool]:
@@ -236,12 +238,22 @@ class FakeClient:
         return self.writers[-1]
 
     def stage_commit(
-        self, application: str, version: int, stages: Sequence[str], query: str | None = None
+        self,
+        application: str,
+        version: int,
+        stages: Sequence[str],
+        query: str | None = None,
+        truncate: Sequence[str] = (),
     ) -> Any:
         last, resources = self.commits.get(application, (-1, {}))
         if version <= last:
             return SimpleNamespace(already=True, resources=resources, digest="")
         resources = {}
+        for name in truncate:
+            if name not in self.logs:
+                raise Refused(404, "unknown-resource", f"no such resource: {name}", missing=[name])
+            resources[name] = Published(first=self.logs[name].next, contents=0)
+            self.logs[name].earliest = self.logs[name].next
         for stage in stages:
             name, bodies = self.stages.pop(stage)
             before = resources.get(name, Published(first=self.logs[name].next, contents=0))

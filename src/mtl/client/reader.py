@@ -279,7 +279,8 @@ class Reader(Leased):
     def confirm(self, sequence: int) -> None:
         """Confirm every content up to `sequence`. On a holder this moves the group's cursor, never back.
 
-        It returns before the broker has it; `ping_holder` waits for that.
+        It returns before the broker has it; `ping_holder` waits for that. A holder that never read is done with what it
+        confirms: after a restart of the broker it holds the resource from there on.
         """
         self._check()
         self._loop.post(lambda: self._feed.confirm(sequence))

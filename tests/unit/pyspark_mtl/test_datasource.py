@@ -80,11 +80,14 @@ def test_a_frame_without_a_body_is_an_error() -> None:
         source(resource="a").streamWriter(value, overwrite=False)
 
 
-def test_nothing_is_overwritten() -> None:
+def test_nothing_is_overwritten_unless_that_is_said() -> None:
     with pytest.raises(OptionError, match=r"mode\('append'\)"):
         source(resource="a").writer(BODY, overwrite=True)
     with pytest.raises(OptionError, match=r"outputMode\('append'\)"):
         source(resource="a").streamWriter(BODY, overwrite=True)
+    said = source(resource="a", overwriteMode="truncate")
+    pickle.loads(pickle.dumps(said.writer(BODY, overwrite=True)))
+    pickle.loads(pickle.dumps(said.streamWriter(BODY, overwrite=True)))
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])

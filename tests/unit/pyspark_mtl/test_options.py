@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from mtl.errors import OptionError
 from pyspark_mtl.kinds import EARLIEST, GROUP, LATEST, Place, Places
 from pyspark_mtl.options import (
     Bodies,
+    Creation,
     Limits,
     ReadSettings,
     WriteSettings,
@@ -166,8 +169,31 @@ def test_a_read_that_cannot_be_meant_is_an_error(
 def test_the_defaults_of_a_write() -> None:
     settings = sink()
     assert settings.exactly_once
-    assert not settings.create
+    assert (settings.create, settings.truncate) == (None, False)
     assert (settings.resource, settings.application, settings.version) == (None, None, None)
+
+
+def test_what_a_created_resource_is_like() -> None:
+    assert sink(createResource="true").create == Creation("sync")
+    wanted: dict[str, Any] = {
+        "createDurability": "os",
+        "createRetainBytes": "10g",
+        "createRetainAge": "7d",
+        "createRetainContents": "1000",
+        "createRetainFor": "etl, audit",
+        "createHardBytes": "20g",
+    }
+    made = Creation("os", 10 << 30, 7 * 86_400.0, 1_000, ("audit", "etl"), 20 << 30)
+    assert sink(createResource="true", **wanted).create == made
+
+
+def test_an_overwrite_has_to_be_meant() -> None:
+    given = parse(lowered(resource="a", overwriteMode="truncate"))
+    assert not write_settings(given, streaming=False).truncate
+    assert write_settings(given, streaming=False, overwrite=True).truncate
+    given = parse(lowered(resource="a", overwriteMode="truncate", deliveryGuarantee="at-least-once"))
+    with pytest.raises(OptionError, match="it needs exactly-once"):
+        write_settings(given, streaming=True, overwrite=True)
 
 
 def test_a_batch_write_is_repeatable_with_both() -> None:
@@ -184,6 +210,8 @@ def test_a_batch_write_is_repeatable_with_both() -> None:
         (True, {"resources": "a"}, "no meaning in a streaming write"),
         (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "nothing is remembered"),
         (True, {"deliveryGuarantee": "maybe"}, "not one of exactly-once, at-least-once"),
+        (True, {"createRetainAge": "7d"}, "createRetainAge has no meaning without createResource=true"),
+        (False, {"overwriteMode": "replace"}, "'replace' is not one of truncate"),
     ],
 )
 def test_a_write_that_cannot_be_meant_is_an_error(

@@ -30,11 +30,12 @@ class FakeTask:
         return cls.properties.get(name)
 
 
-def settings(*, streaming: bool = True, **options: str) -> WriteSettings:
+def settings(*, streaming: bool = True, overwrite: bool = False, **options: str) -> WriteSettings:
     options = {"resource": "a", **options}
-    return write_settings(
-        parse({name.lower(): value for name, value in options.items()}), streaming=streaming
-    )
+    if overwrite:
+        options["overwriteMode"] = "truncate"
+    given = parse({name.lower(): value for name, value in options.items() if value})
+    return write_settings(given, streaming=streaming, overwrite=overwrite)
 
 
 def frames(*counts: int) -> Iterator[Any]:
@@ -146,6 +147,47 @@ def test_the_hook_comes_after_the_brokers_answer(
     writer = StreamWriter(settings())
     writer.commit([message(writer, 3)], 7)
     assert (tmp_path / "mark").read_text() == "query 7"
+
+
+def visible(client: FakeClient, name: str = "a") -> int:
+    return client.logs[name].next - client.logs[name].earliest
+
+
+def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
+    writer = StreamWriter(settings(overwrite=True))
+    for batch, counts in enumerate([(2, 1), (4,), (4,), (0, 0)]):
+        messages = [message(writer, count) for count in counts]
+        writer.commit([*messages, message(writer)], batch)
+        assert visible(client) == sum(counts)
+    writer.commit([message(writer, 9)], 3)
+    assert visible(client) == 0, "batch 3 was there already"
+
+
+def test_with_a_column_only_what_rows_go_to_is_replaced(client: FakeClient) -> None:
+    client.logs.update(b=FakeLog([b"stays"]))
+    writer = StreamWriter(settings(overwrite=True, resource=""))
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["a"], pa.string()), pa.array([b"x"], pa.binary())], names=["resource", "body"]
+    )
+    client.logs["a"].bodies.append(b"goes")
+    writer.commit([writer.write(iter([rows]))], 7)
+    assert (visible(client), visible(client, "b")) == (1, 1)
+    writer.commit([message(writer)], 8)
+    assert visible(client) == 1, "no row says which resource is to be empty"
+
+
+def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(client: FakeClient) -> None:
+    with pytest.raises(OptionError, match="'new' to write to does not exist"):
+        BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([Message()])
+    wanted = settings(streaming=False, overwrite=True, resource="new", createResource="true")
+    BatchWriter(wanted).commit([Message()])
+    assert visible(client, "new") == 0
+
+
+def test_an_overwrite_that_no_task_ran_for_cannot_say_whose_it_is(client: FakeClient) -> None:
+    with pytest.raises(OptionError, match="which query this is"):
+        StreamWriter(settings(overwrite=True)).commit([], 7)
+    assert client.commits == {}
 
 
 # --- batches ------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from mtl.errors import ContentTooLarge, OptionError, SchemaError
+from mtl.wire.control import Retention
 from pyspark_mtl import writing
 from pyspark_mtl.options import WriteSettings, parse, write_settings
 from pyspark_mtl.writing import Written, write
@@ -58,6 +59,10 @@ def test_a_resource_that_does_not_exist_is_an_error_unless_it_is_to_be_made(clie
         write(settings(resource="new"), [frame(("a", b"1"))], "app", 7)
     write(settings(resource="new", createResource="true"), [frame(("a", b"1"))], "app", 8)
     assert list(client.stages.values()) == [("new", [b"1"])]
+    assert client.created["new"] == {"durability": "sync", "retention": None}
+    kept = settings(resource="kept", createResource="true", createDurability="os", createRetainFor="etl")
+    write(kept, [frame(("a", b"1"))], "app", 9)
+    assert client.created["kept"] == {"durability": "os", "retention": Retention(groups=("etl",))}
 
 
 def test_the_resources_of_a_task_are_limited(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
