@@ -58,6 +58,7 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
     [
         (["nonsense"], b"there is no door"),
         (["mc0", "--listen", "tcp://127.0.0.1:1:2"], b"cannot listen"),
+        (["mbws", "--key-file", "key.pem"], b"belong together"),
     ],
 )
 def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
@@ -65,6 +66,7 @@ def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[s
     done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert words in done.stderr.splitlines()[-1]
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

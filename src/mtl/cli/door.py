@@ -12,6 +12,7 @@ import typer
 from mtl.cli.common import Broker
 from mtl.client.settings import DEFAULT_ENDPOINT
 from mtl.doors.config import DoorConfig
+from mtl.errors import OptionError
 
 
 def door(
@@ -67,6 +68,9 @@ def door(
             "user": broker.user,
             "password-file": str(broker.password_file) if broker.password_file is not None else None,
         }
-        given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)
+        try:
+            given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)
+        except msgspec.ValidationError as wrong:
+            raise OptionError(str(wrong)) from wrong
     endpoint = connect or broker.endpoint or DEFAULT_ENDPOINT
     asyncio.run(serve(name, given, endpoint, lambda line: print(line, flush=True), until_eof=until_eof))
