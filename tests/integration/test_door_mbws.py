@@ -285,6 +285,25 @@ async def test_what_does_not_fit_is_a_new_connection(
             assert ((await one.connect(name, 2, 1, 2)).name == name) is theirs
 
 
+@in_loop
+async def test_a_resource_that_was_made_anew_is_no_place_to_go_on(shared: RunningBroker) -> None:
+    """Its sequences are others: the client is told, instead of having them take the old ones' places."""
+    a = next(names)
+    async with at(shared) as (opened, beside):
+        await written(beside, a, range(3))
+        async with bare(opened, f"address={a}&from=earliest") as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(3)) == [0, 1, 2]
+            one.break_off()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        await beside.delete_resource(a)
+        await written(beside, a, range(10, 14))
+        async with bare(opened) as one:
+            await one.say(Connect(name, (2, 1, 0)))
+            assert await one.closed() == 1008
+            assert "incarnation" in str(one.socket.close_reason)
+
+
 @pytest.mark.requirement("MBWS-23")
 @in_loop
 async def test_another_connect_clears_the_connection_before(shared: RunningBroker) -> None:

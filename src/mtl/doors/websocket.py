@@ -229,6 +229,7 @@ class WebSocketServer:
                 host,
                 port,
                 ssl=self._secure,
+                ssl_handshake_timeout=None if self._secure is None else WS_OPEN_S,
                 create_connection=cast("type[ServerConnection]", partial(Socket, all_there=self._sockets)),
                 process_request=self._admitted,
                 subprotocols=[Subprotocol(name) for name in self._subprotocols],
