@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pyspark.errors import PySparkException
 
 import mtl
 import mtl.testing
+from mtl.wire.control import Retention
 from tests.support.queries import batches, forget_commit, logged, run_now
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 pytestmark = pytest.mark.spark
+
+OUTAGE_S = 3.0
+"""How long the broker is away while a query runs: less than the connector's retryDeadline, 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +263,65 @@ def test_foreach_batch_writes_once_under_a_name(
     assert contents(connection, target) == numbers(1, 10)
 
 
+def test_two_writes_of_a_batch_and_their_repetitions(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    """Two actions of one foreachBatch are two applications; when Spark repeats the batch, both do nothing."""
+    other = f"{target}-other"
+    publish(connection, source, *numbers(1, 10))
+
+    def write(frame: DataFrame, batch: int) -> None:
+        for resource, rows in ((target, "body % 2 = 0"), (other, "body % 2 = 1")):
+            to = {
+                "resource": resource,
+                "txnAppId": resource,
+                "txnVersion": str(batch),
+                "createResource": "true",
+            }
+            save(frame.selectExpr("cast(body as string) body").where(rows), broker, **to)
+
+    for _ in range(2):
+        writer = stream(spark, broker, source).writeStream.foreachBatch(write)
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        forget_commit(tmp_path, 0)
+    assert contents(connection, target) == ["2", "4", "6", "8", "10"]
+    assert contents(connection, other) == ["1", "3", "5", "7", "9"]
+    assert [connection.stages(name).applications[0].replays for name in (target, other)] == [1, 1]
+
+
+def test_a_complete_result_takes_the_place_of_the_one_before(
+    spark: SparkSession,
+    broker: mtl.testing.RunningBroker,
+    connection: mtl.Connection,
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    """Output mode complete: after every batch the resource holds the whole result, once, also if Spark repeats it."""
+    frame = stream(spark, broker, source).selectExpr("cast(body as string) word").groupBy("word").count()
+    counts = frame.selectExpr("concat(word, ' ', count) body")
+
+    def run() -> list[str]:
+        writer = counts.writeStream.format("mtl").outputMode("complete").option("endpoint", broker.endpoint)
+        writer = writer.options(resource=target, overwriteMode="truncate", checkpointLocation=str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return sorted(contents(connection, target))
+
+    publish(connection, source, "a", "b", "a")
+    assert run() == ["a 2", "b 1"]
+    forget_commit(tmp_path, 0)
+    assert run() == ["a 2", "b 1"]
+    publish(connection, source, "b", "c")
+    assert run() == ["a 2", "b 2", "c 1"]
+    assert connection.describe([target])[target].earliest == 3
+
+
 def test_a_query_writes_through_restarts_of_the_broker(
     spark: SparkSession,
     broker: mtl.testing.RunningBroker,
@@ -270,15 +334,16 @@ def test_a_query_writes_through_restarts_of_the_broker(
     writer = frame.writeStream.format("mtl").option("endpoint", broker.endpoint).option("resource", target)
     query = writer.option("checkpointLocation", str(tmp_path)).start()
     try:
-        for round_ in range(4):
+        for round_, away_s in enumerate((0, 0, OUTAGE_S)):
             publish(connection, source, *numbers(5000 * round_ + 1, 5000 * round_ + 5000))
             broker.kill()
+            time.sleep(away_s)  # that nobody answers for so long is what is tested
             broker.start()
         query.processAllAvailable()
     finally:
         query.stop()
     assert query.exception() is None
-    assert contents(connection, target) == numbers(1, 20_000)
+    assert contents(connection, target) == numbers(1, 15_000)
 
 
 # --- batches ------------------------------------------------------------------------------------------------
@@ -339,6 +404,38 @@ def test_a_repeated_write_happens_once(
     save(frame, broker, resource=target)
     save(frame, broker, resource=target)
     assert len(contents(connection, target)) == 40
+
+
+def test_an_overwrite_replaces_everything_in_one_step(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
+) -> None:
+    frame = spark.range(6).selectExpr("cast(id as string) body")
+
+    def overwrite(rows: str) -> list[str]:
+        writer = frame.where(rows).write.format("mtl").mode("overwrite").option("endpoint", broker.endpoint)
+        writer.options(resource=target, overwriteMode="truncate").save()
+        return sorted(contents(connection, target))
+
+    publish(connection, target, "before")
+    assert overwrite("id < 3") == ["0", "1", "2"]
+    assert overwrite("id > 3") == ["4", "5"]
+    assert overwrite("id > 9") == []
+    save(frame.where("id = 3"), broker, resource=target)
+    assert contents(connection, target) == ["3"]
+
+
+def test_a_resource_is_made_as_it_is_wanted(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
+) -> None:
+    wanted = {
+        "createResource": "true",
+        "createDurability": "os",
+        "createRetainAge": "7d",
+        "createRetainFor": "etl",
+    }
+    save(spark.range(1).selectExpr("'x' body"), broker, resource="made", **wanted)
+    made = connection.describe(["made"])["made"]
+    assert (made.durability, made.retention) == ("os", Retention(age=7 * 86_400.0, groups=("etl",)))
 
 
 def test_partitions_are_published_in_their_order(
