@@ -100,7 +100,9 @@ class Committing:
                 self._stages.drop(stage)
             for resource in commit.targets:
                 self._published(resource)
-            self._stages.discard(self._found(commit.vhost, commit.joined))
+            joined = self._found(commit.vhost, commit.joined)
+            outdated = self._stages.outdated(commit.vhost, commit.application, commit.version)
+            self._stages.discard([*joined, *outdated])
         outcome = no or _committed(self._applications[key], already=False)
         for answer in commit.answers:
             answer(outcome)

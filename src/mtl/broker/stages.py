@@ -1,11 +1,13 @@
 """Stages: durable contents that nobody sees until Stage.Commit (`committing`). A stage is a log per resource it
 writes to.
 
-A stage, sealed or not, survives a restart of the broker; one that nobody commits expires.
+A stage, sealed or not, survives a restart of the broker. One that nobody commits goes when its application commits a
+later version, and expires otherwise.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -19,6 +21,8 @@ from mtl.broker.resources import Opener, Resource
 from mtl.errors import Refused, StorageError
 from mtl.log import LogOptions, LogReader
 from mtl.wire import control as w
+
+log = logging.getLogger("mtl.broker")
 
 
 class Stage:
@@ -274,9 +278,29 @@ class Stages:
         for intake in stage.intakes.values():
             intake.hold(idle)
 
+    def outdated(self, vhost: str, application: str, version: int) -> list[Stage]:
+        """Stages for older versions than the one that is committed now: nobody can commit them any more."""
+        return [
+            s
+            for s in self._stages.values()
+            if (s.record.vhost, s.record.application) == (vhost, application) and s.record.version < version
+        ]
+
     def expire(self) -> None:
-        """Discard the stages whose time is over: leases of failed and speculative attempts are never named."""
-        self.discard([s for s in self._stages.values() if self._left_s(s) < 0])
+        """Discard the stages whose time is over: those of failed and speculative attempts are never named, and an
+        application that commits nothing more leaves its last ones.
+        """
+        over = [s for s in self._stages.values() if self._left_s(s) < 0 and not (s.committing or s.leaving)]
+        for stage in over:
+            log.info(
+                "stage %s of version %d of %r was never committed and goes: %d contents, %d octets",
+                stage.record.stage,
+                stage.record.version,
+                stage.record.application,
+                sum(stage.contents.values()),
+                stage.octets,
+            )
+        self.discard(over)
 
     def _left_s(self, stage: Stage) -> float:
         """Seconds that a stage has left: a day after its seal, by the wall clock since that outlives a restart; an hour

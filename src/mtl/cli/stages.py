@@ -20,7 +20,11 @@ def list_(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """List stages that wait for their commit, and what each application committed last."""
+    """List stages that wait for their commit, and what each application committed last.
+
+    A stage that nobody commits goes by itself: when its application commits a later version, else after a day, or when
+    it is open an hour after its writer was last heard of.
+    """
     with connected(context, endpoint) as connection:
         found = connection.stages(application)
     if json:

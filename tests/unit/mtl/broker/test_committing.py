@@ -49,6 +49,34 @@ def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
     asked.reply(w.Committed)
 
 
+def test_a_commit_of_no_stages_has_its_place_in_the_order(rig: Rig, client: Client) -> None:
+    """A batch without rows: repeated with rows, it is known all the same."""
+    assert client.commit("app", 1).resources == {}
+    rig.crash()
+    client = rig.client()
+    again = client.commit("app", 1, staged(client, 1, {"a": [b"x"]}))
+    assert (again.already, again.resources) == (True, {})
+    assert visible(client) == {"a": [], "b": []}
+    assert leavings(rig) == []
+
+
+def test_stages_of_older_versions_go_with_a_commit(rig: Rig, client: Client) -> None:
+    """Those of a failed attempt, sealed or not: nobody can commit them any more."""
+    staged(client, 1, {"a": [b"failed"]})
+    opened = client.stage("app", 1, "a")
+    flow = client.flow(opened)
+    same = staged(client, 2, {"a": [b"overtaken"]})
+    other = staged(client, 1, {"a": [b"another's"]}, application="other")
+    done = client.commit("app", 2, staged(client, 2, {"a": [b"x"]}))
+    assert done.resources == {"a": w.Published(first=1, contents=1)}
+    assert {x.stage for x in client.ask(w.StageDescribe(), w.Stages).stages} == {same, other}
+    assert flow.lease(opened.lease) == 403
+    client.commit("app", 3)
+    client.commit("other", 1, other)
+    assert visible(client)["a"] == [b"x", b"another's"]
+    assert leavings(rig) == []
+
+
 def test_readers_that_wait_are_sent_what_appears(client: Client) -> None:
     flow = client.flow(client.reader("a", packed=True))
     flow.summon("a")

@@ -176,6 +176,14 @@ def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, ma
     assert len(files(rig)) == (1 if margin < 0 else 0)
 
 
+def test_what_expires_is_told(rig: Rig, client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "mtl.broker")
+    stage = client.staged("app", 3, "a", [b"x", b"y"])
+    rig.sleep(limits.SEALED_STAGE_S + 600, step=300)
+    (line,) = [text for text in caplog.messages if "never committed" in text]
+    assert line.startswith(f"stage {stage} of version 3 of 'app' was never committed and goes: 2 contents, ")
+
+
 def test_an_open_stage_lives_as_long_as_its_lease(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
