@@ -286,6 +286,32 @@ async def test_what_does_not_fit_is_a_new_connection(
 
 
 @in_loop
+async def test_a_client_in_a_hurry_has_its_connection_once(shared: RunningBroker) -> None:
+    """Three sessions ask for it at the same time: one of them has it, and nothing is lost or doubled."""
+    a, b = next(names), next(names)
+    async with at(shared) as (opened, beside):
+        await written(beside, a, range(20))
+        async with bare(opened, f"address={a}&from=earliest") as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(20)) == list(range(20))
+            await one.say(*numbered(b, range(100)))
+            one.break_off()
+        async with bare(opened) as first, bare(opened) as second, bare(opened) as third:
+            hasty = {first, second, third}
+            for one in hasty:
+                await one.say(Connect(name, (7, 1, 100)))
+            await until(lambda: sum(one.socket.close_code == 1006 for one in hasty) == 2)
+            (recovered,) = (one for one in hasty if one.socket.close_code is None)
+            connected = await recovered.hear()
+            assert isinstance(connected, Connect)
+            assert connected.name == name
+            assert bodies_of(await recovered.messages(13)) == list(range(7, 20))
+            await recovered.say(*numbered(b, range(connected.numbers[0], 101)))
+            await recovered.acknowledged(101)  # SSLR may have acknowledged all before it
+        assert await in_log(beside, b) == [b"%d" % n for n in range(101)]
+
+
+@in_loop
 async def test_a_resource_that_was_made_anew_is_no_place_to_go_on(shared: RunningBroker) -> None:
     """Its sequences are others: the client is told, instead of having them take the old ones' places."""
     a = next(names)
