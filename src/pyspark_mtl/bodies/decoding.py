@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark_mtl.bodies.from_arrow import FromArrow
-from pyspark_mtl.bodies.from_json import FromJson
-from pyspark_mtl.bodies.from_msgpack import FromMsgpack
+from pyspark_mtl.bodies.from_objects import from_json, from_msgpack
 from pyspark_mtl.bodies.from_text import FromText
 from pyspark_mtl.bodies.values import Decoded
 
@@ -16,8 +15,8 @@ Decoder = Callable[[Any], Decoded]
 
 DECODERS: dict[str, Callable[[Any], Decoder]] = {
     "text": FromText,
-    "json": FromJson,
-    "msgpack": FromMsgpack,
+    "json": from_json,
+    "msgpack": from_msgpack,
     "arrow": FromArrow,
 }
 
