@@ -6,6 +6,6 @@ can: in a process beside the broker (`[doors.mc0]` in broker.toml, `mtl door mc0
     peer ──► codec ──► session (sans IO, a table of states) ──► door (sockets, tasks) ──► Bridge ──► broker
 
 What all doors share is here: `bridge` (publishing, which ends with the broker's Confirm, and reading, at the peer's
-pace), `budget` and `writers` (what bounds it), `properties` (what becomes of metadata), `websocket` (for those that speak
-it), `config` and `running`.
+pace), `budget` and `writers` (what bounds it), `properties` (what becomes of metadata), `websocket` (for those that
+speak it), `config` and `running`.
 """
