@@ -243,6 +243,10 @@ def test_how_to_log_in_reaches_every_connection(*, streaming: bool) -> None:
     assert stream(user="etl", passwordEnv="SECRET").connect.password_env == "SECRET"
 
 
+def test_a_secret_is_not_shown_by_the_options_that_have_it() -> None:
+    assert "secret" not in repr(parse(lowered(password="secret")))
+
+
 def test_a_secret_is_not_in_an_error_about_it() -> None:
     with pytest.raises(OptionError, match="password: it is empty"):
         stream(user="etl", password="")
