@@ -31,7 +31,7 @@ def door(
     ] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
     certificate_file: Annotated[
-        str | None, typer.Option(help="TLS of a WebSocket: the certificates, as PEM.")
+        str | None, typer.Option(help="TLS (not for mc0): the certificates, as PEM.")
     ] = None,
     key_file: Annotated[str | None, typer.Option(help="Their private key.")] = None,
     origins: Annotated[

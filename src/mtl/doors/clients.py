@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from mtl.doors.received import Received
-from mtl.errors import MtlError, Unreachable
+from mtl.errors import MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 
 T = TypeVar("T")
@@ -34,6 +35,11 @@ async def opened(connection: C, ready: Awaitable[object]) -> C:
         await connection.close()
         raise
     return connection
+
+
+def untrusted(endpoint: str, wrong: ssl.SSLCertVerificationError) -> Refused:
+    """What a client raises when the door's certificate is none that it trusts: trying again does not change that."""
+    return Refused(400, "untrusted", f"{endpoint}: {wrong.verify_message}")
 
 
 async def kept_up(

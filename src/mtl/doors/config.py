@@ -25,7 +25,7 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     """The private file of the door's own CURVE keys, where its protocol runs on ZeroMQ."""
     certificate_file: str | None = None
     key_file: str | None = None
-    """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on WebSocket."""
+    """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on TCP or WebSocket."""
     origins: tuple[str, ...] = ()
     """Origins whose pages may use the door besides those that it serves itself, as browsers say them
     ("https://example.org"); "*" is any. For WebSocket."""

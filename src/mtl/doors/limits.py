@@ -29,6 +29,9 @@ DOOR_READER_OCTETS = 1 << 20
 DOOR_STOP_S = 5.0
 """How long a stopping door waits for the broker's Confirms: they take milliseconds where there is a broker."""
 
+TLS_OPEN_S = 10.0
+"""How long a connection to a door on TCP may take for the handshake of TLS."""
+
 WS_OPEN_S = 10.0
 """WebSocket: how long a connection may take for its handshake."""
 

@@ -51,14 +51,14 @@ async def running(name: str, config: DoorConfig, connection: Connection) -> Asyn
     """A door that serves during the block. What was taken in is flushed at its end, within DOOR_STOP_S."""
     if name not in DOORS:
         raise OptionError(f"there is no door {name!r}; there are {', '.join(DOORS)}")
+    bridge = Bridge(connection, config.create)
     try:
         listen: Listen = import_module(DOORS[name]).listen
+        door = await listen(config, bridge)
     except ModuleNotFoundError as missing:
         raise OptionError(
             f"door {name!r} needs {missing.name}: pip install 'pyspark-mtl[doors]'"
         ) from missing
-    bridge = Bridge(connection, config.create)
-    door = await listen(config, bridge)
     log.info("door %s listens at %s", name, door.endpoint)
     try:
         yield door

@@ -11,7 +11,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,8 +28,8 @@ from websockets.typing import DataLike, Subprotocol
 
 from mtl.doors.config import DoorConfig, host_and_port
 from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
-from mtl.errors import Malformed, OptionError, Refused
-from mtl.net.router import BindFailed
+from mtl.doors.listening import bound, cannot_listen, tls
+from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
 
 log = logging.getLogger("mtl.doors.websocket")
@@ -246,12 +245,8 @@ class WebSocketServer:
                 logger=log,
             )
         except OSError as error:
-            raise BindFailed(
-                f"cannot listen at {place}: {error.strerror}; choose another HOST:PORT"
-            ) from error
-        bound = self._server.sockets[0].getsockname()
-        where = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
-        self.endpoint = f"{'wss' if self._secure else 'ws'}://{where}"
+            raise cannot_listen(place, error) from error
+        self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._server.server)}"
 
     def close(self) -> None:
         """Let nobody in any more; browsers open connections that they may need later."""
@@ -299,20 +294,6 @@ class WebSocketServer:
             if name in self._subprotocols:
                 return name
         raise NegotiationError(f"Sec-WebSocket-Protocol is one of {', '.join(self._subprotocols)}")
-
-
-def tls(config: DoorConfig) -> ssl.SSLContext | None:
-    """TLS with the configured certificate; None where there is none. Raises `OptionError`."""
-    if config.certificate_file is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(config.certificate_file, config.key_file)
-    except OSError as error:  # an SSLError is one
-        raise OptionError(
-            f"no certificate and key in {config.certificate_file} and {config.key_file}: {error}"
-        ) from error
-    return context
 
 
 def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: bool) -> bool:

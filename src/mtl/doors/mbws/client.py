@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Literal
 from urllib.parse import urlsplit
 
 from mtl.client.aio.opening import Opening
@@ -177,10 +176,7 @@ def connect(
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
         raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
-    trusted: ssl.SSLContext | Literal[True] | None = None
-    if parts.scheme == "wss":
-        trusted = True if tls is None else tls
-    way = Way(url, Kind.TEXT if text else Kind.BINARY, trusted, retry_deadline)
+    way = Way(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline)
 
     async def connected() -> Connection:
         connection = Connection(way)

@@ -6,22 +6,20 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Final, Literal
+from typing import Final
 
 from websockets.asyncio.client import ClientConnection
-from websockets.asyncio.client import connect as open_socket
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
-from websockets.typing import Subprotocol
 
 from mtl.doors.clients import kept_up, settle
-from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_CLOSE_S, WS_QUEUE
+from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S
 from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
 from mtl.doors.mbws.session import LARGEST, MBWS, Role, Session
 from mtl.doors.mbws.windows import Outgoing
 from mtl.doors.websocket import break_off
+from mtl.doors.websocket_client import open_websocket
 from mtl.errors import Closed, Malformed, MtlError, Refused
 from mtl.wire.control import OVERLOADED
 
@@ -44,7 +42,7 @@ class Way:
 
     url: str
     kind: Kind
-    tls: ssl.SSLContext | Literal[True] | None
+    tls: ssl.SSLContext | None
     deadline: float
 
 
@@ -137,10 +135,12 @@ class Line:
         try:
             async with asyncio.timeout(MBWS_CONNECT_S):
                 socket = await self._opened()
-        except ssl.SSLCertVerificationError as wrong:
-            raise Refused(400, "untrusted", f"{self._way.url}: {wrong.verify_message}") from wrong
-        except (OSError, InvalidHandshake):  # TimeoutError is an OSError
+        except OSError:  # TimeoutError is an OSError
             return False
+        except Refused as refused:
+            if refused.reason == OVERLOADED and self.opened.done():
+                return False
+            raise
         session = Session(Role.CLIENT, MBWS, self._way.kind)
         sending: asyncio.Task[None] | None = None
         before = None
@@ -171,24 +171,8 @@ class Line:
 
     async def _opened(self) -> ClientConnection:
         query = self._asked().query
-        try:
-            return await open_socket(
-                f"{self._way.url}?{query}" if query else self._way.url,
-                ssl=self._way.tls,
-                subprotocols=[Subprotocol(MBWS)],
-                compression=None,
-                max_size=LARGEST,
-                max_queue=WS_QUEUE,
-                ping_timeout=None,  # a door that has enough to do for now is not gone
-                close_timeout=WS_CLOSE_S,
-            )
-        except InvalidStatus as refused:
-            status = refused.response.status_code
-            full = status == HTTPStatus.SERVICE_UNAVAILABLE
-            if full and self.opened.done():
-                raise
-            words = (refused.response.body or b"").decode(errors="replace").strip()
-            raise Refused(status, OVERLOADED if full else "refused", words) from refused
+        url = f"{self._way.url}?{query}" if query else self._way.url
+        return await open_websocket(url, self._way.tls, subprotocol=MBWS, largest=LARGEST)
 
     async def _connected(self, socket: ClientConnection, session: Session) -> None:
         """Connect, or reconnect (MBWS-25), and go on from where both sides are."""

@@ -16,12 +16,13 @@ others, so give each a connection where that matters.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle, untrusted
 from mtl.doors.config import host_and_port
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ
 from mtl.doors.micromessage.contents import from_message, is_topic, to_message
@@ -47,11 +48,19 @@ class _Sent:
 class Connection:
     """One TCP connection, made again when it is lost. For the tasks of one event loop."""
 
-    def __init__(self, endpoint: str, offer: Offer, identity: str, retry_deadline: float) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        offer: Offer,
+        identity: str,
+        tls: ssl.SSLContext | None,
+        retry_deadline: float,
+    ) -> None:
         self.endpoint = endpoint
         self._place = host_and_port(endpoint)
         self._offer = offer
         self._identity = identity
+        self._tls = tls
         self._deadline = retry_deadline
         self._session: Session | None = None
         self._stream: asyncio.StreamWriter | None = None
@@ -183,7 +192,9 @@ class Connection:
         """The life of one connection; whether its handshake was completed. Raises `Refused` for an ERROR."""
         try:
             async with asyncio.timeout(MM2_HANDSHAKE_S):
-                stream, self._stream = await asyncio.open_connection(*self._place)
+                stream, self._stream = await asyncio.open_connection(*self._place, ssl=self._tls)
+        except ssl.SSLCertVerificationError as wrong:
+            raise untrusted(self.endpoint, wrong) from wrong
         except OSError:  # TimeoutError is one
             return False
         self._session = Session(Role.CLIENT, self._offer, self._identity)
@@ -329,21 +340,22 @@ def connect(
     json: bool = False,
     dotnet: bool = False,
     identity: str = "mtl-client",
+    tls: ssl.SSLContext | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
 ) -> Opening[Connection]:
     """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close what it gives.
 
     `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
     no acknowledgements, and a lost connection loses what was under way). With `json` every payload is JSON, with
-    `dotnet` it has a type. Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` with the
-    text of an ERROR.
+    `dotnet` it has a type. `tls` is how TLS is asked for, and says whom we trust. Raises `Unreachable` when nobody
+    answers for `retry_deadline` seconds, `Refused` with the text of an ERROR, or when the door is not to be trusted.
     """
     acks = () if window is None else (Extension("ack") if window == 1 else batch_ack(window),)
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]
     offer = Offer((*acks, *map(Extension, named)))
 
     async def connected() -> Connection:
-        connection = Connection(endpoint, offer, identity, retry_deadline)
+        connection = Connection(endpoint, offer, identity, tls, retry_deadline)
         return await opened(connection, connection.opened)
 
     return Opening(connected)

@@ -1,4 +1,4 @@
-"""The MicroMessage2 door: a TCP server, a `Peer` for each connection (MM2-02)."""
+"""The MicroMessage2 door: a TCP server, with TLS or without, a `Peer` for each connection (MM2-02)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import socket
 
 from mtl import __version__
 from mtl.doors.bridge import Bridge
-from mtl.doors.config import DoorConfig, host_and_port
+from mtl.doors.config import DoorConfig
 from mtl.doors.limits import MM2_WINDOW
+from mtl.doors.listening import bound, serve_tcp
 from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, Offer, batch_ack
 from mtl.doors.micromessage.peer import Peer
-from mtl.net.router import BindFailed
 
 DEFAULT_LISTEN = "127.0.0.1:5978"
 """Ours: the document names no port."""
@@ -35,16 +35,8 @@ class MicroMessageDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        place = self._config.listen or DEFAULT_LISTEN
-        host, port = host_and_port(place)
-        try:
-            self._server = await asyncio.start_server(self._accepted, host, port)
-        except OSError as error:
-            raise BindFailed(
-                f"cannot listen at {place}: {error.strerror}; choose another HOST:PORT"
-            ) from error
-        bound = self._server.sockets[0].getsockname()
-        self.endpoint = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        self._server = await serve_tcp(self._config, DEFAULT_LISTEN, self._accepted)
+        self.endpoint = bound(self._server)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -14,11 +14,12 @@ results say what is durable.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 
 from mtl.client.aio.opening import Opening
 from mtl.client.feed import Start
-from mtl.doors.clients import opened, settle
+from mtl.doors.clients import opened, settle, untrusted
 from mtl.doors.config import host_and_port
 from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.reactive import codec as m
@@ -28,12 +29,13 @@ from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
 from mtl.doors.reactive.session import Event, Left, Opened, Role
 from mtl.doors.reactive.streams import Reader, Stream, Writer
 from mtl.doors.reactive.subscribing import Elements
+from mtl.doors.reactive.transports import Octets, Transport
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RETRY_DEADLINE_S
 
 
 class Connection:
-    """One TCP connection. For the tasks of one event loop."""
+    """One connection. For the tasks of one event loop."""
 
     def __init__(self, endpoint: str, link: Link) -> None:
         self.endpoint = endpoint
@@ -182,19 +184,34 @@ class Connection:
         await asyncio.wait({self._life})
 
 
-def connect(endpoint: str, *, timeout: float = RETRY_DEADLINE_S) -> Opening[Connection]:
-    """Connect to a Reactive Streams door at HOST:PORT; `async with`, or await it and close what it gives.
+def connect(
+    endpoint: str, *, timeout: float = RETRY_DEADLINE_S, tls: ssl.SSLContext | None = None
+) -> Opening[Connection]:
+    """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close what
+    it gives.
 
-    Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead.
+    `tls` says whom we trust: at HOST:PORT that is how TLS is asked for, at wss: the system's authorities are the
+    default. Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead;
+    `Refused` when the door is not to be trusted, or its WebSocket does not let us in.
     """
 
     async def connected() -> Connection:
         try:
             async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(*host_and_port(endpoint))
-                connection = Connection(endpoint, Link(Role.CLIENT, reader, writer))
+                transport = await _reached(endpoint, tls)
+                connection = Connection(endpoint, Link(Role.CLIENT, transport))
                 return await opened(connection, connection.greeted())
-        except (OSError, TimeoutError) as error:
+        except ssl.SSLCertVerificationError as wrong:
+            raise untrusted(endpoint, wrong) from wrong
+        except OSError as error:  # TimeoutError is one
             raise Unreachable(endpoint, timeout, "connecting to a Reactive Streams door") from error
 
     return Opening(connected)
+
+
+async def _reached(endpoint: str, tls: ssl.SSLContext | None) -> Transport:
+    if "://" not in endpoint:
+        return Octets(*await asyncio.open_connection(*host_and_port(endpoint), ssl=tls))
+    from mtl.doors.reactive.over_websocket import reached  # noqa: PLC0415 TCP does not need the library
+
+    return await reached(endpoint, tls)

@@ -1,0 +1,114 @@
+"""Reactive Streams over WebSocket: the octets of the link are those of binary messages, whose bounds mean nothing.
+
+The version of the protocol is that of the subprotocol, too (RS-10). The end of the protocol is its goodbye; the Close
+of the WebSocket follows it, and says nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import structs
+from websockets.asyncio.connection import Connection as WebSocket
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
+from websockets.protocol import State
+
+from mtl.doors.config import DoorConfig
+from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
+from mtl.doors.reactive.codec import VERSION
+from mtl.doors.reactive.transports import Transport
+from mtl.doors.websocket import Socket, WebSocketServer, break_off
+from mtl.doors.websocket_client import open_websocket
+from mtl.errors import OptionError
+
+SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
+"""Ours: the document names none."""
+
+LARGEST: Final = RS_ELEMENT + RS_TEXT
+"""Octets of one WebSocket message: whoever sends a protocol message in one may send the largest of them."""
+
+
+class WebSocketTransport:
+    """A WebSocket of either side. See `Transport` for what its methods promise."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def read(self) -> bytes:
+        """See `Transport`. A text message is no part of the protocol: it ends the connection."""
+        while True:
+            try:
+                message = await self._websocket.recv()
+            except ConnectionClosed:
+                return b""
+            if isinstance(message, str):
+                await self._closed(CloseCode.UNSUPPORTED_DATA, "Reactive Streams are in binary messages")
+                return b""
+            if message:
+                return message
+
+    def write(self, octets: bytes) -> None:
+        """See `Transport`. The library's own `send` would wait, and be one more place where its order is decided."""
+        if self._websocket.state is State.OPEN and not self._websocket.transport.is_closing():
+            self._websocket.protocol.send_binary(octets)
+            self._websocket.send_data()
+
+    @property
+    def waiting(self) -> int:
+        """See `Transport`."""
+        return self._websocket.transport.get_write_buffer_size()
+
+    async def drained(self) -> None:
+        """See `Transport`."""
+        try:
+            await self._websocket.drain()
+        except OSError:
+            pass
+
+    async def shut(self) -> None:
+        """See `Transport`."""
+        await self._closed(CloseCode.NORMAL_CLOSURE, "")
+
+    def give_up(self) -> None:
+        """See `Transport`."""
+        break_off(self._websocket)
+
+    async def _closed(self, code: CloseCode, words: str) -> None:
+        closing = asyncio.create_task(self._websocket.close(code, words))
+        try:
+            async with asyncio.timeout(RS_GOODBYE_S):
+                while not closing.done():
+                    await self._websocket.recv()
+        except (TimeoutError, ConnectionClosed):
+            pass
+        finally:
+            self.give_up()
+            await asyncio.wait({closing})
+
+
+async def reached(url: str, tls: ssl.SSLContext | None) -> WebSocketTransport:
+    """A connection to a door at a ws: or wss: URL; see `open_websocket`."""
+    return WebSocketTransport(await open_websocket(url, tls, subprotocol=SUBPROTOCOL, largest=LARGEST))
+
+
+async def listen(config: DoorConfig, serve_one: Callable[[Transport], Awaitable[None]]) -> WebSocketServer:
+    """A server at the ws: or wss: URL that the configuration says. Raises `OptionError`, `BindFailed`."""
+    url = config.listen or ""
+    scheme, _, place = url.partition("://")
+    wanted = "ws" if config.certificate_file is None else "wss"
+    if scheme != wanted:
+        raise OptionError(f"{url!r} is not {wanted}://HOST:PORT: a certificate-file makes the difference")
+
+    async def serve(websocket: Socket) -> None:
+        websocket.conclude()  # a Close says nothing of what was taken in: that is the confirmations' business
+        await serve_one(WebSocketTransport(websocket))
+
+    server = WebSocketServer(
+        structs.replace(config, listen=place), serve, subprotocols=[SUBPROTOCOL], largest=LARGEST
+    )
+    await server.listen(place)
+    return server

@@ -1,0 +1,45 @@
+"""What every client of a door on WebSocket has: the opening of a connection."""
+
+from __future__ import annotations
+
+import ssl
+from http import HTTPStatus
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
+
+from mtl.doors.clients import untrusted
+from mtl.doors.limits import WS_CLOSE_S, WS_QUEUE
+from mtl.errors import Refused
+from mtl.wire.control import OVERLOADED
+
+
+async def open_websocket(
+    url: str, tls: ssl.SSLContext | None, *, subprotocol: str, largest: int
+) -> ClientConnection:
+    """A WebSocket to a ws: or wss: URL. `tls` says whom the latter trusts, by default the system's authorities;
+    `largest` is the octets of a message that may come.
+
+    Raises `Refused` when the door says no or is not to be trusted, `OSError` when there is no connection.
+    """
+    try:
+        return await connect(
+            url,
+            ssl=(tls or True) if url.startswith("wss:") else None,
+            subprotocols=[Subprotocol(subprotocol)],
+            compression=None,
+            max_size=largest,
+            max_queue=WS_QUEUE,
+            ping_timeout=None,  # a door that has enough to do for now is not gone
+            close_timeout=WS_CLOSE_S,
+        )
+    except InvalidStatus as refused:
+        status = refused.response.status_code
+        full = status == HTTPStatus.SERVICE_UNAVAILABLE
+        words = (refused.response.body or b"").decode(errors="replace").strip()
+        raise Refused(status, OVERLOADED if full else "refused", words) from refused
+    except ssl.SSLCertVerificationError as wrong:
+        raise untrusted(url, wrong) from wrong
+    except InvalidHandshake as wrong:
+        raise ConnectionError(f"{url}: {wrong}") from wrong

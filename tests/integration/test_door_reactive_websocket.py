@@ -1,0 +1,288 @@
+"""The Reactive Streams door on WebSocket: its own client, and bare WebSockets that know only the octets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Origin, Subprotocol
+
+from mtl.client.aio import Connection
+from mtl.doors.limits import RS_PART
+from mtl.doors.reactive import client as reactive
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.over_websocket import SUBPROTOCOL
+from mtl.doors.reactive.streams import Reader
+from mtl.doors.running import Door
+from mtl.errors import Closed, OptionError, Refused, Unreachable
+from mtl.limits import MAX_CONTENT
+from mtl.testing import RunningBroker, broker
+from tests.support.aio import in_loop, until
+from tests.support.doors import BODIES, door
+from tests.support.tls import Certificates
+
+ANYWHERE = "ws://127.0.0.1:0"
+
+
+names = (f"resource-{n}" for n in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One broker for all that do no harm to it; each has a resource of its own."""
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+class Bare:
+    """A WebSocket and the codec."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self._decoder = m.Decoder()
+        self._heard: list[m.Message] = []
+
+    async def say(self, *messages: m.Message) -> None:
+        await self.socket.send(b"".join(map(m.encode, messages)))
+
+    async def hear(self) -> m.Message:
+        while not self._heard:
+            octets = await self.socket.recv()
+            assert isinstance(octets, bytes)
+            self._heard += self._decoder.feed(octets)
+        return self._heard.pop(0)
+
+    async def closed(self) -> tuple[int | None, str | None]:
+        """The door's close code and reason."""
+        with suppress(ConnectionClosed):
+            while True:
+                await self.socket.recv()
+        return self.socket.close_code, self.socket.close_reason
+
+
+@asynccontextmanager
+async def at(
+    running: RunningBroker, listen: str = ANYWHERE, **config: Any
+) -> AsyncIterator[tuple[Door, Connection]]:
+    async with door("reactive", running.endpoint, listen, **config) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def bare(endpoint: str, *, hello: bool = True, **options: Any) -> AsyncIterator[Bare]:
+    async with connect(endpoint, subprotocols=[Subprotocol(SUBPROTOCOL)], **options) as socket:
+        one = Bare(socket)
+        if hello:
+            await one.say(m.ClientHello())
+            assert await one.hear() == m.ServerHello()
+        yield one
+
+
+@pytest.mark.requirement("RS-01", "RS-02", "RS-24", "RS-34")
+@in_loop
+async def test_what_is_published_is_delivered_and_durable(shared: RunningBroker) -> None:
+    name = next(names)
+    async with at(shared) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        assert opened.endpoint.startswith("ws://127.0.0.1:")
+        bodies = [*BODIES, bytes(MAX_CONTENT - 100)]
+        async with c.reader(name, start="latest") as r:
+            async with c.writer(name) as w:
+                for body in bodies:
+                    await w.send(body)
+            assert [(await r.next()).body for _ in bodies] == bodies
+        async with beside.reader(name, until=len(bodies) + 1) as log:
+            assert [content.body async for content in log] == bodies
+    await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+    with pytest.raises((Unreachable, Closed)):
+        await c.writer(name)
+
+
+@pytest.mark.requirement("RS-02", "RS-04")
+@in_loop
+async def test_the_bounds_of_messages_mean_nothing(shared: RunningBroker) -> None:
+    name = next(names)
+    async with at(shared) as (opened, _), bare(opened.endpoint, hello=False) as one:
+        said: list[m.Message] = [
+            m.ClientHello(),
+            m.Subscribe(name, 5, 2),
+            m.Subscribe(f"$publish/{name}", 6, 9),
+        ]
+        octets = b"".join(map(m.encode, said))
+        for at_once in (octets[:1], b"", octets[1:9], octets[9:]):
+            await one.socket.send(at_once)
+        heard = [await one.hear() for _ in range(4)]
+        (back,) = [message for message in heard if isinstance(message, m.Subscribe)]
+        others = [message for message in heard if message is not back]
+        assert others[0] == m.ServerHello()
+        assert m.Subscribed(5) in others
+        assert m.Subscribed(6, 8) in others
+        q = back.subscriber
+        element = m.encode(m.OnNext(q, b"in three fragments"))
+        await one.say(m.Subscribed(q))
+        await one.socket.send([element[:2], element[2:5], element[5:]])
+        answers = [await one.hear() for _ in range(3)]
+        assert m.Request(q, 1) in answers
+        assert m.OnNext(5, b"in three fragments") in answers
+        assert m.OnNext(6, (1).to_bytes(8, "big")) in answers
+
+
+@pytest.mark.requirement("RS-10")
+@in_loop
+async def test_the_version_is_that_of_the_subprotocol(shared: RunningBroker) -> None:
+    async with at(shared) as (opened, _):
+        later = Subprotocol("reactive-streams.v1")
+        for offered in ([later], None):
+            with pytest.raises(InvalidStatus, match="400"):
+                await connect(opened.endpoint, subprotocols=offered)
+        async with connect(opened.endpoint, subprotocols=[later, Subprotocol(SUBPROTOCOL)]) as socket:
+            assert socket.subprotocol == SUBPROTOCOL
+
+
+@pytest.mark.requirement("RS-09", "RS-39", "RS-40")
+@in_loop
+async def test_a_goodbye_is_answered_and_then_the_websocket_is_closed(shared: RunningBroker) -> None:
+    name = next(names)
+    async with at(shared) as (opened, _):
+        wrong: list[tuple[list[m.Message], str]] = [
+            ([m.ClientHello(), m.Goodbye("enough")], ""),
+            ([m.ClientHello(1)], "version 1"),
+            ([m.ClientHello(), m.Subscribe("a", 1), m.Subscribe("a", 1)], "Id 1 is in use"),
+        ]
+        for messages, words in wrong:
+            async with bare(opened.endpoint, hello=False) as one:
+                await one.say(*messages)
+                while not isinstance(goodbye := await one.hear(), m.Goodbye):
+                    pass
+                assert words in goodbye.reason
+                assert await one.closed() == (1000, "")
+        async with bare(opened.endpoint) as one:
+            await one.socket.send("text")
+            code, reason = await one.closed()
+            assert code == 1003
+            assert "binary" in str(reason)
+        async with bare(opened.endpoint) as one:
+            await one.say(m.Subscribe(name, 1, 9))  # and Close, without a goodbye
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+
+
+@in_loop
+async def test_a_door_that_stops_says_goodbye(shared: RunningBroker) -> None:
+    name = next(names)
+    async with at(shared) as (opened, _):
+        c = await reactive.connect(opened.endpoint)
+        r, w = await c.reader(name), await c.writer(name)
+        await (await w.send(b"1"))
+    assert (await r.next()).body == b"1"
+    with pytest.raises(Unreachable, match="the door closes"):
+        await r.next()
+    await c.close()
+    with pytest.raises(Unreachable):
+        await reactive.connect(opened.endpoint, timeout=0.5)
+
+
+@in_loop
+async def test_streams_of_one_connection_are_independent(shared: RunningBroker) -> None:
+    async with at(shared) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        resources = [next(names) for _ in range(4)]
+        for name in resources:
+            await beside.create_resource(name)
+            async with beside.writer(name) as w:
+                for n in range(10):
+                    await w.send(name.encode() + b"%d" % n + bytes(4 * RS_PART))
+        stuck = await c.reader(resources[0], window=1)  # nobody reads it
+        readers = [await c.reader(name, window=3) for name in resources]
+
+        async def read(reader: Reader) -> list[bytes]:
+            return [(await reader.next()).body.rstrip(b"\0") for _ in range(10)]
+
+        assert await asyncio.gather(*map(read, readers)) == [
+            [name.encode() + b"%d" % n for n in range(10)] for name in resources
+        ]
+        assert (await stuck.next()).body.startswith(resources[0].encode())
+
+
+@in_loop
+async def test_a_subscriber_that_does_not_read_holds_up_the_door_and_not_its_memory(
+    shared: RunningBroker,
+) -> None:
+    name = next(names)
+    async with at(shared) as (opened, beside), bare(opened.endpoint, max_queue=1) as one:
+        await beside.create_resource(name)
+        async with beside.writer(name) as w:
+            for n in range(300):
+                await w.send(b"%d" % n + bytes(100_000))
+        await one.say(m.Subscribe(name, 1, 2**63 - 1))
+        (peer,) = opened.peers.values()  # type: ignore[attr-defined]
+        transport = peer._link._transport
+        await until(lambda: transport._websocket.paused)
+        assert transport.waiting < 4 * RS_PART
+        assert await one.hear() == m.Subscribed(1)
+        numbers: list[int] = []
+        element = b""
+        while len(numbers) < 300:
+            part = await one.hear()
+            assert isinstance(part, (m.OnNextPart, m.OnNextLastPart))
+            element += bytes(part.data)
+            if isinstance(part, m.OnNextLastPart):
+                numbers.append(int(element.rstrip(b"\0")))
+                element = b""
+        assert numbers == list(range(300))
+
+
+@in_loop
+async def test_a_full_door_and_a_stranger_s_page_are_refused(shared: RunningBroker) -> None:
+    async with at(shared, max_sessions=1, origins=("https://example.org",)) as (opened, _):
+        async with reactive.connect(opened.endpoint):
+            with pytest.raises(Refused, match="limit"):
+                await reactive.connect(opened.endpoint)
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        with pytest.raises(InvalidStatus, match="403"):
+            async with bare(opened.endpoint, origin=Origin("https://example.com")):
+                pass
+        async with bare(opened.endpoint, origin=Origin("https://example.org")):
+            pass
+
+
+@in_loop
+async def test_a_killed_broker_costs_nothing_that_was_confirmed(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), reactive.connect(opened.endpoint) as c:
+        r, w = await c.reader("orders"), await c.writer("orders")
+        confirmed = [await w.send(b"%d" % n) for n in range(300)]
+        await confirmed[100]
+        await asyncio.to_thread(mtl_broker.kill)
+        confirmed += [await w.send(b"%d" % n) for n in range(300, 500)]
+        await asyncio.to_thread(mtl_broker.restart)
+        await w.close()
+        expected = [b"%d" % n for n in range(500)]
+        async with beside.reader("orders", until=501) as log:
+            assert [content.body async for content in log] == expected
+        assert [(await r.next()).body for _ in range(500)] == expected
+
+
+@in_loop
+async def test_tls_is_a_certificate_and_a_wss_url(shared: RunningBroker, tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    named = {"certificate_file": files.certificate, "key_file": files.key}
+    name = next(names)
+    async with at(shared, "wss://127.0.0.1:0", **named) as (opened, _):
+        async with (
+            reactive.connect(opened.endpoint, tls=files.trusting) as c,
+            c.reader(name) as r,
+            c.writer(name) as w,
+        ):
+            for body in BODIES:
+                await w.send(body)
+            assert [(await r.next()).body for _ in BODIES] == BODIES
+        with pytest.raises(Refused, match="untrusted"):
+            await reactive.connect(opened.endpoint)
+    for place, members in ((ANYWHERE, named), ("wss://127.0.0.1:0", {}), ("http://127.0.0.1:0", {})):
+        with pytest.raises(OptionError, match="certificate-file"):
+            async with at(shared, place, **members):
+                pass
