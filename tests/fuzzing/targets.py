@@ -17,7 +17,7 @@ from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
 from pyspark_mtl import offsets
-from tests.fuzzing import examples, logs, mbws, micromessage, reactive, sasl
+from tests.fuzzing import examples, logs, mbws, mc0, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
 # --- data commands: two octets with the size of the header, the header, the body ------------------------------
@@ -147,6 +147,7 @@ TARGETS = (
     Target("offsets", codec(decode_offset, encode_offset, OffsetError), examples.OFFSETS),
     Target("mbws", mbws.run, mbws.MESSAGES, mbws.TOKENS),
     Target("mbws-query", mbws.run_query, mbws.QUERIES),
+    Target("mc0", mc0.run, mc0.MESSAGES, mc0.TOKENS),
     Target("micromessage", micromessage.run, micromessage.SEEDS, micromessage.TOKENS),
     Target("micromessage-filter", micromessage.run_filter, micromessage.FILTERS, micromessage.TOKENS),
 )

@@ -15,6 +15,7 @@ from mtl.client import aio
 from mtl.client.aio import Connection
 from mtl.doors.config import DoorConfig
 from mtl.doors.mc0 import client as mc0
+from mtl.doors.mc0.door import DEFAULT_LISTEN
 from mtl.doors.running import Door, running
 from mtl.errors import Refused, Unreachable
 from mtl.net.curve import read_public, write_keys
@@ -143,6 +144,38 @@ async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> Non
         assert (await one.ask(b"\xff"))[:2] == [b"ERROR", b"MESSAGE"]
         await one.say("ERROR", "MESSAGE", "whatever", "ID", "7")
         assert await one.silent()
+
+
+@pytest.mark.requirement("MC0-11")
+@in_loop
+async def test_an_answer_is_ok_or_error_and_there_is_one_for_each_id(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        done = [
+            ("NOOP",),
+            ("CONNECT", "TTL", "60000"),
+            ("SUB", "", "t"),
+            ("UNSUB", "", "t"),
+            ("PUT", "TOPIC", "t", "", "x"),
+        ]
+        failing = [("SUB",), ("UNSUB",), ("PUT", "", "x"), ("CONNECT", "TTL", "0"), ("MESSAGE",), ("MAYBE",)]
+        for number, (verb, *rest) in enumerate((*done, *failing)):
+            await one.say(verb, *rest)  # without an ID: OK is silence, ERROR is not
+            await one.say(verb, "ID", f"{number}", *rest)
+            if number >= len(done):
+                assert [(await one.hear())[0], b"MESSAGE" in await one.hear()] == [b"ERROR", True], verb
+            else:
+                assert await one.hear() == [b"OK", b"ID", b"%d" % number], verb
+        assert await one.ask("DISCONNECT", "ID", "last") == [b"OK", b"ID", b"last"]
+        assert await one.silent()
+
+
+@pytest.mark.requirement("MC0-30")
+@in_loop
+async def test_the_defaults_are_those_of_the_implementations(mtl_broker: RunningBroker) -> None:
+    assert DEFAULT_LISTEN.endswith(":61616")
+    async with at(mtl_broker) as (opened, _), mc0.connect(opened.endpoint):  # no keys: nothing is encrypted
+        (peer,) = opened.peers.values()  # type: ignore[attr-defined]
+        await until(lambda: peer._session.ttl == 30.0)
 
 
 @in_loop
