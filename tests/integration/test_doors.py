@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mtl.broker.users import Users
 from mtl.client import aio
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.reactive import client as reactive
 from mtl.errors import Unreachable
+from mtl.net.curve import read_public, write_keys
 from mtl.testing import RunningBroker, broker
+from tests.integration.test_security import CLOSED, add, place_with
 from tests.support.aio import in_loop, until
 from tests.support.doors import PATIENCE_S, await_line, door_process
 
@@ -91,6 +96,52 @@ def test_a_door_beside_the_broker_ends_with_it(
             running.kill()
         assert select.select([ended], [], [], PATIENCE_S)[0], "the door outlives its broker"
         os.close(ended)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A broker's pair and a door's."""
+    for name in ("broker", "door"):
+        write_keys(tmp_path / name)
+    return tmp_path
+
+
+@in_loop
+async def test_a_door_comes_in_at_a_broker_that_demands_credentials_and_curve(keys: Path) -> None:
+    with place_with(keys, CLOSED + f'[curve]\nkey-file = "{keys}/broker.key"\n') as place:
+        encrypted = ["--curve-server-key", f"{keys}/broker.pub"]
+        login = ["--user", "etl", "--password-file", place.password, *encrypted]
+        door = ["door", "reactive", "--connect", place.endpoint, "--listen", "127.0.0.1:0"]
+        with door_process(*door[1:], before=login) as process:
+            assert process.stdout is not None
+            listening = await_line(process.stdout.fileno(), r"mtl door reactive ready at (\S+) ")
+            async with reactive.connect(listening) as c, c.reader("orders") as r, c.writer("orders") as w:
+                await w.send(b"through")
+                assert (await r.next()).body == b"through"
+        command = [sys.executable, "-m", "mtl.cli.main", *encrypted, *door]
+        run = partial(subprocess.run, command, capture_output=True, timeout=PATIENCE_S, check=False)
+        done = await asyncio.to_thread(run)
+        assert done.returncode == 1
+        assert b"401" in done.stderr
+
+
+@in_loop
+async def test_a_door_beside_the_broker_comes_in_by_its_key(keys: Path) -> None:
+    place = f"ipc://{keys}/mc0"
+    configuration = (
+        f'{CLOSED}[curve]\nkey-file = "{keys}/broker.key"\n'
+        f'[doors.mc0]\nlisten = "{place}"\nuser = "etl"\ncurve-server-key = "{keys}/broker.pub"\n'
+        f'curve-client-key-file = "{keys}/door.key"\n'
+    )
+    config, data = keys / "broker.toml", keys / "data"
+    config.write_text(configuration)
+    data.mkdir()
+    add(data, "etl")
+    with Users(data) as users:
+        users.add_key("etl", read_public(f"{keys}/door.pub").decode())
+    with broker(data, config):
+        async with mc0.connect(place) as c, c.writer("orders") as w:
+            await (await w.send(b"beside"))
 
 
 def children(pid: int) -> list[int]:

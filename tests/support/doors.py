@@ -8,7 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -52,10 +52,10 @@ def await_line(stream: int, pattern: str) -> str:
 
 
 @contextmanager
-def door_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mtl.cli.main", "door", *arguments], stdout=subprocess.PIPE
-    )
+def door_process(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """`mtl door` with these arguments; those `before` are of all commands: as whom to come in at the broker."""
+    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         yield process
     finally:

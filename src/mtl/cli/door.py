@@ -67,6 +67,10 @@ def door(
             "virtual-host": broker.virtual_host,
             "user": broker.user,
             "password-file": str(broker.password_file) if broker.password_file is not None else None,
+            "password-env": broker.password_env,
+            "sasl-mechanism": broker.sasl_mechanism,
+            "curve-server-key": broker.curve_server_key,
+            "curve-client-key-file": broker.curve_key_file,
         }
         try:
             given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)

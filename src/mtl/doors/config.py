@@ -21,8 +21,15 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     virtual_host: str | None = None
     user: str | None = None
     password_file: str | None = None
+    password_env: str | None = None
+    sasl_mechanism: str | None = None
+    curve_server_key: str | None = None
+    curve_client_key_file: str | None = None
+    """How the door comes in at the broker, as `mtl.connect` is told: whose name and password, the broker's public CURVE
+    key or its file, and a private file of the door's own by which the broker may know it without a password.
+    """
     curve_key_file: str | None = None
-    """The private file of the door's own CURVE keys, where its protocol runs on ZeroMQ."""
+    """The private file of the CURVE keys that the door shows its peers, where its protocol runs on ZeroMQ."""
     certificate_file: str | None = None
     key_file: str | None = None
     """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on TCP or WebSocket."""
@@ -39,16 +46,6 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError("max-sessions has to be above 0")
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionError("certificate-file and key-file belong together")
-
-    @property
-    def password(self) -> str | None:
-        """The first line of the password file. Raises `OptionError` when it cannot be read."""
-        if self.password_file is None:
-            return None
-        try:
-            return Path(self.password_file).read_text(encoding="utf-8").partition("\n")[0]
-        except OSError as error:
-            raise OptionError(f"cannot read {self.password_file}: {error.strerror}") from error
 
 
 class _File(msgspec.Struct, frozen=True):

@@ -86,7 +86,14 @@ async def serve(
     if until_eof:
         loop.add_reader(sys.stdin.fileno(), _read_to_end, stopping.set)
     connecting = aio.connect(
-        endpoint, virtual_host=config.virtual_host, user=config.user, password=config.password
+        endpoint,
+        virtual_host=config.virtual_host,
+        user=config.user,
+        password_file=config.password_file,
+        password_env=config.password_env,
+        sasl_mechanism=config.sasl_mechanism,
+        curve_server_key=config.curve_server_key,
+        curve_key_file=config.curve_client_key_file,
     )
     async with connecting as connection, running(name, config, connection) as door:
         say(f"mtl door {name} ready at {door.endpoint} (broker {endpoint}, pid {os.getpid()})")

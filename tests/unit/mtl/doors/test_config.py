@@ -36,14 +36,6 @@ def test_what_cannot_be_is_named(tmp_path: Path, text: str, words: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         load(tmp_path / "none")
-    with pytest.raises(OptionError, match="cannot read"):
-        _ = DoorConfig(password_file=str(tmp_path / "none")).password
-
-
-def test_the_password_is_the_first_line(tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("secret\nrest\n")
-    assert DoorConfig(password_file=str(tmp_path / "password")).password == "secret"
-    assert DoorConfig().password is None
 
 
 def test_places() -> None:
