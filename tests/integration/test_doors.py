@@ -8,7 +8,6 @@ import select
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,7 +67,7 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
 )
 def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
     command = [sys.executable, "-m", "mtl.cli.main", "door", *arguments, "--connect", mtl_broker.endpoint]
-    done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    done = ended(command)
     assert done.returncode == 1
     assert words in done.stderr.splitlines()[-1]
     assert b"Traceback" not in done.stderr
@@ -119,8 +118,7 @@ async def test_a_door_comes_in_at_a_broker_that_demands_credentials_and_curve(ke
                 await w.send(b"through")
                 assert (await r.next()).body == b"through"
         command = [sys.executable, "-m", "mtl.cli.main", *encrypted, *door]
-        run = partial(subprocess.run, command, capture_output=True, timeout=PATIENCE_S, check=False)
-        done = await asyncio.to_thread(run)
+        done = await asyncio.to_thread(ended, command)
         assert done.returncode == 1
         assert b"401" in done.stderr
 
@@ -142,6 +140,10 @@ async def test_a_door_beside_the_broker_comes_in_by_its_key(keys: Path) -> None:
     with broker(data, config):
         async with mc0.connect(place) as c, c.writer("orders") as w:
             await (await w.send(b"beside"))
+
+
+def ended(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 def children(pid: int) -> list[int]:
