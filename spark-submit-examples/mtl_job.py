@@ -12,12 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 CREDENTIALS = {
-    "user": ("userName", "log in as this user"),
-    "password_file": (
-        "FILE",
-        "its password: the first line of this file, on the driver and on every executor",
-    ),
-    "password_env": ("NAME", "its password: this environment variable, of the driver and of every executor"),
+    "user": ("NAME", "log in as this user"),
+    "password_file": ("FILE", "its password: the first line of this file, on driver and executors"),
+    "password_env": ("NAME", "its password: this environment variable, of driver and executors"),
     "curve_server_key": ("KEY", "the broker's public key, or its file: encrypts everything"),
     "curve_key_file": ("FILE", "a private key that the broker knows the user by"),
 }
@@ -66,16 +63,14 @@ def broker(arguments: argparse.Namespace) -> dict[str, str]:
 
 def run(writer: DataStreamWriter, arguments: argparse.Namespace) -> None:
     """Run the query to its end, and say what it did."""
-    # availableNow: all there is when the query starts, in batches of the limit, and then it ends: for schedulers, and
-    # for platforms that charge by the hour. The next run goes on where this one ended.
-    timed = (
-        writer.trigger(processingTime=arguments.every)
-        if arguments.every
-        else writer.trigger(availableNow=True)
-    )
-    query = timed.option("checkpointLocation", arguments.checkpoint).start()
+    if arguments.every:
+        writer = writer.trigger(processingTime=arguments.every)
+    else:
+        # All there is when the query starts, in batches of the limit, and then it ends: for schedulers, and for
+        # platforms that charge by the hour. The next run goes on where this one ended.
+        writer = writer.trigger(availableNow=True)
+    query = writer.option("checkpointLocation", arguments.checkpoint).start()
     query.awaitTermination()
+    # Of the last 100 batches, which are those that Spark remembers.
     rows = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
-    print(
-        f"{sum(rows):,} rows in {len(rows)} batches"
-    )  # of the last 100, which are those that Spark remembers
+    print(f"rows: {sum(rows):,}, batches: {len(rows)}")

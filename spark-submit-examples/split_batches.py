@@ -13,6 +13,7 @@ commit. This is for writes that differ in more than that, or that also go to ano
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 
@@ -36,23 +37,13 @@ def write(batch: DataFrame, version: int, target: str, application: str, broker:
     )
 
 
-def split(
-    batch: DataFrame,
-    version: int,
-    matching: str,
-    others: str,
-    name: str,
-    value: str,
-    application: str,
-    broker: dict[str, str],
-) -> None:
+def split(batch: DataFrame, version: int, arguments: Namespace, broker: dict[str, str]) -> None:
     """One batch."""
     batch.persist()  # else the second write reads the broker again
-    is_matching = F.coalesce(
-        F.col("properties")[name] == value, F.lit(False)
-    )  # false where the property is missing
-    write(batch.where(is_matching), version, matching, application, broker)
-    write(batch.where(~is_matching), version, others, application, broker)
+    # False, not null, where the property is missing.
+    matches = F.coalesce(F.col("properties")[arguments.property] == arguments.value, F.lit(False))
+    write(batch.where(matches), version, arguments.matching, arguments.application, broker)
+    write(batch.where(~matches), version, arguments.others, arguments.application, broker)
     batch.unpersist()
 
 
@@ -83,15 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         .option("maxOffsetsPerTrigger", arguments.limit)
         .load()
     )
-    each = partial(
-        split,
-        matching=arguments.matching,
-        others=arguments.others,
-        name=arguments.property,
-        value=arguments.value,
-        application=arguments.application,
-        broker=broker,
-    )
+    each = partial(split, arguments=arguments, broker=broker)
     mtl_job.run(contents.writeStream.foreachBatch(each), arguments)
 
 

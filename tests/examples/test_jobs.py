@@ -81,7 +81,7 @@ def test_copy(spark: SparkSession, connection: mtl.Connection, tmp_path: Path, c
     copy_resource.main(job)
 
     assert contents(connection, "copies") == [("1", {"country": "NZ"}), ("2", {"country": "NZ"}), ("3", {})]
-    assert capsys.readouterr().out == "2 rows in 1 batches\n1 rows in 1 batches\n"
+    assert capsys.readouterr().out == "rows: 2, batches: 1\nrows: 1, batches: 1\n"
 
 
 @pytest.mark.spark

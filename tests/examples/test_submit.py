@@ -63,7 +63,7 @@ def copies(command: Path, place: Path, broker: RunningBroker, **more: str) -> li
             timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-        assert done.stdout == "1,000 rows in 1 batches\n"
+        assert done.stdout == "rows: 1,000, batches: 1\n"
         with connection.reader("copies", start="earliest", until=len(BODIES) + 1) as reader:
             return [content.body.decode() for content in reader]
 

@@ -1,0 +1,45 @@
+"""Every notebook runs from top to bottom, and what is stored in it is what comes out: ./scripts/notebooks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import run_notebooks
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+HERE = re.compile(r"/(?:tmp|home|root|Users|srv|work)/")
+"""Paths of the machine on which a notebook ran."""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", run_notebooks.names())
+def test_it_runs_and_shows_what_comes_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nothing stays in /tmp of a JVM that ends with its kernel; and half the processor time, for one that lives briefly.
+    options = f"-Djava.io.tmpdir={tmp_path} -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", options)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert run_notebooks.differences(run_notebooks.stored(name), run_notebooks.executed(name)) == []
+
+
+@pytest.mark.parametrize("name", run_notebooks.names())
+def test_it_is_stored_as_it_came_out_of_a_new_kernel(name: str) -> None:
+    cells = [cell for cell in run_notebooks.stored(name).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not HERE.search(run_notebooks.path_of(name).read_text(encoding="utf-8"))
+
+
+def notebook(text: str, *tags: str) -> NotebookNode:
+    cell = new_code_cell("1", execution_count=1, metadata={"tags": list(tags)})
+    cell.outputs = [new_output("stream", text=text), new_output("execute_result", {"text/plain": "1"})]
+    found: NotebookNode = new_notebook(cells=[cell])
+    return found
+
+
+def test_a_cell_that_says_something_else_is_told() -> None:
+    (told,) = run_notebooks.differences(notebook("one\n"), notebook("two\n"))
+    assert told == r"cell 1: stored 'one\n1', came out 'two\n1'"
+    assert run_notebooks.differences(notebook("one\n"), notebook("one\n")) == []
+    assert run_notebooks.differences(notebook("one\n", "varies"), notebook("two\n", "varies")) == []
