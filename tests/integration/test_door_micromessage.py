@@ -85,7 +85,7 @@ async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, 
             ]
 
 
-@pytest.mark.requirement("MM2-20", "MM2-47", "MM2-53")
+@pytest.mark.requirement("MM2-02", "MM2-20", "MM2-47", "MM2-53")
 @in_loop
 async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
     async with at(mtl_broker) as (opened, beside), bare(opened.endpoint) as one:
@@ -100,7 +100,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
         assert content.properties == {"last-name": "kalle", "content-type": "application/json"}
 
 
-@pytest.mark.requirement("MM2-56", "MM2-63")
+@pytest.mark.requirement("MM2-55", "MM2-56", "MM2-63")
 @in_loop
 async def test_filters_are_the_servers_and_each_receivers(mtl_broker: RunningBroker) -> None:
     async with (

@@ -60,7 +60,6 @@ def handshake(data: bytes) -> Handshake | Error | None:
     return decoder.handshake()
 
 
-@pytest.mark.requirement("MM2-27", "MM2-28", "MM2-29", "MM2-36", "MM2-42", "MM2-45", "MM2-61")
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int]) -> None:
     data = b"".join(map(encode, said))
@@ -75,7 +74,6 @@ def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int
     assert not decoder.left
 
 
-@pytest.mark.requirement("MM2-17", "MM2-19", "MM2-20", "MM2-21")
 @given(HANDSHAKES)
 def test_handshakes_come_back(said: Handshake) -> None:
     data = encode_handshake(said)
@@ -83,7 +81,9 @@ def test_handshakes_come_back(said: Handshake) -> None:
     assert handshake(data[:-1]) is None
 
 
-@pytest.mark.requirement("MM2-17", "MM2-18", "MM2-45", "MM2-47", "MM2-36", "MM2-65")
+@pytest.mark.requirement(
+    "MM2-27", "MM2-28", "MM2-29", "MM2-36", "MM2-42", "MM2-45", "MM2-47", "MM2-61", "MM2-65"
+)
 @pytest.mark.parametrize(
     ("frame", "octets"),
     [
@@ -113,7 +113,17 @@ def test_the_documents_own_handshake() -> None:
     assert handshake(bytes.fromhex(octets)) == said
 
 
-@pytest.mark.requirement("MM2-30", "MM2-65")
+@pytest.mark.requirement("MM2-20", "MM2-21")
+def test_an_identity_is_ascii_and_lists_of_no_length_are_absent() -> None:
+    said = Handshake("hulk")
+    octets = encode_handshake(said)
+    assert octets.hex() == "010000" + "04" + b"hulk".hex() + "0000" + "0000"
+    assert handshake(octets) == said
+    with pytest.raises(Malformed):
+        handshake(octets.replace(b"hulk", b"hul\xff"))
+
+
+@pytest.mark.requirement("MM2-28", "MM2-30", "MM2-61", "MM2-65")
 @pytest.mark.parametrize("size", [255, 256, 70_000])
 def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
     data = encode(Message(1, "q", bytes(size)))

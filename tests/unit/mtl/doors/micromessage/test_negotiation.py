@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import Handshake
+from mtl.doors.micromessage.door import OFFER
 from mtl.doors.micromessage.negotiation import (
     SUPPORTED,
     Extension,
@@ -134,6 +135,12 @@ def test_what_one_requires_and_the_other_has_not_is_refused() -> None:
         agreed(offer("json", "x-other"), offer("", "json"), 0)
     with pytest.raises(Refused, match="10 was offered"):
         agreed(offer("batch-ack:max-count=11"), offer("", "batch-ack"), 0)
+
+
+@pytest.mark.requirement("MM2-54")
+def test_the_door_offers_pub_sub_without_properties() -> None:
+    assert Extension("pub-sub") in OFFER.optional
+    assert "pub-sub" in encode_list(OFFER.optional).split(";")
 
 
 @pytest.mark.requirement("MM2-09")
