@@ -119,9 +119,14 @@ def _paths() -> list[str]:
 
 def main() -> int:
     """The helper process itself."""
-    from benchmarks import plain_roles, raw_roles, rfc_roles  # noqa: PLC0415 only the helper needs them
+    from benchmarks import door_roles, plain_roles, raw_roles, rfc_roles  # noqa: PLC0415 the helper's alone
 
-    roles: dict[str, Prepare] = {**plain_roles.ROLES, **raw_roles.ROLES, **rfc_roles.ROLES}
+    roles: dict[str, Prepare] = {
+        **door_roles.ROLES,
+        **plain_roles.ROLES,
+        **raw_roles.ROLES,
+        **rfc_roles.ROLES,
+    }
     name, arguments = sys.argv[1:]
     said, work = roles[name](**json.loads(arguments))
     say(said)

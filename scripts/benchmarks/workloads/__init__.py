@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks.bench import Bench
 from benchmarks.measure import Row
-from benchmarks.workloads import confirm, copying, drain, grow, idle, latency, packed, plain, write
+from benchmarks.workloads import confirm, copying, doors, drain, grow, idle, latency, packed, plain, write
 
 WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "drain-batch": drain.batch,
@@ -20,6 +20,7 @@ WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "packed-ingest": packed.ingest,
     "packed-delivery": packed.delivery,
     "confirm": confirm.confirm,
+    "doors": doors.doors,
     "start": idle.start,
     "idle": idle.idle,
     "grow-log": grow.log,
