@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 _LONGEST_S = 60.0
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def in_loop(test: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """The test as an ordinary function; its fixtures are found as before."""
 
     @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def timed() -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        async def timed() -> R:
             async with asyncio.timeout(_LONGEST_S):
-                await test(*args, **kwargs)
+                return await test(*args, **kwargs)
 
-        asyncio.run(timed())
+        return asyncio.run(timed())
 
     return run
 

@@ -1,0 +1,62 @@
+"""`python -m tests.bridging.application publish|read PROTOCOL PLACE RESOURCE START [COUNT]`: what gets killed, or whose
+door does. Numbered contents; it says on standard output how far it is, and begins anew when its connection is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from mtl.errors import MtlError
+from tests.bridging.ends import ENDS, End
+
+TOGETHER = 50
+"""Contents that are under way before the application waits for their acknowledgement."""
+
+AGAIN_S = 0.05
+"""Between two connections: the other end is being started."""
+
+
+async def publish(end: End, place: str, resource: str, start: int, count: int) -> None:
+    """Publish the numbers from `start` to `count`; prints how many are acknowledged, all before them included."""
+    acknowledged = start
+    while acknowledged < count:
+        try:
+            async with end.connect(place) as c, end.writer(c, resource) as writer:
+                while acknowledged < count:
+                    after = min(acknowledged + TOGETHER, count)
+                    for number in range(acknowledged, after):
+                        await end.put(writer, str(number).encode(), {})
+                    await writer.flush()
+                    acknowledged = after
+                    print(acknowledged, flush=True)
+        except MtlError:
+            await asyncio.sleep(AGAIN_S)
+
+
+async def read(end: End, place: str, resource: str, start: int) -> None:
+    """Print sequence and body of each content from sequence `start` on, until killed."""
+    following = start
+    while True:
+        try:
+            async with end.connect(place) as c, end.reader(c, resource, following) as reader:
+                print("reading", flush=True)
+                while (one := await reader.next()) is not None:
+                    assert one.sequence is not None
+                    following = one.sequence + 1
+                    print(one.sequence, bytes(one.body).decode(), flush=True)
+        except MtlError:
+            await asyncio.sleep(AGAIN_S)
+
+
+def main() -> None:
+    """The command line."""
+    what, protocol, place, resource, start, *count = sys.argv[1:]
+    if what == "publish":
+        asyncio.run(publish(ENDS[protocol], place, resource, int(start), int(count[0])))
+    else:
+        asyncio.run(read(ENDS[protocol], place, resource, int(start)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Each protocol as producer and each as consumer of one resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import mtl
+from tests.bridging.ends import ENDS, MTL, End, taken
+from tests.support.doors import BODIES, PROPERTIES
+
+NUMBERED = 200
+"""Contents that show the order, after those that show what a body can be."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What was seen to go from one protocol to another."""
+
+    producer: str
+    consumer: str
+    contents: int
+    properties: int
+    """Of each content, as the consumer was shown them."""
+
+
+def bodies(tag: str) -> list[bytes]:
+    """Empty, binary, 1 MiB, Unicode, and numbers."""
+    return [*BODIES, *(f"{tag}-{number}".encode() for number in range(NUMBERED))]
+
+
+async def cross(places: Mapping[str, str], producer: End, consumer: End) -> Crossing:
+    """Send, receive, compare. Raises `AssertionError` for a content that is lost, doubled, changed or out of order."""
+    resource = f"{producer.name}-to-{consumer.name}"
+    with mtl.connect(places[MTL]) as c:
+        c.create_resource(resource)
+    sent = bodies(resource)
+    async with (
+        consumer.connect(places[consumer.name]) as there,
+        consumer.reader(there, resource, "earliest") as reader,
+        producer.connect(places[producer.name]) as here,
+    ):
+        async with producer.writer(here, resource) as writer:
+            for body in sent:
+                await producer.put(writer, body, PROPERTIES)
+        received = await taken(reader, len(sent))
+    assert [bytes(one.body) for one in received] == sent
+    assert [one.sequence for one in received] == list(range(1, len(sent) + 1))
+    shown = consumer.shown(PROPERTIES, producer)
+    assert all(dict(one.properties) == shown for one in received)
+    return Crossing(producer.name, consumer.name, len(received), len(shown))
+
+
+def table(crossings: Mapping[tuple[str, str], Crossing]) -> str:
+    """Rows are producers, columns consumers."""
+    lines = [
+        f"| from, to | {' | '.join(ENDS)} |",
+        "|---|" + "---|" * len(ENDS),
+    ]
+    for producer in ENDS:
+        cells = [crossings[producer, consumer] for consumer in ENDS]
+        told = (f"{cell.contents}, {cell.properties or 'no'} properties" for cell in cells)
+        lines.append(f"| {producer} | {' | '.join(told)} |")
+    return "\n".join(lines)
