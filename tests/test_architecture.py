@@ -89,7 +89,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.reactive.client": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.door": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.intake": "tests/integration/test_door_reactive.py",
-    "mtl.doors.reactive.link": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.over_websocket": "tests/integration/test_door_reactive_websocket.py",
     "mtl.doors.reactive.peer": "tests/integration/test_door_reactive.py",
     "mtl.doors.reactive.streams": "tests/integration/test_door_reactive.py",

@@ -21,6 +21,7 @@ class Link:
         self._over = asyncio.Event()
         self._turn = asyncio.Lock()
         self._splitting = asyncio.Lock()
+        self._flushing = False
         self.flush()
 
     async def events(self) -> AsyncIterator[Event]:
@@ -52,7 +53,17 @@ class Link:
                     await self._transport.drained()
 
     def flush(self) -> None:
-        """Send what the session has to say."""
+        """Send what the session has to say, together with whatever else it says in this turn of the event loop: a call
+        of the system for each costs more than all else that is done for a small element.
+        """
+        if self.session.waiting >= RS_PART:
+            self._write()
+        elif not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._flushing = False
         if octets := self.session.take():
             self._transport.write(octets)
 
@@ -68,6 +79,7 @@ class Link:
 
     async def shut(self) -> None:
         """Close the transport, for the task of `events`, after them."""
+        self._write()
         try:
             await self._transport.shut()
         finally:

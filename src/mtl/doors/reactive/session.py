@@ -85,6 +85,11 @@ class Session:
         out, self._out = self._out, bytearray()
         return bytes(out)
 
+    @property
+    def waiting(self) -> int:
+        """Octets that are to be sent."""
+        return len(self._out)
+
     def received(self, octets: bytes) -> Iterator[Event]:
         """What these octets of the peer mean. After `Left` there is nothing more."""
         try:

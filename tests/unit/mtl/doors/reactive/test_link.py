@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+
+from mtl.doors.limits import RS_PART
+from mtl.doors.reactive import codec as m
+from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.session import Role
+from tests.support.aio import in_loop
+
+
+class Written:
+    """A transport that keeps what is written, and to which nothing comes."""
+
+    waiting = 0
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    async def read(self) -> bytes:
+        return b""
+
+    def write(self, octets: bytes) -> None:
+        self.writes.append(octets)
+
+    async def drained(self) -> None:
+        """It is."""
+
+    async def shut(self) -> None:
+        self.writes.append(b"shut")
+
+    def give_up(self) -> None:
+        """Nothing is there to break."""
+
+
+def linked() -> tuple[Link, Written]:
+    """A door's end, to whose stream 1 the peer has subscribed without bound."""
+    transport = Written()
+    link = Link(Role.SERVER, transport)
+    list(link.session.received(m.encode(m.ClientHello()) + m.encode(m.Subscribe("orders", 1, 2**63 - 1))))
+    link.session.publishing.accept(1)
+    return link, transport
+
+
+@in_loop
+async def test_what_is_said_in_one_turn_is_one_write() -> None:
+    link, transport = linked()
+    for body in (b"a", b"b", b"c"):
+        await link.publish(1, body)
+    assert not transport.writes
+    await asyncio.sleep(0)
+    (octets,) = transport.writes
+    messages = list(m.Decoder().feed(octets))
+    assert messages == [m.ServerHello(), m.Subscribed(1), *(m.OnNext(1, body) for body in (b"a", b"b", b"c"))]
+
+
+@in_loop
+async def test_much_is_written_at_once() -> None:
+    link, transport = linked()
+    await link.publish(1, bytes(3 * RS_PART))
+    assert len(transport.writes) >= 3
+    assert max(map(len, transport.writes)) < 2 * RS_PART
+
+
+@in_loop
+async def test_what_was_said_last_goes_before_the_end() -> None:
+    link, transport = linked()
+    link.session.say_goodbye("enough")
+    link.flush()
+    await link.shut()
+    await asyncio.sleep(0)
+    octets, end = transport.writes
+    assert list(m.Decoder().feed(octets))[-1] == m.Goodbye("enough")
+    assert end == b"shut"
