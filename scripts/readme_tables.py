@@ -1,4 +1,4 @@
-"""README.md's generated parts: the table of options out of the code, the table of figures out of the last benchmark.
+"""README.md's generated parts: the table of options out of the code, the others out of what was run last.
 
 Each lies between two marks, `<!-- name -->` and `<!-- /name -->`; what is outside of them is written by hand.
 """
@@ -14,6 +14,7 @@ from pyspark_mtl.option_table import OPTIONS, Use
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIGURES = ROOT / "build" / "bench" / "bench.md"
+KILLS = ROOT / "build" / "kills" / "kills.md"
 
 _WHERE = {
     Use.ALL: "all",
@@ -59,8 +60,9 @@ def filled(text: str, name: str, content: str) -> str:
 def main() -> int:
     """Write the file."""
     text = filled(README.read_text(encoding="utf-8"), "options", options())
-    if FIGURES.exists():
-        text = filled(text, "bench", FIGURES.read_text(encoding="utf-8").rstrip())
+    for name, made in (("bench", FIGURES), ("kills", KILLS)):
+        if made.exists():
+            text = filled(text, name, made.read_text(encoding="utf-8").rstrip())
     README.write_text(text, encoding="utf-8")
     return 0
 

@@ -121,11 +121,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "failOnDataLoss",
-        Use.READ,
+        Use.ALL,
         kinds.boolean,
         True,
-        "contents that retention removed, or a resource deleted or made again, end the query; "
-        "false: what is lost is logged and skipped",
+        "contents that retention removed, or a resource deleted or made again, end the query, as does a batch that was "
+        "published with other counts (a checkpoint rolled back or copied); false: what is lost is logged and skipped",
     ),
     # --- where reading starts and ends ----------------------------------------------------------------------
     Option(

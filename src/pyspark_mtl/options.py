@@ -112,6 +112,7 @@ class WriteSettings:
     application: str | None
     version: int | None
     truncate: bool = False
+    fail_on_data_loss: bool = True
     bodies: Bodies | None = None
 
 
@@ -209,6 +210,7 @@ def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) ->
         application=application,
         version=given["txnVersion"],
         truncate=overwrite,
+        fail_on_data_loss=given["failOnDataLoss"],
         bodies=bodies(given),
     )
 

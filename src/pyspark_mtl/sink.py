@@ -2,14 +2,14 @@
 
 Tasks fill stages, which nobody sees. Spark's commit names them in one Stage.Commit, under (application, version): the
 broker publishes their contents atomically and remembers the version, so that a commit which Spark repeats after a
-failure does nothing a second time. A batch without rows has no stages and commits nothing, unless it is to take the
-place of what is there.
+failure does nothing a second time. A batch without rows is committed too, of no stages: it has its place in the order.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from mtl.errors import MtlError, OptionError, Refused
-from mtl.wire.control import UNKNOWN_RESOURCE
+from mtl.wire.control import ROLLED_BACK, UNKNOWN_RESOURCE
 from pyspark_mtl import hooks
 from pyspark_mtl.connections import connection
 from pyspark_mtl.options import WriteSettings
@@ -44,6 +44,18 @@ class Message(WriterCommitMessage):
     query: str | None = None
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What the broker remembers a commit by; `query` is None in a batch write."""
+
+    application: str
+    query: str | None
+    version: int
+
+    def __str__(self) -> str:
+        return f"application={self.application} query={self.query} batch={self.version}"
+
+
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches. Made anew for every batch, and again for its commit: it holds nothing but settings."""
 
@@ -53,28 +65,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """A task: stage its rows. Without rows it does not speak to the broker."""
+        query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
         frames = _with_rows(iterator, self._shape)
         if frames is None:
-            return Message(query=_property(QUERY_ID) if self._settings.truncate else None)
-        query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
+            return Message(query=query)
         written = write(self._settings, frames, self._settings.application or query, batch)
         return Message(written, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publish the batch, once. Spark may call this again for a batch that was published; the broker knows."""
         done = _messages(messages)
+        if not self._settings.exactly_once:
+            return  # its tasks have appended what they had
         stages, replaced = _stages(done), _replaced(self._settings, done)
-        if not (stages or replaced):
-            return
         query = next((message.query for message in done if message.query is not None), None)
         if query is None:
-            raise OptionError(
-                "no task ran that could say which query this is; write with foreachBatch instead"
-            )
+            if replaced:
+                raise OptionError(
+                    "no task ran that could say which query this is; write with foreachBatch instead"
+                )
+            return  # there is nothing in it
         application = self._settings.application or query
         result = _commit(self._settings, application, batchId, stages, replaced, query)
         if result.already:
-            _tell_replay(application, query, batchId, result, done)
+            _check_replay(self._settings, Batch(application, query, batchId), result, done)
         hooks.after_commit(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
@@ -102,11 +116,12 @@ class BatchWriter(DataSourceArrowWriter):
         """Publish everything, once per (txnAppId, txnVersion)."""
         done = _messages(messages)
         stages, replaced = _stages(done), _replaced(self._settings, done)
-        if not (stages or replaced):
+        repeatable = self._settings.exactly_once and self._settings.application is not None
+        if not (stages or replaced or repeatable):
             return
         result = _commit(self._settings, self._application, self._version, stages, replaced)
         if result.already:
-            _tell_replay(self._application, None, self._version, result, done)
+            _check_replay(self._settings, Batch(self._application, None, self._version), result, done)
         if self._settings.application is None:  # nobody will ever repeat it
             connection(self._settings.connect).stage_forget(self._application)
 
@@ -194,22 +209,28 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
         log.warning("%d stages of a failed batch stay until they expire: %s", len(stages), error)
 
 
-def _tell_replay(
-    application: str, query: str | None, version: int, result: CommitResult, messages: Sequence[Message]
+def _check_replay(
+    settings: WriteSettings, batch: Batch, result: CommitResult, messages: Sequence[Message]
 ) -> None:
-    """One line, for tests and people: the broker had published this batch before and did nothing now."""
-    log.info("batch already published: application=%s query=%s batch=%d", application, query, version)
-    now: dict[str, int] = {}
+    """The broker had published this batch before and did nothing now: one line, for tests and people.
+
+    Refused 409 when the batch has other counts than it had: a checkpoint that was rolled back or copied plans another
+    batch under the same number, and what is in it would be lost, or be published again by the next one.
+    """
+    log.info("batch already published: %s", batch)
+    now: Counter[str] = Counter()
     for message in messages:
-        for resource, count in message.written.contents:
-            now[resource] = now.get(resource, 0) + count
+        now.update(dict(message.written.contents))
     then = {name: published.contents for name, published in result.resources.items() if published.contents}
-    if now != then:
-        log.warning(
-            "batch %d of %s was published with %s contents and was repeated with %s: its source is not repeatable. "
-            "What was published first stays",
-            version,
-            application,
-            then,
-            now,
+    if now == then:
+        return
+    text = (
+        f"batch {batch.version} of {batch.application} was published with {then} contents and comes again with "
+        f"{dict(now)}: the checkpoint was rolled back or copied, or the query is not repeatable. What was published "
+        "first stays, and nothing was published now"
+    )
+    if settings.fail_on_data_loss:
+        raise Refused(
+            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false it is logged, and the query goes on"
         )
+    log.warning("%s", text)

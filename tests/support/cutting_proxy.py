@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -52,13 +53,19 @@ class CuttingProxy:
     def _run(self) -> None:
         while not self._over:
             with self._lock:
-                there = {a: b for pair in self._pairs for a, b in (pair, pair[::-1])}
+                there = dict(way for pair in self._pairs for way in self._ways(pair))
                 ready, _, _ = select.select([*there, *self._listeners], [], [], 0.005)
                 for one in ready:
                     if one in self._listeners:
                         self._accept(one)
                     else:
                         self._pass_on(one, there[one])
+
+    def _ways(
+        self, pair: tuple[socket.socket, socket.socket]
+    ) -> Iterable[tuple[socket.socket, socket.socket]]:
+        """From where to where something is passed on."""
+        return pair, pair[::-1]
 
     def _accept(self, listener: socket.socket) -> None:
         near, _ = listener.accept()

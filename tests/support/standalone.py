@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,20 +34,29 @@ def spark_home() -> Path:
 
 
 @contextmanager
-def cluster(place: Path, *, cores: int = 2, memory: str = "1g") -> Iterator[str]:
-    """The master's URL, once a worker with so many cores and so much memory has joined. Both are killed at the end."""
-    place.mkdir(parents=True, exist_ok=True)
+def cluster(
+    place: Path, *, cores: int = 2, memory: str = "1g", hosts: Sequence[str] = ("127.0.0.1",)
+) -> Iterator[str]:
+    """The master's URL, once a worker with so many cores and so much memory has joined on each of these addresses of
+    this machine: one is enough, unless Spark must see two hosts. All are killed at the end.
+    """
     with ExitStack() as running:
-        log = running.enter_context(_daemon(place, "Master", "--port", "0"))
+        log = running.enter_context(_daemon(place / "master", "Master", hosts[0], "--port", "0"))
         master = _await(log, _MASTER)[1]
-        options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(place / "work"))
-        _await(running.enter_context(_daemon(place, "Worker", *options, master)), _JOINED)
+        joining = []
+        for host in hosts:
+            own = place / f"worker-{host}"
+            options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(own / "work"))
+            joining.append(running.enter_context(_daemon(own, "Worker", host, *options, master)))
+        for log in joining:
+            _await(log, _JOINED)
         yield master
 
 
 @contextmanager
-def _daemon(place: Path, role: str, *arguments: str) -> Iterator[Path]:
+def _daemon(place: Path, role: str, host: str, *arguments: str) -> Iterator[Path]:
     """A daemon of Spark's, whose log says when it is ready: the settings of this project would silence that."""
+    place.mkdir(parents=True)
     home, log = spark_home(), place / f"{role.lower()}.log"
     environment = {
         **os.environ,
@@ -60,7 +69,7 @@ def _daemon(place: Path, role: str, *arguments: str) -> Iterator[Path]:
     daemon = f"org.apache.spark.deploy.{role.lower()}.{role}"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [home / "bin" / "spark-class", daemon, "--host", "127.0.0.1", "--webui-port", "0", *arguments],
+            [home / "bin" / "spark-class", daemon, "--host", host, "--webui-port", "0", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

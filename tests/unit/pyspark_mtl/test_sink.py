@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from mtl.errors import OptionError, Unreachable
+from mtl.errors import OptionError, Refused, Unreachable
+from mtl.wire.control import ROLLED_BACK
 from pyspark_mtl import hooks, sink
 from pyspark_mtl.options import WriteSettings, parse, write_settings
 from pyspark_mtl.sink import BATCH_ID, QUERY_ID, BatchWriter, Message, StreamWriter
@@ -69,12 +70,22 @@ def test_a_batch_is_published_by_its_commit(client: FakeClient) -> None:
 
 
 def test_a_task_without_rows_does_not_speak_to_the_broker(client: FakeClient) -> None:
-    assert message(StreamWriter(settings()), 0, 0) == Message()
+    assert message(StreamWriter(settings()), 0, 0) == Message(query="query")
     assert client.writers == []
 
 
-def test_a_batch_without_rows_commits_nothing(client: FakeClient) -> None:
-    StreamWriter(settings()).commit([Message(), Message(), None], 7)
+def test_a_batch_without_rows_has_its_place_in_the_order(client: FakeClient) -> None:
+    """Without it a repetition that has lost its rows would pass, and they would be published by the next batch."""
+    writer = StreamWriter(settings())
+    writer.commit([message(writer), message(writer), None], 7)
+    assert client.commits["query"][0] == 7
+    writer.commit([message(writer, 3)], 8)
+    with pytest.raises(Refused, match=r"published with \{'a': 3\} contents and comes again with \{\}"):
+        writer.commit([message(writer)], 8)
+
+
+def test_a_batch_without_tasks_commits_nothing(client: FakeClient) -> None:
+    StreamWriter(settings()).commit([], 7)
     assert client.commits == {}
 
 
@@ -91,13 +102,28 @@ def test_a_repeated_commit_is_recognised_and_told_in_one_line(
     ]
 
 
-def test_a_repeated_commit_of_other_rows_is_a_warning(
-    client: FakeClient, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None:
+    """A checkpoint whose last entry was removed, or a copied one, plans another batch under the same number."""
     writer = StreamWriter(settings())
     writer.commit([message(writer, 3)], 7)
+    for count in (2, 4):
+        with pytest.raises(Refused, match="the checkpoint was rolled back or copied") as caught:
+            writer.commit([message(writer, count)], 7)
+        assert (caught.value.status, caught.value.reason) == (409, ROLLED_BACK)
+        assert f"published with {{'a': 3}} contents and comes again with {{'a': {count}}}" in str(
+            caught.value
+        )
+    assert len(client.logs["a"].bodies) == 3
+
+
+def test_a_repeated_commit_of_other_rows_may_be_meant(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = StreamWriter(settings(failOnDataLoss="false"))
+    writer.commit([message(writer, 3)], 7)
     writer.commit([message(writer, 4)], 7)
-    assert "published with {'a': 3} contents and was repeated with {'a': 4}" in caplog.text
+    assert "published with {'a': 3} contents and comes again with {'a': 4}" in caplog.text
+    assert len(client.logs["a"].bodies) == 3
 
 
 def test_an_application_of_ones_own_name(client: FakeClient) -> None:
@@ -159,7 +185,8 @@ def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
         messages = [message(writer, count) for count in counts]
         writer.commit([*messages, message(writer)], batch)
         assert visible(client) == sum(counts)
-    writer.commit([message(writer, 9)], 3)
+    with pytest.raises(Refused, match=r"batch 3 of query was published with \{\} contents and comes again"):
+        writer.commit([message(writer, 9)], 3)
     assert visible(client) == 0, "batch 3 was there already"
 
 
@@ -215,6 +242,15 @@ def test_a_repeatable_write_happens_once(client: FakeClient) -> None:
         writer.commit([message(writer, 3)])
     assert len(client.logs["a"].bodies) == 3
     assert client.forgotten == []
+
+
+def test_a_repeatable_write_that_comes_again_with_other_rows_is_an_error(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False, txnAppId="loader", txnVersion="4"))
+    writer.commit([message(writer, 3)])
+    for counts in ((), (2,)):
+        with pytest.raises(Refused, match="batch 4 of loader was published with"):
+            writer.commit([message(writer, *counts)])
+    assert len(client.logs["a"].bodies) == 3
 
 
 def test_a_write_without_rows_commits_nothing(client: FakeClient) -> None:

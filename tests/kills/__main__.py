@@ -1,0 +1,120 @@
+"""Kill everybody at every step, and print what came of it: scripts/kills, or python -m tests.kills --help.
+
+What was played is kept in build/kills; the table there has every scenario as it was played last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.kills.bench import Bench, bench
+from tests.kills.matrix import KILLS, LIGHT, MOMENTS, Victim
+from tests.kills.scenes import SCENES
+
+BUILD = Path("build") / "kills"
+RESULTS, TABLE = BUILD / "played.json", BUILD / "kills.md"
+
+
+@dataclass
+class Played:
+    """What came of one scenario."""
+
+    name: str
+    outcome: str
+    seconds: float
+    failed: bool
+
+
+def play(one: Bench, number: int, name: str, scenario: Callable[[Bench, str], str]) -> Played:
+    """Play a scenario; after one that failed the bench is put in order for the next."""
+    began = time.monotonic()
+    try:
+        outcome, failed = scenario(one, f"q{number}"), False
+    except Exception as error:  # noqa: BLE001 a scenario that fails, in whatever way, is not the end of the others
+        outcome, failed = f"**FAILED**: {(str(error) or repr(error)).splitlines()[0]}", True
+        print(error, file=sys.stderr)
+        one.tidy()
+    return Played(name, outcome, time.monotonic() - began, failed)
+
+
+def matrix(played: dict[str, Played]) -> str:
+    """Steps down, victims across."""
+    lines = [
+        f"| {' | '.join(['step of the trigger', *(victim.value for victim in Victim)])} |",
+        f"|{'---|' * (len(Victim) + 1)}",
+    ]
+    for moment in MOMENTS:
+        cells = [played.get(f"{victim.value} {moment.name}") for victim in Victim]
+        if any(cells):
+            shown = [moment.name, *(cell.outcome if cell else "" for cell in cells)]
+            lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def scenes(played: dict[str, Played]) -> str:
+    """One line a scene."""
+    found = [played[scene.name] for scene in SCENES if scene.name in played]
+    lines = ["| what happened | what came of it |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {one.name} | {one.outcome} |" for one in found)])
+
+
+def report(played: dict[str, Played]) -> str:
+    """Both tables, and a line of sums."""
+    failed = sum(one.failed for one in played.values())
+    seconds = sum(one.seconds for one in played.values())
+    sums = f"{len(played)} scenarios, {failed} failed, {seconds / 60:.0f} minutes"
+    return f"{matrix(played)}\n\n{scenes(played)}\n\n{sums}\n"
+
+
+def earlier() -> dict[str, Played]:
+    """What came of the runs before."""
+    if not RESULTS.exists():
+        return {}
+    found = (Played(**one) for one in json.loads(RESULTS.read_text(encoding="utf-8")))
+    return {one.name: one for one in found}
+
+
+def keep(played: dict[str, Played]) -> None:
+    """For the next run, and for README.md."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps([asdict(one) for one in played.values()], indent=1), encoding="utf-8")
+    TABLE.write_text(report(played), encoding="utf-8")
+
+
+def main() -> int:
+    """Exit code 1 when a scenario failed."""
+    parser = argparse.ArgumentParser(prog="scripts/kills", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--light", action="store_true", help="only what the suite plays")
+    parser.add_argument("--list", action="store_true", help="print the names and play nothing")
+    parser.add_argument("--keep", action="store_true", help="only what has not passed in the runs before")
+    parser.add_argument("--only", action="append", metavar="NAME", help="only those with this in their name")
+    asked = parser.parse_args()
+    scenarios = {**{kill.name: kill.play for kill in KILLS}, **{scene.name: scene.play for scene in SCENES}}
+    known, played = earlier(), dict[str, Played]()
+    done = {one.name for one in known.values() if asked.keep and not one.failed}
+    names = [name for name in _chosen(LIGHT if asked.light else scenarios, asked.only) if name not in done]
+    if asked.list:
+        print("\n".join(names))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="kills-") as place, bench(Path(place)) as one:
+        for number, name in enumerate(names):
+            last = played[name] = play(one, number, name, scenarios[name])
+            print(f"{last.seconds:5.1f} s  {name}: {last.outcome}", flush=True)
+            keep(known | played)
+    print(f"\n{report(known | played if asked.keep else played)}")
+    return 1 if any(one.failed for one in played.values()) else 0
+
+
+def _chosen(names: Iterable[str], only: list[str] | None) -> list[str]:
+    return [name for name in names if only is None or any(word in name for word in only)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

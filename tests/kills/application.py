@@ -1,0 +1,135 @@
+"""The Spark application as a process: started, told what to run, looked into, killed. Linux: it reads /proc."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kills import holds
+from tests.kills.app import Job
+
+ROOT = Path(__file__).parents[2]
+
+PATIENCE_S = 240.0
+"""No query of these takes longer, on a machine with other work."""
+
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+"""For a JVM that lives for seconds: half the processor time without the optimizing compiler, and no file in /tmp."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of /proc."""
+
+    pid: int
+    parent: int
+    session: int
+    command: str
+
+
+def processes() -> Iterator[Process]:
+    """Those that there are now."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (place / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+        if fields[0] != "Z":
+            yield Process(int(place.name), int(fields[1]), int(fields[3]), command)
+
+
+class Application:
+    """tests.kills.app in a session of its own. What Spark says goes to `log`; `master` is as Spark has it."""
+
+    def __init__(self, place: Path, master: str, holds_: Path) -> None:
+        self.log = place / "spark.log"
+        scratch = place / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        environment = {
+            **os.environ,
+            holds.VARIABLE: str(holds_),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_CONF_DIR": str(ROOT / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(scratch),
+            "TMPDIR": str(scratch),
+            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch} {_SHORT_LIVED}",
+        }
+        environment.pop("SPARK_HOME", None)  # another Spark of this machine
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.kills.app", master],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def begin(self, job: Job) -> None:
+        """Let it run a query; `result` says how that went."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+
+    def over(self) -> str | None:
+        """What has ended the query, or the application, already; None while it runs."""
+        if not self.running:
+            return f"the application ended; its log ends: {self.tail()}"
+        assert self._process.stdout is not None
+        return "the query is over" if select.select([self._process.stdout], [], [], 0)[0] else None
+
+    def result(self) -> str | None:
+        """What ended the query: an error's text, or None where it came to its end."""
+        output = self._process.stdout
+        assert output is not None
+        assert select.select([output], [], [], PATIENCE_S)[0], f"no query ends: {self.tail()}"
+        line = output.readline()
+        assert line, f"the application ended; its log ends: {self.tail()}"
+        error: str | None = json.loads(line)["error"]
+        return error
+
+    def workers(self) -> list[int]:
+        """The executor's Python workers: children of the daemon that forks them."""
+        own = [one for one in processes() if one.session == self._process.pid]
+        daemons = {one.pid for one in own if "pyspark.daemon pyspark.worker" in one.command}
+        return [one.pid for one in own if one.parent in daemons]
+
+    def kill(self) -> None:
+        """SIGKILL for all of it, at once: Python, the JVM, and the workers, which have a process group of their own."""
+        for one in processes():
+            if one.session == self._process.pid:
+                os.kill(one.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-30:])
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, and wait until the process is gone; it is not ours to reap."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    holds.await_(lambda: all(one.pid != pid for one in processes()), f"process {pid} does not die")

@@ -1,0 +1,73 @@
+"""Places where a process of Spark waits to be killed: files, for nothing else reaches all of its processes.
+
+A hold that is armed stops the first process that passes it, once: that process writes its number into the file and
+waits until the file is gone. `KILLS_HOLDS` names the directory; without it, or where nothing is armed, nothing happens.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+VARIABLE = "KILLS_HOLDS"
+PATIENCE_S = 180.0
+"""No process comes to a step later than this, on a machine with other work."""
+
+_LOOK_S = 0.01
+
+
+def hold(name: str) -> None:
+    """Called by the process that may be held."""
+    directory = os.environ.get(VARIABLE)
+    if not directory:
+        return
+    armed, taken, held = (Path(directory) / f"{name}.{state}" for state in ("armed", "taken", "held"))
+    try:
+        armed.rename(taken)  # one process alone
+    except FileNotFoundError:
+        return
+    taken.write_text(str(os.getpid()), encoding="ascii")
+    taken.rename(held)
+    while held.exists():
+        time.sleep(_LOOK_S)  # another process removes the file, or kills this one
+
+
+class Holds:
+    """The other side: what may be held in processes that were given `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True)
+
+    def arm(self, name: str) -> None:
+        """Stop the next process that comes to `name`."""
+        (self.directory / f"{name}.armed").touch()
+
+    def reached(self, name: str, alive: Callable[[], str | None]) -> int:
+        """The number of the process that is held at `name`, once there is one. `alive` says what else has happened that
+        makes waiting vain.
+        """
+        held = self.directory / f"{name}.held"
+        await_(held.exists, f"nothing came to {name!r}", alive)
+        return int(held.read_text(encoding="ascii"))
+
+    def let_go(self, name: str) -> None:
+        """Of whoever is held at `name`."""
+        (self.directory / f"{name}.held").unlink()
+
+    def release(self) -> None:
+        """Let go of everybody who is held, and hold nobody any more."""
+        for path in self.directory.iterdir():
+            path.unlink(missing_ok=True)
+
+
+def await_(there: Callable[[], bool], otherwise: str, alive: Callable[[], str | None] = lambda: None) -> None:
+    """Wait until something is so that another process makes so. AssertionError says why it is not."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not there():
+        over = alive()
+        assert over is None, f"{otherwise}: {over}"
+        assert time.monotonic() < deadline, f"{otherwise} within {PATIENCE_S:.0f} s"
+        time.sleep(_LOOK_S)  # another process makes it so

@@ -1,0 +1,287 @@
+"""What else may happen to a query: retries, repeated batches, checkpoints that are not what they were.
+
+Each is played on a bench, judges what it can see by itself, and says in a few words what came of it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.kills.application import kill
+from tests.kills.bench import LIMIT, Bench, Query
+from tests.kills.holds import await_
+from tests.kills.matrix import outcome
+from tests.kills.wire import FROM_BROKER
+from tests.support import standalone
+from tests.support.queries import forget_commit
+
+Play = Callable[[Bench, str], str]
+
+IMPATIENT = {"requestTimeout": "500ms", "retryDeadline": "2s"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`play` does it, under a label for its resources."""
+
+    name: str
+    play: Play
+
+
+SCENES: list[Scene] = []
+
+
+def scene(play: Play) -> Play:
+    """Put a function into the table under its name."""
+    SCENES.append(Scene(play.__name__.replace("_", " "), play))
+    return play
+
+
+# --- tasks --------------------------------------------------------------------------------------------------
+
+
+@scene
+def a_task_is_retried(bench: Bench, label: str) -> str:
+    """Its worker dies when the stage is sealed; a task may fail four times here."""
+    query = bench.query(label, master="local[2,4]")
+    bench.holds.arm("sealed")
+    query.start()
+    kill(query.reached("sealed"))
+    return _with_a_stage_too_many(bench, query)
+
+
+@scene
+def a_task_runs_twice_by_speculation(bench: Bench, label: str) -> str:
+    """One attempt hangs with its stage sealed, another one on another host overtakes it."""
+    with standalone.cluster(bench.place / label, cores=2, hosts=("127.0.0.1", "127.0.0.2")) as master:
+        query = bench.query(label, master=master)
+        bench.holds.arm("sealed")
+        query.start()
+        query.reached("sealed")
+        try:
+            return _with_a_stage_too_many(bench, query)
+        finally:
+            query.application.kill()
+
+
+def _with_a_stage_too_many(bench: Bench, query: Query) -> str:
+    """Two attempts of one task have a stage each when the batch is committed, and one of them counts."""
+    bench.holds.arm("committing")
+    query.reached("committing")
+    assert len(bench.connection.stages(query.id).stages) == len(query.resources) + 1
+    bench.holds.release()
+    assert query.end() is None, query.errors
+    query.judge()
+    assert not query.orphans, "the next commit has not thrown the other stage away"
+    return f"{outcome(query)}, the other attempt's stage went with the next commit"
+
+
+# --- repeated batches ---------------------------------------------------------------------------------------
+
+
+@scene
+def the_last_commit_log_entry_is_deleted(bench: Bench, label: str) -> str:
+    query = bench.query(label)
+    assert query.run() is None
+    forget_commit(query.checkpoint, 2)
+    assert query.run() is None
+    query.judge()
+    assert query.replays == 1
+    return outcome(query)
+
+
+@scene
+def foreachBatch_with_two_writes_dies_between_them(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
+    query = bench.query(label, kind="twice")
+    for resource in query.resources:
+        bench.connection.create_resource(f"{resource}-again")
+    bench.holds.arm("committed")
+    query.start()
+    query.reached("committed")
+    query.application.kill()
+    bench.holds.release()
+    query.recover(killed=True)
+    query.judge()
+    query.judge(suffix="again")
+    first, second = (
+        bench.connection.stages(f"{query.checkpoint}-{suffix}").applications[0].replays
+        for suffix in ("copy", "again")
+    )
+    assert (first, second) == (1, 0)
+    return f"{outcome(query)}, the broker knew the first write and not the second"
+
+
+@scene
+def batch_0_of_a_query_from_latest_fails(bench: Bench, label: str) -> str:
+    """What comes while it is down belongs to it: its start was logged."""
+    query = bench.query(label, read={"startingOffsets": "latest"})
+    bench.holds.arm("logged")
+    query.start()
+    query.reached("logged")
+    query.application.kill()
+    bench.holds.release()
+    for resource in query.resources:
+        query.skip(resource)
+        query.publish(resource, LIMIT)
+    query.recover(killed=True)
+    query.judge()
+    return outcome(query)
+
+
+@scene
+def an_aborted_batch_is_committed_later(bench: Bench, label: str) -> str:
+    """The broker is away for longer than the sink's patience: Spark aborts the batch, and comes again with it."""
+    query = bench.query(label, write=IMPATIENT)
+    bench.holds.arm("committing")
+    query.start()
+    query.reached("committing")
+    bench.broker.kill()
+    bench.holds.release()
+    error = query.end()
+    assert error is not None
+    assert "answered at" in error, error
+    assert "Stage.Commit" in error, error
+    bench.broker.start()
+    query.recover(killed=True)
+    query.judge()
+    return outcome(query)
+
+
+@scene
+def an_aborted_batch_was_published(bench: Bench, label: str) -> str:
+    """The same, when the broker has done what it was asked and only its answer is lost."""
+    query = bench.query(label, write=IMPATIENT)
+    bench.holds.arm("committing")
+    query.start()
+    query.reached("committing")
+    with bench.wire.stopped(FROM_BROKER):
+        bench.holds.release()
+        await_(lambda: query.committed == 0, "no batch is published")
+        error = query.end()
+    assert error is not None
+    query.recover(killed=True)
+    query.judge()
+    assert query.replays == 1
+    return outcome(query)
+
+
+# --- checkpoints that are not what they were ----------------------------------------------------------------
+
+
+def _forget(query: Query, batch: int) -> None:
+    forget_commit(query.checkpoint, batch)
+    for path in (query.checkpoint / "offsets").glob(f"*{batch}*"):
+        path.unlink()
+
+
+def _refused(query: Query) -> str:
+    """The error that ended the run, named; nothing was published by it."""
+    before = {name: query.contents(f"{name}-copy") for name in query.resources}
+    error = query.run()
+    assert error is not None, "a checkpoint that is not what it was is taken for what it was"
+    assert "rolled back or copied" in error, error
+    assert {name: query.contents(f"{name}-copy") for name in query.resources} == before
+    return "an error: the checkpoint was rolled back or copied"
+
+
+@scene
+def the_last_two_entries_of_the_checkpoint_are_removed(bench: Bench, label: str) -> str:
+    query = bench.query(label)
+    assert query.run() is None
+    for batch in (1, 2):
+        _forget(query, batch)
+    return _refused(query)
+
+
+@scene
+def the_last_entry_is_removed_and_its_batch_would_be_larger(bench: Bench, label: str) -> str:
+    """Taken for a repetition, what is new in it would be lost in silence."""
+    query = bench.query(label, read={"maxOffsetsPerTrigger": str(2 * LIMIT)})
+    assert query.run() is None
+    _forget(query, 1)
+    for resource in query.resources:
+        query.publish(resource, 10)
+    return _refused(query)
+
+
+@scene
+def the_last_entry_is_removed_and_its_batch_would_be_smaller(bench: Bench, label: str) -> str:
+    """Taken for a repetition, the rest would be published a second time."""
+    query = bench.query(label)
+    assert query.run() is None
+    _forget(query, 2)
+    query.job["read"]["maxOffsetsPerTrigger"] = str(LIMIT // 2)
+    return _refused(query)
+
+
+@scene
+def the_last_entry_is_removed_and_its_batch_would_be_empty(bench: Bench, label: str) -> str:
+    query = bench.query(label)
+    assert query.run() is None
+    _forget(query, 2)
+    query.job["where"] = "length(body) < 0"
+    return _refused(query)
+
+
+@scene
+def a_checkpoint_is_copied_and_both_run(bench: Bench, label: str) -> str:
+    query = bench.query(label)
+    assert query.run() is None
+    copied = query.checkpoint.with_name(f"{label}-copied")
+    shutil.copytree(query.checkpoint, copied)
+    for resource in query.resources:
+        query.publish(resource, 10)
+    assert query.run() is None
+    query.judge()
+    for resource in query.resources:
+        query.publish(resource, 10)
+    query.checkpoint, query.job["checkpoint"] = copied, str(copied)
+    return _refused(query)
+
+
+# --- other shapes of a query --------------------------------------------------------------------------------
+
+
+@scene
+def a_self_join_dies_in_the_middle(bench: Bench, label: str) -> str:
+    """A join keeps no order: each once."""
+    query = bench.query(label, kind="join")
+    bench.holds.arm("trigger-1")
+    query.start()
+    query.reached("trigger-1")
+    bench.holds.arm("half-read")
+    bench.holds.let_go("trigger-1")
+    query.reached("half-read")
+    query.application.kill()
+    bench.holds.release()
+    query.recover(killed=True)
+    query.judge(ordered=False)
+    return outcome(query)
+
+
+@scene
+def the_sink_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
+    query = bench.query(label, kind="trickle", write={"asyncProgressTrackingEnabled": "true"})
+    error = query.run()
+    assert error is not None
+    assert "does not support async progress tracking" in error, error
+    return "an error: Spark allows it for sinks that may repeat, and this one promises more"
+
+
+@scene
+def the_source_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
+    """Into a file, a line a row, which promises at least once: nothing is confirmed ahead of the checkpoint."""
+    query = bench.query(label, kind="lines", write={"asyncProgressTrackingEnabled": "true"})
+    bench.holds.arm("trigger-3")
+    query.start()
+    query.reached("trigger-3")
+    query.application.kill()
+    bench.holds.release()
+    query.recover(killed=True)
+    written = (query.checkpoint / "lines").read_text(encoding="utf-8").splitlines()
+    for resource, bodies in query.published.items():
+        found = [line for line in written if line.startswith(f"{resource} ")]
+        assert sorted(set(found)) == sorted(bodies), f"{resource}: {len(set(bodies) - set(found))} lost"
+    return f"{outcome(query)}; every content at least once, as such a sink promises"

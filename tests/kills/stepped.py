@@ -1,0 +1,123 @@
+"""`format("stepped")`: the connector itself, whose every step of a trigger can be held (holds.py).
+
+It runs in all of Spark's Python processes. What Spark calls is overridden; what the connector asks of the client is
+wrapped where the client offers it, for a step such as "the lease is there" lies between the two.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from mtl.client import Connection, Writer
+from pyspark_mtl.datasource import MtlDataSource
+from pyspark_mtl.sink import BatchWriter, StreamWriter
+from pyspark_mtl.source import StreamReader, TaskPartition
+from tests.kills.holds import hold
+
+
+class Stepped(MtlDataSource):
+    """The format, under another name so that both can be had."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "stepped"
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
+        found = super().streamReader(schema)
+        return SteppedReader(found._given, found._shape)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        found = super().streamWriter(schema, overwrite)
+        return SteppedWriter(found._settings, found._shape)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        found = super().writer(schema, overwrite)
+        return SteppedBatchWriter(found._settings, found._shape)
+
+
+class SteppedReader(StreamReader):
+    _triggers = 0
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        hold(f"trigger-{self._triggers}")
+        self._triggers += 1
+        end = super().latestOffset(start, limit)
+        if end != start:
+            hold("planned")
+        return end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+        if start != end:
+            hold("logged")
+        return super().partitions(start, end)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        hold("confirming")
+        super().commit(end)
+        hold("confirmed")
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Holds where no row, and where half of them, are with Spark."""
+        assert isinstance(partition, TaskPartition)
+        seen, wanted = 0, partition.task.contents.count
+        for batch in super().read(partition):
+            if not seen:
+                hold("reading")
+            yield batch
+            seen += batch.num_rows
+            if 0 < seen < wanted <= 2 * seen:
+                hold("half-read")
+
+
+class SteppedWriter(StreamWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().commit(messages, batchId)
+        hold("done")
+
+
+class SteppedBatchWriter(BatchWriter):
+    """By its name alone this module is loaded where a batch is committed."""
+
+
+def _step(owner: type, method: str, *, before: str | None = None, after: str | None = None) -> None:
+    original = getattr(owner, method)
+
+    @functools.wraps(original)
+    def held(*arguments: Any, **named: Any) -> Any:
+        if before is not None:
+            hold(before)
+        result = original(*arguments, **named)
+        if after is not None:
+            hold(after)
+        return result
+
+    setattr(owner, method, held)
+
+
+def _step_of_tasks(method: str, *, before: str, after: str) -> None:
+    """Of a lease that a task asks for: the driver's own leases are not packed."""
+    original = getattr(Connection, method)
+
+    @functools.wraps(original)
+    def held(*arguments: Any, **named: Any) -> Any:
+        if not named.get("packed"):
+            return original(*arguments, **named)
+        hold(before)
+        result = original(*arguments, **named)
+        hold(after)
+        return result
+
+    setattr(Connection, method, held)
+
+
+_step_of_tasks("reader", before="leasing", after="leased")
+_step(Writer, "send_pack", before="staging")
+_step(Writer, "seal", before="sent", after="sealed")
+_step(Writer, "flush", after="flushed")
+_step(Connection, "stage_commit", before="committing", after="committed")

@@ -1,0 +1,29 @@
+"""The kill matrix in its small form: everybody once, at the hardest step. scripts/kills plays all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kills.bench import Bench, bench
+from tests.kills.matrix import KILLS, LIGHT
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench for all of them: most leave its Spark application alive."""
+    with bench(tmp_path_factory.mktemp("kills")) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_every_content_comes_out_once_and_in_order(name: str, one: Bench) -> None:
+    (kill,) = [kill for kill in KILLS if kill.name == name]
+    try:
+        kill.play(one, f"q{LIGHT.index(name)}")
+    except AssertionError:
+        one.tidy()
+        raise
