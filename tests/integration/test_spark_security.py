@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -22,12 +26,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-SECRET = "open sesame"
+SECRET = "open sesame 7Qz93xVb"
+PATIENCE_S = 480
 
 
 @pytest.fixture(scope="module")
-def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """How to reach a broker with one user; all but the password."""
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.testing.RunningBroker, str]]:
+    """A broker with one user, and the file of its public key."""
     place: Path = tmp_path_factory.mktemp("secure")
     private, public = write_keys(place / "broker")
     config, data, password = place / "broker.toml", place / "data", place / "password"
@@ -37,7 +42,14 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         users.add("etl", new_password(SECRET, lambda n: b"s" * n, 4096), [])
         users.grant("etl", [GrantRecord("/", right.value, "events.*") for right in Right])
     with mtl.testing.broker(data, config) as running:
-        yield {"endpoint": running.endpoint, "user": "etl", "curveServerKey": str(public)}
+        yield running, str(public)
+
+
+@pytest.fixture(scope="module")
+def options(broker: tuple[mtl.testing.RunningBroker, str]) -> dict[str, str]:
+    """How to reach the broker; all but the password."""
+    running, public = broker
+    return {"endpoint": running.endpoint, "user": "etl", "curveServerKey": public}
 
 
 @pytest.mark.parametrize("how", ["password", "passwordFile"])
@@ -71,3 +83,60 @@ def test_a_wrong_password_and_a_resource_without_a_grant(
     assert "barley" not in str(caught.value)
     with pytest.raises(PySparkException, match="may not"):
         rows(password=SECRET, resources="salaries")
+
+
+def showing(secret: str, *places: Path) -> list[str]:
+    """The files below these places that hold the secret, as it is or within BASE64 (as SASL's PLAIN has it)."""
+    forms = [secret.encode(), secret.encode("utf-16-le")]
+    forms += [base64.b64encode(b"\0" * before + secret.encode())[4:-4] for before in range(3)]
+    files = [path for place in places for path in (place, *place.rglob("*")) if path.is_file()]
+    return [str(path) for path in files if any(form in path.read_bytes() for form in forms)]
+
+
+def test_a_planted_secret_is_nowhere_to_be_seen(
+    broker: tuple[mtl.testing.RunningBroker, str], tmp_path: Path
+) -> None:
+    """Plans, event log, offsets, partitions, logs, errors, tracebacks, checkpoint, progress, web pages and REST."""
+    running, public = broker
+    password, place = tmp_path / "password", tmp_path / "shown"
+    password.write_text(SECRET)
+    place.mkdir()
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "MTL_PLANTED": SECRET,
+    }
+    environment.pop("SPARK_HOME", None)
+    arguments = [running.endpoint, public, str(password), str(place)]
+    with (place / "log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.secret_app", *arguments],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert done.returncode == 0, (place / "log").read_text(errors="replace")[-3000:]
+    assert showing(SECRET, place, running.data, running.log) == []
+
+    assert showing(SECRET, tmp_path) == [str(password)], "what looks for it finds it"
+    told = (place / "told.txt").read_text()
+    for said in (
+        "may not",
+        "unknown option 'passwrod'",
+        "contradict",
+        "nobody answered",
+        "With mode=PERMISSIVE",
+    ):
+        assert said in told
+    events = b"".join(path.read_bytes() for path in (place / "events").rglob("events_*"))
+    assert b"SparkListenerSQLExecutionStart" in events
+    assert b"BatchScan" in events
+    assert {path.name for path in place.iterdir()} >= {
+        "page-0",
+        "events-passwordEnv",
+        "partitions.pickle",
+    }

@@ -1,0 +1,157 @@
+"""A Spark application that logs in with a password in every way, fails in many, and writes down all that Spark shows.
+
+python -m tests.support.secret_app ENDPOINT SERVER_KEY PASSWORD_FILE DIRECTORY, the password also in MTL_PLANTED
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+import traceback
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pyspark_mtl.datasource import MtlDataSource
+
+VARIABLE = "MTL_PLANTED"
+PLANS = ("simple", "extended", "codegen", "cost", "formatted")
+PAGES = ("environment/", "SQL/", "StreamingQuery/", "jobs/", "stages/", "executors/")
+ANSWERS = ("environment", "sql?details=true&planDescription=true", "jobs", "stages", "allexecutors")
+
+
+class Job:
+    """One run; `told` is the file of what was shown to the user."""
+
+    def __init__(self, login: dict[str, str], place: Path) -> None:
+        self.login = login
+        self.place = place
+        self.told = place / "told.txt"
+        self.spark = (
+            SparkSession.builder.master("local[2]")
+            .appName("secret")
+            .config("spark.eventLog.enabled", "true")
+            .config("spark.eventLog.compress", "false")
+            .config("spark.eventLog.dir", (place / "events").as_uri())
+            .config("spark.ui.enabled", "true")
+            .config("spark.ui.port", "0")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.shuffle.partitions", "1")
+            .getOrCreate()
+        )
+        self.spark.sparkContext.setLogLevel("INFO")
+
+    def tell(self, text: str) -> None:
+        with self.told.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        shown = io.StringIO()
+        with redirect_stdout(shown):
+            yield
+        self.tell(shown.getvalue())
+
+    def fails(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except Exception:  # noqa: BLE001 whatever it is, its text is what is looked at
+            self.tell(traceback.format_exc())
+        else:
+            raise AssertionError("it was to fail")
+
+    # --- what is done with a password -----------------------------------------------------------------------
+
+    def read(self, **options: str) -> DataFrame:
+        return self.spark.read.format("mtl").options(**self.login, **options).load()
+
+    def write(self, **options: str) -> None:
+        rows = self.spark.range(0, 3, 1, 1).selectExpr("'no JSON' body")
+        rows.write.format("mtl").options(**self.login, **options).mode("append").save()
+
+    def copy(self, name: str, **options: str) -> None:
+        """A streaming query from `events` to `name`."""
+        reader = self.spark.readStream.format("mtl").options(**self.login, resources="events", group=name)
+        if options:
+            reader = reader.schema("id bigint")
+        frame = reader.options(startingOffsets="earliest", **options).load()
+        rows = frame.selectExpr("cast(id as string) body") if options else frame.select("body")
+        writer = rows.writeStream.format("mtl").options(**self.login, resource=name, createResource="true")
+        query = writer.option("checkpointLocation", str(self.place / name)).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            with self.telling():
+                query.explain(extended=True)
+            self.tell(
+                "\n".join([str(query.exception()), *(progress.json for progress in query.recentProgress)])
+            )
+
+    def show(self) -> None:
+        """Plans of a read, what is sent to its tasks, and the objects themselves."""
+        frame = self.read(resources="events")
+        with self.telling():
+            for mode in PLANS:
+                frame.explain(mode)
+        source = MtlDataSource(
+            {name.lower(): value for name, value in self.login.items()} | {"resources": "events"}
+        )
+        schema = StructType.fromDDL(source.schema())
+        assert isinstance(schema, StructType)
+        reader = source.reader(schema)
+        (self.place / "partitions.pickle").write_bytes(pickle.dumps(reader.partitions()))
+        self.tell(f"{source} {vars(reader)}")
+
+    def fail(self) -> None:
+        """In the planner, in the reader process, in tasks that read and that write, with and without the broker."""
+        password = self.login["password"]
+        self.fails(lambda: self.read(resources="salaries").count())
+        self.fails(lambda: self.read(resources="events", passwrod=password).count())
+        self.fails(lambda: self.read(resources="events", passwordEnv=VARIABLE).count())
+        self.fails(lambda: self.write(resource="salaries"))
+        self.fails(lambda: self.write(resource="events", includeProperties="true"))
+        self.fails(lambda: self.copy("events-bad", bodyFormat="json", mode="FAILFAST"))
+        self.login |= {"endpoint": "tcp://127.0.0.1:1", "requestTimeout": "100ms", "retryDeadline": "200ms"}
+        self.fails(lambda: self.read(resources="events").count())
+        self.fails(lambda: self.copy("events-away"))
+
+    def look(self) -> None:
+        """What the web pages and their REST answers say, by file."""
+        context = self.spark.sparkContext
+        pages = [*PAGES, *(f"SQL/execution/?id={number}" for number in range(5))]
+        pages += [f"api/v1/applications/{context.applicationId}/{answer}" for answer in ANSWERS]
+        for number, page in enumerate(pages):
+            try:
+                with urllib.request.urlopen(f"{context.uiWebUrl}/{page}", timeout=20) as answer:
+                    shown = answer.read()
+            except urllib.error.HTTPError as error:
+                shown = error.read()
+            (self.place / f"page-{number}").write_bytes(shown)
+
+
+def main() -> None:
+    endpoint, key, password_file, directory = sys.argv[1:]
+    place = Path(directory)
+    (place / "events").mkdir()
+    common = {"endpoint": endpoint, "user": "etl", "curveServerKey": key}
+    ways = {"passwordFile": password_file, "passwordEnv": VARIABLE, "password": os.environ[VARIABLE]}
+    job = Job(common | {"passwordFile": password_file}, place)
+    job.write(resource="events", createResource="true")
+    for way, value in ways.items():
+        job.login = common | {way: value}
+        job.copy(f"events-{way}")
+    job.show()
+    job.fail()
+    job.look()
+    job.spark.stop()
+
+
+if __name__ == "__main__":
+    main()
