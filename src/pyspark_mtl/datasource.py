@@ -7,12 +7,11 @@ one is said in words.
 
 from __future__ import annotations
 
-import re
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from mtl.errors import MtlError, SchemaError, SparkMissing
-from pyspark_mtl import columns
+from pyspark_mtl import columns, versions
 from pyspark_mtl.columns import Column
 from pyspark_mtl.options import (
     Bodies,
@@ -25,30 +24,17 @@ from pyspark_mtl.options import (
     write_settings,
 )
 
-OLDEST = (4, 2)
-"""Of PySpark: readers with limits (SPARK-55304) and checked Arrow types (SPARK-55583)."""
-
-INSTALL = "pip install 'pyspark-mtl[spark]', or use the PySpark that your platform brings"
-
 try:
     import pyspark
     from pyspark.sql.datasource import DataSource
 except ImportError as error:
+    oldest = ".".join(map(str, versions.OLDEST))
     raise SparkMissing(
-        f"format mtl needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer, which cannot be imported: {error}; {INSTALL}"
+        f"format mtl needs PySpark {oldest} or newer, which cannot be imported: {error}; {versions.INSTALL}"
     ) from error
 
-
-def check_version(version: str) -> None:
-    """SparkMissing when this version of PySpark is too old."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST:
-        raise SparkMissing(
-            f"format mtl needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer; this is {version}. {INSTALL}"
-        )
-
-
-check_version(pyspark.__version__)
+HAS_LIMITS = versions.has_limits(pyspark.__version__)
+"""Raises SparkMissing for a PySpark that is too old."""
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -87,13 +73,14 @@ class MtlDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
         """A streaming read. Spark 4.3.0 shows an error of this method as UnboundLocalError, so the reader tells it."""
-        from pyspark_mtl.source import StreamReader  # noqa: PLC0415
-
+        reader = _stream_reader()
         try:
+            if not HAS_LIMITS:
+                versions.refuse_limits(self._given, pyspark.__version__)
             settings = self._read_settings(schema, streaming=True)
-            return StreamReader(settings, self._shape_of_source(schema, settings.bodies))
+            return reader(settings, self._shape_of_source(schema, settings.bodies))
         except MtlError as error:
-            return StreamReader(error)
+            return reader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write."""
@@ -143,6 +130,17 @@ class MtlDataSource(DataSource):
         return of_sink(_arrow(schema), typed)
 
 
+def _stream_reader() -> type[StreamReader]:
+    """The stream reader for this version of Spark; each needs classes that another does not have."""
+    if HAS_LIMITS:
+        from pyspark_mtl.stream_limited import LimitedStreamReader  # noqa: PLC0415 see above
+
+        return LimitedStreamReader
+    from pyspark_mtl.stream_unlimited import UnlimitedStreamReader  # noqa: PLC0415
+
+    return UnlimitedStreamReader
+
+
 def _columns(schema: StructType) -> list[Column]:
     return [Column(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
 
@@ -152,8 +150,9 @@ def _arrow(schema: StructType) -> Any:
     from pyspark.errors import PySparkException  # noqa: PLC0415 } load pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 }
 
+    zone: dict[str, Any] = {"timezone": "UTC"} if HAS_LIMITS else {}  # what 4.0 and 4.1 take by themselves
     try:
-        return to_arrow_schema(schema, timezone="UTC")
+        return to_arrow_schema(schema, **zone)
     except PySparkException as error:
         raise SchemaError(f"a column of the schema has a type that no body holds: {error}") from error
 

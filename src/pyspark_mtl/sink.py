@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mtl.errors import MtlError, OptionError, Refused
 from mtl.wire.control import ROLLED_BACK, UNKNOWN_RESOURCE
@@ -23,6 +23,17 @@ from pyspark_mtl import hooks
 from pyspark_mtl.connections import connection
 from pyspark_mtl.options import WriteSettings
 from pyspark_mtl.writing import Written, create, write
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except (
+    ImportError
+):  # Spark 4.0, which gives record batches to every DataSourceArrowWriter, one of a stream too
+    from pyspark.sql.datasource import DataSourceStreamWriter
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
+        pass
+
 
 if TYPE_CHECKING:
     from mtl.client import CommitResult

@@ -16,19 +16,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from mtl.errors import DataLoss, MtlError
 from mtl.wire.control import Description
 from pyspark_mtl import offsets, reading
 from pyspark_mtl.driver import Driver
 from pyspark_mtl.ends import ends_too_early
-from pyspark_mtl.kinds import EARLIEST, LARGEST, LATEST
+from pyspark_mtl.kinds import EARLIEST, LATEST
 from pyspark_mtl.offsets import INITIAL, Range
 from pyspark_mtl.options import ReadSettings
 from pyspark_mtl.planning import Extent, Split, lost, plan, without
@@ -49,8 +43,11 @@ class TaskPartition(InputPartition):
         self.task = task
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads resources in micro-batches. `settings` may be the error that says why there are none."""
+class StreamReader(DataSourceStreamReader):
+    """Reads resources in micro-batches. `settings` may be the error that says why there are none.
+
+    What Spark of every version asks for; `latestOffset` is in stream_limited.py and stream_unlimited.py.
+    """
 
     def __init__(self, settings: ReadSettings | MtlError, shape: Shape | None = None) -> None:
         self._given = settings
@@ -65,54 +62,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A constant: where reading begins is pinned by the first offset that names a resource."""
         self._query()
         return INITIAL.json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """With limits, a marker: Trigger.Once says ReadAllAvailable instead, and means it."""
-        if isinstance(self._given, ReadSettings) and self._given.limits.any:
-            return ReadMaxRows(self._given.limits.max_contents or LARGEST)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the run to what is there now."""
-        _, progress = self._query()
-        progress.fix_the_end()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch. Under AvailableNow `start` is in the commit log, so it is confirmed here: Spark
-        commits no last batch.
-        """
-        driver, progress = self._query()
-        begin = offsets.parse(start)
-        if progress.is_fixed or self._settings.confirm_on_start:
-            self._confirm(driver, begin)
-        end = progress.advance(begin, time.monotonic(), unlimited=isinstance(limit, ReadAllAvailable))
-        for one in offsets.between(begin, end):  # from here on, retention leaves it alone
-            first = max(one.first, progress.latest[one.resource].earliest)
-            driver.try_to_hold(one.resource, one.incarnation, first)
-        if progress.is_fixed and end == begin:
-            driver.close()  # the run is over; Spark ends the process without a word
-        self._end = end
-        return end.json()
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What latestOffset found, for the query's progress: see lag.py. Only what a batch leaves is asked for."""
-        if self._progress is None or not self._progress.latest:
-            return None
-        found = self._progress.latest
-        return {
-            "resources": {name: self._reported(found[name]) for name in sorted(found)},
-            "version": offsets.VERSION,
-        }
-
-    def _reported(self, found: Description) -> dict[str, Any]:
-        driver, progress = self._query()
-        end, reached = progress.last_to_read(found), self._end.resources.get(found.resource)
-        told: dict[str, Any] = {"i": found.incarnation, "n": end}
-        if reached is not None and reached.incarnation == found.incarnation and reached.next < end:
-            unread = driver.unread(found, reached.next, end)
-            if unread is not None:
-                told |= {"bytes": unread.bytes, "since": unread.timestamp}
-        return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch. DataLoss when some of it is gone; with failOnDataLoss=false that is logged, here."""
@@ -141,6 +90,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """On an executor: the rows of a partition, as record batches."""
         return _rows(self._settings, self._shape, partition)
+
+    def _next_batch(self, begin: offsets.Offset, *, unlimited: bool) -> offsets.Offset:
+        """The end of the batch that begins at `begin`, whose contents retention leaves alone from here on."""
+        driver, progress = self._query()
+        end = progress.advance(begin, time.monotonic(), unlimited=unlimited)
+        for one in offsets.between(begin, end):
+            first = max(one.first, progress.latest[one.resource].earliest)
+            driver.try_to_hold(one.resource, one.incarnation, first)
+        self._end = end
+        return end
 
     @staticmethod
     def _confirm(driver: Driver, offset: offsets.Offset) -> None:

@@ -13,9 +13,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from mtl.errors import OptionError, SchemaError, SparkMissing
-from pyspark_mtl.datasource import DefaultSource, MtlDataSource, check_version
-from pyspark_mtl.source import BatchReader, StreamReader
+from mtl.errors import OptionError, SchemaError
+from pyspark_mtl.datasource import DefaultSource, MtlDataSource
+from pyspark_mtl.source import BatchReader
+from pyspark_mtl.stream_limited import LimitedStreamReader
+from pyspark_mtl.stream_unlimited import UnlimitedStreamReader
 
 BODY = StructType([StructField("body", BinaryType())])
 
@@ -50,7 +52,7 @@ def test_an_unknown_option_is_an_error_right_away() -> None:
 def test_it_makes_readers_and_writers() -> None:
     found = pickle.loads(pickle.dumps(source(resources="a")))
     assert isinstance(found.reader(ROWS), BatchReader)
-    assert isinstance(found.streamReader(schema=ROWS), StreamReader)
+    assert isinstance(found.streamReader(schema=ROWS), LimitedStreamReader)
     pickle.loads(pickle.dumps(source(resource="a").writer(BODY, overwrite=False)))
     pickle.loads(pickle.dumps(source(resource="a").streamWriter(BODY, overwrite=False)))
 
@@ -90,15 +92,16 @@ def test_nothing_is_overwritten_unless_that_is_said() -> None:
     pickle.loads(pickle.dumps(said.streamWriter(BODY, overwrite=True)))
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
-def test_newer_versions_of_spark_will_do(version: str) -> None:
-    check_version(version)
-
-
-@pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.1.1", "unknown"])
-def test_an_older_spark_is_an_error_with_its_version(version: str) -> None:
-    with pytest.raises(SparkMissing, match=rf"needs PySpark 4.2 or newer; this is {version}"):
-        check_version(version)
+def test_before_spark_4_2_a_streaming_read_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_mtl.datasource.HAS_LIMITS", False)
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    pickle.loads(pickle.dumps(source(resources="a").streamReader(ROWS)))
+    reader = source(resources="a", maxOffsetsPerTrigger="5").streamReader(ROWS)
+    assert isinstance(reader, UnlimitedStreamReader)
+    with pytest.raises(
+        OptionError, match=r"maxOffsetsPerTrigger needs Spark 4.2 or newer.* this is Spark 4.1.4"
+    ):
+        reader.latestOffset()
 
 
 def test_typed_bodies_have_the_columns_that_a_user_gives() -> None:

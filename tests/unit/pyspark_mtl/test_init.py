@@ -39,7 +39,7 @@ def test_it_imports_without_spark_and_zmq() -> None:
 
 def test_a_missing_spark_is_said_in_words() -> None:
     said = run("import pyspark_mtl; pyspark_mtl.DefaultSource")
-    assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.2 or newer" in said
+    assert "mtl.errors.SparkMissing: format mtl needs PySpark 4.0 or newer" in said
     assert "pip install 'pyspark-mtl[spark]'" in said
 
 

@@ -2,41 +2,22 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from mtl.errors import DataLoss, OptionError, Refused
-from pyspark_mtl.options import ReadSettings, parse, read_settings
-from pyspark_mtl.source import BatchReader, StreamReader, TaskPartition
+from pyspark_mtl.source import BatchReader, TaskPartition
+from pyspark_mtl.stream_limited import LimitedStreamReader
 from tests.support.fake_client import FakeClient, FakeLog
+from tests.support.readers import EMPTY, settings, tasks
 
-EMPTY = {"resources": {}, "version": 1}
-
-
-def settings(*, streaming: bool = True, **options: str) -> ReadSettings:
-    options = {"resources": "a", "startingOffsets": "earliest", **options}
-    return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=streaming)
+pytestmark = pytest.mark.usefixtures("logs")
 
 
-def stream(**options: str) -> StreamReader:
-    return StreamReader(settings(streaming=True, **options))
-
-
-def tasks(partitions: object) -> list[tuple[str, int, int]]:
-    assert isinstance(partitions, list)
-    contents = [partition.task.contents for partition in partitions]
-    return [(one.resource, one.first, one.until) for one in contents]
-
-
-@pytest.fixture(autouse=True)
-def _logs(client: FakeClient) -> Iterator[None]:
-    client.logs.update(a=FakeLog([b""] * 50), b=FakeLog([b""] * 9))
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+def stream(**options: str) -> LimitedStreamReader:
+    return LimitedStreamReader(settings(streaming=True, **options))
 
 
 # --- streams ------------------------------------------------------------------------------------------------
@@ -60,7 +41,7 @@ def test_making_a_reader_touches_nothing(client: FakeClient) -> None:
 
 
 def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
-    reader: StreamReader = pickle.loads(pickle.dumps(stream()))
+    reader: LimitedStreamReader = pickle.loads(pickle.dumps(stream()))
     end = reader.latestOffset(EMPTY, ReadAllAvailable())
     (partition,) = pickle.loads(pickle.dumps(reader.partitions(EMPTY, end)))
     rows = [
@@ -70,7 +51,7 @@ def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
 
 
 def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
-    reader = StreamReader(OptionError("wrong"))
+    reader = LimitedStreamReader(OptionError("wrong"))
     assert reader.getDefaultReadLimit() == ReadAllAvailable()
     for call in (
         reader.initialOffset,
@@ -81,49 +62,6 @@ def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
         with pytest.raises(OptionError, match="wrong"):
             call()
     reader.stop()
-
-
-def test_the_read_limit_is_a_marker() -> None:
-    assert stream().getDefaultReadLimit() == ReadAllAvailable()
-    assert stream(maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
-    assert stream(maxBytesPerTrigger="7").getDefaultReadLimit() == ReadMaxRows((1 << 63) - 1)
-
-
-def test_what_a_batch_leaves_is_reported(client: FakeClient) -> None:
-    reader = stream(maxOffsetsPerTrigger="10", endingOffsets='{"a": 41}')
-    reader.latestOffset(EMPTY, ReadMaxRows(10))
-    reported = {"a": {"i": "i1", "n": 41, "bytes": 300, "since": 1_000_011}}
-    assert reader.reportLatestOffset() == {"resources": reported, "version": 1}
-    del client.logs["a"]  # meanwhile
-    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 41}}, "version": 1}
-
-
-def test_limits_hold_unless_spark_says_once() -> None:
-    reader = stream(maxOffsetsPerTrigger="10")
-    assert reader.latestOffset(EMPTY, ReadMaxRows(10))["resources"]["a"]["n"] == 11
-    assert reader.latestOffset(EMPTY, ReadAllAvailable())["resources"]["a"]["n"] == 51
-
-
-def test_the_last_batch_of_available_now_is_confirmed(client: FakeClient) -> None:
-    reader = stream()
-    reader.prepareForTriggerAvailableNow()
-    end = reader.latestOffset(EMPTY, ReadAllAvailable())
-    reader.partitions(EMPTY, end)
-    client.logs["a"].bodies += [b""] * 5
-    assert reader.latestOffset(end, ReadAllAvailable()) == end
-    assert client.readers[0].confirmed == [50]
-    assert client.readers[0].closed
-
-
-@pytest.mark.parametrize(("confirm_on", "confirmed"), [("commit", []), ("start", [50])])
-def test_progress_is_confirmed_where_the_option_says(
-    client: FakeClient, confirm_on: str, confirmed: list[int]
-) -> None:
-    reader = stream(confirmOn=confirm_on)
-    end = reader.latestOffset(EMPTY, ReadAllAvailable())
-    reader.partitions(EMPTY, end)
-    reader.latestOffset(end, ReadAllAvailable())
-    assert client.readers[0].confirmed == confirmed
 
 
 def test_a_batch_is_split_into_tasks_that_name_the_holding() -> None:
@@ -152,13 +90,6 @@ def test_or_is_skipped_and_logged_on_the_driver(client: FakeClient, caplog: pyte
     client.logs["a"] = FakeLog(incarnation="i2")
     assert reader.partitions(EMPTY, end) == []
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-
-
-def test_the_progress_of_a_query_shows_what_there_is() -> None:
-    reader = stream()
-    assert reader.reportLatestOffset() is None
-    reader.latestOffset(EMPTY, ReadAllAvailable())
-    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 51}}, "version": 1}
 
 
 def test_stopping_lets_go(client: FakeClient) -> None:
