@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from mtl.client import Connection, Writer
 from pyspark_mtl.datasource import MtlDataSource
 from pyspark_mtl.sink import BatchWriter, StreamWriter
-from pyspark_mtl.source import StreamReader, TaskPartition
+from pyspark_mtl.source import TaskPartition
+from pyspark_mtl.stream_limited import LimitedStreamReader
 from tests.kills.holds import hold
 
 
@@ -28,7 +29,7 @@ class Stepped(MtlDataSource):
     def name(cls) -> str:
         return "stepped"
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
+    def streamReader(self, schema: StructType) -> LimitedStreamReader:  # noqa: N802 Spark's name, here and below
         found = super().streamReader(schema)
         return SteppedReader(found._given, found._shape)
 
@@ -41,7 +42,7 @@ class Stepped(MtlDataSource):
         return SteppedBatchWriter(found._settings, found._shape)
 
 
-class SteppedReader(StreamReader):
+class SteppedReader(LimitedStreamReader):
     _triggers = 0
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
