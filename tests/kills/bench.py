@@ -124,6 +124,12 @@ class Query:
         assert self.starts <= RUNS, f"started {RUNS} times, and still not at its end: {self.errors}"
         self.application.begin(self.job)
 
+    def start_until(self, hold: str) -> int:
+        """The process that is held there, soon after the start."""
+        self.bench.holds.arm(hold)
+        self.start()
+        return self.reached(hold)
+
     def reached(self, hold: str) -> int:
         """The process that is held there."""
         return self.bench.holds.reached(hold, self.application.over)

@@ -46,9 +46,7 @@ def scene(play: Play) -> Play:
 def a_task_is_retried(bench: Bench, label: str) -> str:
     """Its worker dies when the stage is sealed; a task may fail four times here."""
     query = bench.query(label, master="local[2,4]")
-    bench.holds.arm("sealed")
-    query.start()
-    kill(query.reached("sealed"))
+    kill(query.start_until("sealed"))
     return _with_a_stage_too_many(bench, query)
 
 
@@ -57,9 +55,7 @@ def a_task_runs_twice_by_speculation(bench: Bench, label: str) -> str:
     """One attempt hangs with its stage sealed, another one on another host overtakes it."""
     with standalone.cluster(bench.place / label, cores=2, hosts=("127.0.0.1", "127.0.0.2")) as master:
         query = bench.query(label, master=master)
-        bench.holds.arm("sealed")
-        query.start()
-        query.reached("sealed")
+        query.start_until("sealed")
         try:
             return _with_a_stage_too_many(bench, query)
         finally:
@@ -97,9 +93,7 @@ def foreachBatch_with_two_writes_dies_between_them(bench: Bench, label: str) -> 
     query = bench.query(label, kind="twice")
     for resource in query.resources:
         bench.connection.create_resource(f"{resource}-again")
-    bench.holds.arm("committed")
-    query.start()
-    query.reached("committed")
+    query.start_until("committed")
     query.application.kill()
     bench.holds.release()
     query.recover(killed=True)
@@ -117,9 +111,7 @@ def foreachBatch_with_two_writes_dies_between_them(bench: Bench, label: str) -> 
 def batch_0_of_a_query_from_latest_fails(bench: Bench, label: str) -> str:
     """What comes while it is down belongs to it: its start was logged."""
     query = bench.query(label, read={"startingOffsets": "latest"})
-    bench.holds.arm("logged")
-    query.start()
-    query.reached("logged")
+    query.start_until("logged")
     query.application.kill()
     bench.holds.release()
     for resource in query.resources:
@@ -134,9 +126,7 @@ def batch_0_of_a_query_from_latest_fails(bench: Bench, label: str) -> str:
 def an_aborted_batch_is_committed_later(bench: Bench, label: str) -> str:
     """The broker is away for longer than the sink's patience: Spark aborts the batch, and comes again with it."""
     query = bench.query(label, write=IMPATIENT)
-    bench.holds.arm("committing")
-    query.start()
-    query.reached("committing")
+    query.start_until("committing")
     bench.broker.kill()
     bench.holds.release()
     error = query.end()
@@ -153,9 +143,7 @@ def an_aborted_batch_is_committed_later(bench: Bench, label: str) -> str:
 def an_aborted_batch_was_published(bench: Bench, label: str) -> str:
     """The same, when the broker has done what it was asked and only its answer is lost."""
     query = bench.query(label, write=IMPATIENT)
-    bench.holds.arm("committing")
-    query.start()
-    query.reached("committing")
+    query.start_until("committing")
     with bench.wire.stopped(FROM_BROKER):
         bench.holds.release()
         await_(lambda: query.committed == 0, "no batch is published")
@@ -248,9 +236,7 @@ def a_checkpoint_is_copied_and_both_run(bench: Bench, label: str) -> str:
 def a_self_join_dies_in_the_middle(bench: Bench, label: str) -> str:
     """A join keeps no order: each once."""
     query = bench.query(label, kind="join")
-    bench.holds.arm("trigger-1")
-    query.start()
-    query.reached("trigger-1")
+    query.start_until("trigger-1")
     bench.holds.arm("half-read")
     bench.holds.let_go("trigger-1")
     query.reached("half-read")
@@ -274,9 +260,7 @@ def the_sink_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noq
 def the_source_with_asyncProgressTracking(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
     """Into a file, a line a row, which promises at least once: nothing is confirmed ahead of the checkpoint."""
     query = bench.query(label, kind="lines", write={"asyncProgressTrackingEnabled": "true"})
-    bench.holds.arm("trigger-3")
-    query.start()
-    query.reached("trigger-3")
+    query.start_until("trigger-3")
     query.application.kill()
     bench.holds.release()
     query.recover(killed=True)
