@@ -23,7 +23,7 @@ from tests.support import standalone
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "spark-submit-examples"
-PATIENCE_S = 180
+PATIENCE_S = 600
 BODIES = [str(number) for number in range(1000)]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 MAIN = Path(__file__).parents[2] / "scripts" / "benchmarks" / "main.py"
-PATIENCE_S = 120
+PATIENCE_S = 600
+"""A hang becomes a failure; a busy machine does not."""
 
 
 def bench(out: Path, *names: str) -> list[dict[str, Any]]:
