@@ -26,13 +26,11 @@ from pyspark_mtl.writing import Written, create, write
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-except (
-    ImportError
-):  # Spark 4.0, which gives record batches to every DataSourceArrowWriter, one of a stream too
+except ImportError:  # Spark 4.0
     from pyspark.sql.datasource import DataSourceStreamWriter
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
-        pass
+        """Spark 4.0 gives record batches to every DataSourceArrowWriter, one of a stream too."""
 
 
 if TYPE_CHECKING:

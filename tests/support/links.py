@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -9,14 +10,14 @@ from mtl.net.endpoint import Frames
 from mtl.wire.fields import Buffer
 
 
-class OneByOne:
+class OneByOne(ABC):
     """See the module."""
 
-    def send(self, first: bytes, second: Buffer) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def send(self, first: bytes, second: Buffer) -> bool: ...
 
-    def receive(self) -> Frames | None:
-        raise NotImplementedError
+    @abstractmethod
+    def receive(self) -> Frames | None: ...
 
     def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
         return sum(1 for _ in takewhile(bool, map(self.send, firsts, seconds)))

@@ -37,9 +37,9 @@ class Commit:
     """See the module; the numbers are the steps, of which the first, the checks, is the caller's.
 
     `truncate` are the names of those whose former contents it replaces; `joined` are stages that a repetition of the
-    request named. It is `stuck` when the disk refuses what is committed
-    already: then whoever waits is told, its resources take nothing in, and it is tried again. A resource that is in the
-    way for good can be deleted then: it is `leaving` until it is gone, and the others go on without it.
+    request named. It is `stuck` when the disk refuses what is committed already: then whoever waits is told, its
+    resources take nothing in, and it is tried again. A resource that is in the way for good can be deleted then: it is
+    `leaving` until it is gone, and the others go on without it.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class Usual(NamedTuple):
 
     def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
         """How many headers from `at` on, as many as a chunk may take, are the usual ones from `number` on."""
-        return min(c.content_run(headers, at, self.tail, number), limits.MAX_PACK // len(self.tail))
+        return c.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
 
 
 class Writers:
@@ -119,10 +119,12 @@ class Writers:
         They continue the flow's numbers and look like the last one that `content` took. 0 when this one does not.
         """
         usual, first = lease.usual, lease.expected
-        if usual is None or lease.closing or not (count := usual.run(headers, at, first)):
+        if usual is None or lease.closing:
             return 0
         intake = self._intake(lease, usual.resource)
         if intake is None or first <= intake.taken.get(lease.key, 0) or self._full(lease, intake):
+            return 0
+        if not (count := usual.run(headers, at, first)):
             return 0
         ends = accumulate(map(len, bodies[at : at + count]), initial=count * len(usual.properties))
         fit = sum(1 for _ in takewhile(limits.MAX_PACK.__ge__, ends)) - 1

@@ -311,30 +311,35 @@ class Flow:
 
     def _take_in(self, link: Link) -> None:
         headers, bodies = link.receive_many(PUMP)
-        at = 0
+        at = single = 0  # below `single` everything is looked at by itself
         while at < len(headers):
-            together = self._run(headers, bodies, at)
+            alike = self._alike(headers, at) if at >= single else 0
+            together = self._together(headers[at], bodies[at : at + alike]) if alike else 0
             if not together:
+                single = max(single, at + alike)  # its user wants none of these together
                 self._one(headers[at], bodies[at])
             if link is not self._link:
                 return
             at += together or 1
         self._user.drained()
 
-    def _run(self, headers: Sequence[bytes], bodies: Sequence[Buffer], at: int) -> int:
-        """How many contents from `at` on, which are like the last one that came alone, were taken in together: looking
-        at each would cost more than all the rest.
+    def _alike(self, headers: Sequence[bytes], at: int) -> int:
+        """How many contents from `at` on follow each other and are like the last one that came alone: looking at each
+        would cost more than all the rest.
         """
-        like, header = self._like, headers[at]
-        if like is None or not header.endswith(self._tail):
+        header = headers[at]
+        if self._like is None or not header.endswith(self._tail):
             return 0
+        return c.content_run(headers, at, self._tail, _sequence(header))
+
+    def _together(self, header: bytes, bodies: Sequence[Buffer]) -> int:
+        """How many such contents, of which the first has this header, were taken in together."""
+        assert self._like is not None
         try:
-            self._session.received(like)
+            self._session.received(self._like)
         except OutOfTurn:
             return 0
-        first = int.from_bytes(header[1:9], "big")
-        count = c.content_run(headers, at, self._tail, first)
-        return self._user.contents(like, first, bodies[at : at + count]) if count else 0
+        return self._user.contents(self._like, _sequence(header), bodies)
 
     def _one(self, header: bytes, body: Buffer) -> None:
         try:
@@ -454,3 +459,8 @@ def data_endpoint(control: str, lease: w.DataLease) -> str:
     if control.startswith("tcp://"):
         return f"{control.rpartition(':')[0]}:{lease.port}"
     raise Malformed(f"a lease names port {lease.port}, but {control} has no host")
+
+
+def _sequence(header: bytes) -> int:
+    """Of a Content's header."""
+    return int.from_bytes(header[1:9], "big")

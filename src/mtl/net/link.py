@@ -77,9 +77,8 @@ class SocketLink:
         put, sent = self._put, 0
         try:
             for first, second in zip(firsts, seconds, strict=True):
-                put(
-                    first, _FIRST
-                )  # only this one can be refused: a queue that has room for it takes the rest
+                # Only this one can be refused: a queue that has room for it takes the rest.
+                put(first, _FIRST)
                 # A large body is lent to libzmq, which lets go of it after the kernel has it; it must not change
                 # meanwhile.
                 put(second, _NOW, len(second) < ZERO_COPY)

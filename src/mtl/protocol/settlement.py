@@ -141,6 +141,7 @@ class Unsettled(Generic[T]):
         return [sent.part(sequence, sequence) if sent.divisible else sent]
 
     def _leave(self, gone: list[Sent[T]]) -> None:
+        # `Sent.contents`, spelt out here and above: this runs for every content.
         self.contents -= sum([sent.last - sent.first + 1 for sent in gone])
         self.octets -= sum([sent.size for sent in gone])
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import islice, repeat, takewhile
+from itertools import repeat, takewhile
 from operator import eq
 from typing import Any, TypeAlias
 
@@ -283,18 +283,19 @@ def encode_contents(contents: Sequence[Content]) -> list[bytes]:
     return headers
 
 
-def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int) -> int:
-    """How many of `headers` from `at` on are those of the Contents first, first + 1, ... that have this tail."""
-    alike = map(bytes.endswith, islice(headers, at, None), repeat(tail))
-    most = min(sum(takewhile(bool, alike)), _U64_MAX + 1 - first)
-    end, stop = at, at + most
+def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most: int = _U64_MAX) -> int:
+    """How many of `headers` from `at` on, `most` at most, are those of the Contents first, first + 1, ... that have
+    this tail.
+    """
+    end, stop = at, min(len(headers), at + most, at + _U64_MAX + 1 - first)
     while end < stop:
-        expected = content_headers(tail, first + end - at, min(_COMPARED, stop - end))
-        found = headers[end : end + len(expected)]
-        if found != expected:
-            same = takewhile(bool, map(eq, found, expected))
-            return end - at + sum(1 for _ in same)
-        end += len(expected)
+        found = headers[end : min(end + _COMPARED, stop)]
+        alike = sum(takewhile(bool, map(bytes.endswith, found, repeat(tail))))
+        expected = content_headers(tail, first + end - at, alike)
+        same = alike if found[:alike] == expected else sum(takewhile(bool, map(eq, found, expected)))
+        end += same
+        if same < len(found):
+            break
     return end - at
 
 

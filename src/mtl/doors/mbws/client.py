@@ -86,7 +86,7 @@ class Connection:
         await self._octets.take(size)
         try:
             settled = await self._window.place(lambda: self.line.send(data))
-        except BaseException:
+        except BaseException:  # also when cancelled: it is not under way
             self._octets.give(size)
             raise
         settled.add_done_callback(lambda _: self._octets.give(size))

@@ -123,7 +123,7 @@ class Line:
             await kept_up(self._session, self._way.url, self._way.deadline, "connecting to an MBWS door")
         except MtlError as error:
             self.fail(error)
-        except Exception as bug:
+        except Exception as bug:  # whatever it is: nobody waits for ever for a connection that is over
             self.fail(Closed(f"the client failed: {bug!r}"))
             raise
 

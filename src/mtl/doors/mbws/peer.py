@@ -154,7 +154,7 @@ class Peer:
                 place.start = position
             if reply is not None:
                 await self._socket.send(self._session.say(reply))
-        except BaseException:
+        except BaseException:  # also when cancelled: nobody else has them yet
             for _, subscription in subscriptions:
                 await subscription.close()
             raise

@@ -25,6 +25,7 @@ class User:
         self.commands: list[c.Command] = []
         self.together: list[c.Command] = []
         self.takes = 0
+        self.offered = 0
         self.again = 0
         self.useless: MtlError | None = None
 
@@ -47,6 +48,7 @@ class User:
         self.commands.append(command)
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
+        self.offered += 1
         taken = bodies[: self.takes]
         self.together += [
             c.Content(number, like.resource, like.properties, body)
@@ -156,11 +158,12 @@ def test_contents_like_the_one_before_are_handed_over_together(at: Setting) -> N
     at.bench.run()
     assert at.user.commands == [alike[0], other]
     assert at.user.together == alike[1:]
-    at.user.takes = 0
+    at.user.takes = at.user.offered = 0
     for one in alike:
         data.command(one)
     at.bench.run()
     assert at.user.commands == [alike[0], other, *alike]
+    assert at.user.offered == 1, "a row that is not wanted is not looked at again for each of its contents"
 
 
 def test_contents_of_what_is_not_summoned_any_more_are_dropped_also_in_a_row(at: Setting) -> None:

@@ -304,6 +304,7 @@ def test_a_row_of_headers_ends_where_one_is_another(count: int, first: int, odd:
     tail = content_tail("a", EMPTY)
     headers = content_headers(tail, first, min(count, (1 << 64) - first))
     assert content_run([b"\x08", *headers], 1, tail, first) == len(headers)
+    assert content_run(headers, 0, tail, first, odd) == min(odd, len(headers))
     for other in (Ping(), Content(first - 1, "a", EMPTY, b""), Content(first, "b", EMPTY, b"")):
         broken = [*headers[:odd], encode(other)[0], *headers[odd:]]
         assert content_run(broken, 0, tail, first) == min(odd, len(headers))
