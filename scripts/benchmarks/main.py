@@ -57,7 +57,6 @@ def arguments() -> argparse.Namespace:
         "and without NAMEs only the workloads are run that have none; so a run that was cut short goes on, and a "
         "long one can be done in parts",
     )
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md, too")
     parser.add_argument("--no-kafka", action="store_true", help="leave the Kafka peer out")
     parser.add_argument(
         "--kafka-connector",
@@ -177,8 +176,6 @@ def main() -> int:
     print(f"\n{table}")
     for picture in plots.save(results.rows, options.out):
         print(picture)
-    if options.readme:
-        report.into(ROOT / "README.md", table)
     code = 0
     if options.save_baseline:
         guard.save(results.rows, results.where)

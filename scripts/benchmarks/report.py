@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Row
+from benchmarks.measure import START_SHARE, Row
 
 HEAD = (
     "| workload | beside | ours | peer | ratio | spread | batches alone | to reach | |\n"
@@ -24,7 +24,7 @@ LEGEND = (
 
 JSON = "bench.json"
 
-UNSAID = {"seconds", "rows"}
+UNSAID = {"seconds", "rows", START_SHARE}
 """Facts that only bench.json has."""
 
 
@@ -92,15 +92,6 @@ def save(rows: Sequence[Row], machine: Mapping[str, str], run: Mapping[str, obje
     (directory / "bench.md").write_text(markdown(rows, machine))
     content = {"machine": dict(machine), **run, "rows": [_json(row) for row in rows]}
     (directory / JSON).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def into(document: Path, text: str) -> None:
-    """Replace what stands between the marks `<!-- bench -->` and `<!-- /bench -->` of a document."""
-    before, begin, rest = document.read_text().partition("<!-- bench -->")
-    _, end, after = rest.partition("<!-- /bench -->")
-    if not begin or not end:
-        raise ValueError(f"{document} has no place for the table: <!-- bench --> ... <!-- /bench -->")
-    document.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 def _json(row: Row) -> dict[str, Any]:
