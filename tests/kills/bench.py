@@ -171,9 +171,9 @@ class Query:
         return sum(one.replays for one in self.bench.connection.stages(self.id).applications)
 
     @property
-    def orphans(self) -> int:
-        """Stages that nobody will commit; they wait until they expire."""
-        return len(self.bench.connection.stages(self.id).stages)
+    def stages(self) -> set[str]:
+        """Those that are not committed; once the query is over nobody will, and they wait until they expire."""
+        return {one.stage for one in self.bench.connection.stages(self.id).stages}
 
     def contents(self, target: str) -> list[str]:
         """Every visible content of a resource, in order."""

@@ -137,8 +137,8 @@ def outcome(query: Query) -> str:
         said[0] += f" {query.starts - 1} times"
     if query.replays:
         said.append("the broker knew the batch")
-    if query.orphans:
-        said.append(f"{query.orphans} stages left to expire")
+    if query.stages:
+        said.append(f"{len(query.stages)} stages left to expire")
     if not query.confirmed:
         said.append("its group confirms with the next run")
     return ", ".join(said)

@@ -66,11 +66,13 @@ def _with_a_stage_too_many(bench: Bench, query: Query) -> str:
     """Two attempts of one task have a stage each when the batch is committed, and one of them counts."""
     bench.holds.arm("committing")
     query.reached("committing")
-    assert len(bench.connection.stages(query.id).stages) == len(query.resources) + 1
+    stages = query.stages
+    assert len(stages) == len(query.resources) + 1
     bench.holds.release()
     assert query.end() is None, query.errors
     query.judge()
-    assert not query.orphans, "the next commit has not thrown the other stage away"
+    # The last batch may have a stage too many itself: a slow machine lets Spark speculate about its tasks as well.
+    assert not stages & query.stages, "the next commit has not thrown the other stage away"
     return f"{outcome(query)}, the other attempt's stage went with the next commit"
 
 
