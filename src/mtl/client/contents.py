@@ -29,6 +29,11 @@ class Content:
         self._stamp = stamp
 
     @property
+    def table(self) -> bytes:
+        """All properties as they were sent, encoded: what is equal here need not be decoded again."""
+        return self._properties
+
+    @property
     def properties(self) -> dict[str, Value]:
         """The writer's properties; a new dictionary each time."""
         table = decode_table(self._properties)

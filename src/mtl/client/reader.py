@@ -19,8 +19,8 @@ from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, Run
 from mtl.wire.commands import delivery_timestamp, packed_count
 from mtl.wire.control import LocalFiles
-from mtl.wire.fields import Buffer
-from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpack
+from mtl.wire.fields import EMPTY, Buffer
+from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpacked
 
 log = logging.getLogger("mtl.client")
 
@@ -141,6 +141,26 @@ class Reader(Leased):
             self._position = delivery.end
             one = delivery.content
             return Content(self.resource, one.sequence, one.properties, bytes(one.body))
+
+    def some(self, contents: int, octets: int, timeout: float | None = None) -> list[Content]:
+        """The next content, and what came together with it: at most so many, no more when they have so many `octets`.
+
+        None of them after `timeout` seconds, and at the end of the range. All are done with at the next call.
+        """
+        content = self.next(timeout)
+        if content is None:
+            return []
+        together = [content]
+        room = octets - len(content.body)
+        while self._current is not None and room > 0 and len(together) < contents:
+            content = next(self._current, None)
+            if content is None:
+                self._current = None
+            else:
+                together.append(content)
+                room -= len(content.body)
+        self._position = together[-1].sequence + 1
+        return together
 
     def __iter__(self) -> Iterator[Content]:
         """Every content up to `until`; without one it waits for more for ever."""
@@ -329,6 +349,12 @@ def _alike(resource: str, run: Run) -> Iterator[Content]:
 
 
 def _unpacked(pack: Pack) -> Iterator[Content]:
-    resource, stamp = pack.resource, pack.timestamp_us
-    for sequence, (properties, body) in enumerate(unpack(pack.batch), pack.first):
-        yield Content(resource, sequence, properties, bytes(body), stamp)
+    tables, bodies = unpacked(pack.batch)
+    return map(
+        Content,
+        repeat(pack.resource),
+        range(pack.first, pack.first + pack.count),
+        repeat(EMPTY) if tables is None else tables,
+        map(bytes, bodies),
+        repeat(pack.timestamp_us),
+    )

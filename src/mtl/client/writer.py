@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -205,9 +205,38 @@ class Writer:
         name, table, octets = self._checked(body, properties, resource)
         with self._sending, self._pump.lock:
             self._end_check()
-            if self._would_wait(len(octets) + len(table)):
+            if self._would_wait(1, len(octets) + len(table)):
                 return None
             return self._accept(name, table, octets)
+
+    def offer_run(
+        self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
+    ) -> int | None:
+        """Publish contents as one unit, which is confirmed or refused whole; the number of the last, or None where that
+        would wait. `tables` are their properties (`encode_properties`). One alone is sent as it is, more as a pack.
+
+        Raises `ContentTooLarge` also for a run that has to be split, and whatever ended the writer.
+        """
+        if not self._packed:
+            raise OptionError("the lease is not packed; open the writer with packed=True")
+        name = self._named(resource)
+        largest = max(map(len, bodies))
+        if largest > self._pump.max_content:
+            raise ContentTooLarge(largest, self._pump.max_content)
+        count, octets = len(bodies), sum(map(len, bodies)) + sum(map(len, tables))
+        with self._sending:
+            with self._pump.lock:
+                self._end_check()
+                if self._would_wait(count, octets):
+                    return None
+            if count == 1:
+                properties, body = tables[0], bodies[0]
+            else:  # not under the lock: meanwhile the IO thread may settle and send, which only makes room
+                body = encode_pack(bodies, tables, self._pump.max_pack)
+                properties, octets = packed_properties(count), body.size
+            with self._pump.lock:
+                self._pack_buffer()
+                return self._publish(name, properties, body, count, octets) + count - 1
 
     def push(self) -> int:
         """What waits for company leaves now; returns the last number that was given out."""
@@ -238,11 +267,13 @@ class Writer:
         held = f"{doing}, {self._pump.writer.unconfirmed} contents unconfirmed"
         return Unreachable(self._settings.endpoint, time.monotonic() - patience.began, held)
 
-    def _would_wait(self, size: int) -> bool:
-        """Under the lock: whether there is no room for a content of `size` octets and all that waits for company."""
-        writer, count = self._pump.writer, len(self._bodies) + 1
+    def _would_wait(self, contents: int, size: int) -> bool:
+        """Under the lock: whether there is no room for so many contents of together `size` octets and all that waits
+        for company.
+        """
+        writer, count = self._pump.writer, len(self._bodies) + contents
         held = pack_size(count, self._octets + size) if self._packed else size
-        return not writer.room(count, held) or (writer.waiting > MAX_UNSENT and self._pump.sending)
+        return not writer.room(count, held) or (writer.waiting >= MAX_UNSENT and self._pump.sending)
 
     # --- under the lock -------------------------------------------------------------------------------------
 

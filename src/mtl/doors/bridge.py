@@ -23,15 +23,18 @@ from mtl.doors.limits import (
     DOOR_INBOUND,
     DOOR_READER_CONTENTS,
     DOOR_READER_OCTETS,
+    DOOR_RUN_CONTENTS,
+    DOOR_RUN_OCTETS,
     DOOR_SUBSCRIPTIONS,
     DOOR_WRITER_OCTETS,
     DOOR_WRITERS,
 )
+from mtl.doors.runs import Run
 from mtl.doors.writers import Writers
 from mtl.errors import Closed, Refused
 from mtl.limits import ARRIVAL_OVERHEAD
 from mtl.wire.control import OVERLOADED, UNKNOWN_RESOURCE
-from mtl.wire.fields import Buffer, Value
+from mtl.wire.fields import Buffer, Value, encode_properties
 
 T = TypeVar("T")
 
@@ -57,23 +60,27 @@ class Bridge:
         Raises, here or from the result, `Refused` (404 no such resource), `ContentTooLarge`, `FieldError` for
         properties that cannot be, `ContentRefused`, and `Unreachable` when nobody knows what became of it.
         """
-        size = len(body) + ARRIVAL_OVERHEAD
+        run = Run(resource)
+        run.add(bytes(body), encode_properties(properties))
+        return await self.publish_run(run)
+
+    async def publish_run(self, run: Run) -> asyncio.Future[None]:
+        """The same for contents of one resource that come together: they are confirmed, or refused, together."""
+        size = run.octets + len(run.bodies) * ARRIVAL_OVERHEAD
         await self._inbound.take(size)
         try:
-            settled = await self._sent(resource, body, properties)
+            settled = await self._sent(run)
         except BaseException:  # also when cancelled: it is not taken in
             self._inbound.give(size)
             raise
         settled.add_done_callback(lambda _: self._inbound.give(size))
         return settled
 
-    async def _sent(
-        self, resource: str, body: Buffer, properties: Mapping[str, Value] | None
-    ) -> asyncio.Future[None]:
+    async def _sent(self, run: Run) -> asyncio.Future[None]:
         for left in reversed(range(_TRIES)):
-            writer = await self._writers.get(resource)
+            writer = await self._writers.get(run.resource)
             try:
-                return writer.settled(await writer.send(body, properties))
+                return writer.settled(await writer.send_run(run.bodies, run.tables))
             except Closed:
                 if not left:
                     raise
@@ -129,7 +136,8 @@ class Bridge:
 
     async def _open_writer(self, resource: str) -> Writer:
         return await self._made(
-            resource, lambda: self._connection.writer(resource, window_bytes=DOOR_WRITER_OCTETS)
+            resource,
+            lambda: self._connection.writer(resource, packed=True, window_bytes=DOOR_WRITER_OCTETS),
         )
 
     async def _made(self, resource: str, opening: Callable[[], Awaitable[T]]) -> T:
@@ -152,6 +160,9 @@ class Source(Protocol):
     async def next(self) -> Content | None:
         """The next content."""
 
+    async def some(self, contents: int, octets: int) -> Sequence[Content]:
+        """The next content, and what is there with it."""
+
     async def close(self) -> None:
         """End the lease."""
 
@@ -163,6 +174,10 @@ class Subscription:
         self.next = source.next
         self._source = source
         self._ended: Callable[[], None] | None = ended
+
+    async def some(self) -> Sequence[Content]:
+        """The next content, and what came together with it, as much as a door takes at once; without an end."""
+        return await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
 
     @property
     def place(self) -> tuple[int | None, str | None]:

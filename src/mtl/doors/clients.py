@@ -7,7 +7,7 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from mtl.doors.received import Received
@@ -151,12 +151,16 @@ class Inbox(Generic[T]):
         self._error: MtlError | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
-        self._room.set()
+        self._tell()
 
     def put(self, one: T) -> None:
         """One came. Behind the end there is nothing."""
+        self.put_all((one,))
+
+    def put_all(self, some: Iterable[T]) -> None:
+        """Some came together."""
         if self._error is None:
-            self._waiting.append(one)
+            self._waiting.extend(some)
             self._tell()
 
     def fail(self, error: MtlError) -> None:
@@ -172,7 +176,9 @@ class Inbox(Generic[T]):
                 raise self._error
             await self._news.wait()
         one = self._waiting.popleft()
-        self._tell()
+        left = len(self._waiting)
+        if not left or left == self._limit - 1:  # else both events are as they were
+            self._tell()
         return one
 
     def drain(self) -> list[T]:

@@ -20,6 +20,13 @@ DOOR_WRITERS = 256
 DOOR_WRITER_OCTETS = 16 << 20
 """The window of one of them: no resource takes the whole of DOOR_INBOUND."""
 
+DOOR_RUN_CONTENTS = 1_000
+"""Contents that one peer's task hands on at once, in either direction, before others have their turn: some
+milliseconds. What publishing or reading one costs by itself is shared by them."""
+
+DOOR_RUN_OCTETS = 256 << 10
+"""The same in octets; above some 100 KiB packs get no cheaper. One content may be larger."""
+
 DOOR_READER_CONTENTS = 10_000
 """The window of one subscription of a door; one pack."""
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from mtl.doors.properties import CONTENT_TYPE
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """One content. `sequence` is its place in the resource's log, where the protocol tells; properties are text."""
 
     resource: str
     sequence: int | None
     body: bytes
-    properties: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = {}
 
     @property
     def content_type(self) -> str | None:

@@ -24,7 +24,7 @@ class Writers:
         if task is None or _spent(task):
             task = asyncio.create_task(self._opened(resource))
         self._open[resource] = task
-        writer = await asyncio.shield(task)
+        writer = task.result() if task.done() else await asyncio.shield(task)
         while len(self._open) > self._limit:
             oldest = next(iter(self._open))
             self._end(self._open.pop(oldest))

@@ -9,7 +9,7 @@ from mtl.client import consumer as blocking
 from mtl.client.aio.news import News
 from mtl.client.aio.worker import Worker
 from mtl.client.consumer import QueuedContent
-from mtl.errors import Closed
+from mtl.errors import Closed, MtlError
 
 
 class Consumer:
@@ -39,6 +39,21 @@ class Consumer:
             if (left is not None and left <= 0) or not await self._news.come(left):
                 return None
         return content
+
+    async def some(self, contents: int, octets: int) -> list[QueuedContent]:
+        """The next content, and what is there with it: at most so many, no more when they have so many `octets`."""
+        content = await self.next()
+        together: list[QueuedContent] = []
+        while content is not None:
+            together.append(content)
+            octets -= len(content.body)
+            if octets <= 0 or len(together) >= contents:
+                break
+            try:
+                content = self._consumer.next(0.0)
+            except MtlError:
+                break  # it is raised again by the next call
+        return together
 
     async def __aiter__(self) -> AsyncIterator[QueuedContent]:
         """Every content, for ever."""

@@ -53,6 +53,17 @@ class Reader:
             if (left is not None and left <= 0) or not await self._waited(left):
                 return None
 
+    async def some(self, contents: int, octets: int) -> list[Content]:
+        """The next content, and what came together with it: at most so many, no more when they have so many `octets`.
+
+        None at the end of the range. All of them count as consumed when the next ones are asked for.
+        """
+        while True:
+            together = self._reader.some(contents, octets, 0.0)
+            if together or self._reader.ended:
+                return together
+            await self._waited(None)
+
     async def __aiter__(self) -> AsyncIterator[Content]:
         """Every content up to `until`; without one it waits for more for ever."""
         while (content := await self.next()) is not None:

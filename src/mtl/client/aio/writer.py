@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from mtl.client import writer as blocking
@@ -57,9 +57,22 @@ class Writer:
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int:
         """Publish one content and return its number; waits while the window of unconfirmed contents is full."""
+        return await self._taken(lambda: self._writer.offer(body, properties, resource=resource))
+
+    async def send_run(
+        self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
+    ) -> int:
+        """Publish contents as one unit and return the number of the last, which stands for all in `settled`: they are
+        confirmed or refused together. `tables` are their properties (`encode_properties`). On a packed lease.
+
+        Waits as `send` does. Raises `ContentTooLarge` for a content, or a run that has to be split.
+        """
+        return await self._taken(lambda: self._writer.offer_run(bodies, tables, resource=resource))
+
+    async def _taken(self, offer: Callable[[], int | None]) -> int:
         async with self._turn:  # whoever asks first is first, also when some have to wait
             while True:
-                number = self._writer.offer(body, properties, resource=resource)
+                number = offer()
                 if number is not None:
                     return number
                 self._room = self._loop.create_future()

@@ -10,6 +10,7 @@ def test_properties_are_the_writers_and_the_time_stamp_is_apart() -> None:
     content = Content("a", 7, table, b"body")
     assert content.properties == {"kind": "new", "n": 5}
     assert content.timestamp == 1_234_567
+    assert content.table == table
     assert repr(content) == "Content('a', 7, 4 octets)"
 
 

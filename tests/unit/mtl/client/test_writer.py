@@ -18,6 +18,7 @@ from mtl.errors import (
     Unreachable,
 )
 from mtl.wire import control as w
+from mtl.wire.fields import EMPTY, encode_properties
 from mtl.wire.packs import SCHEMA, encode_pack
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -111,6 +112,33 @@ def test_contents_collect_into_packs(connection: Connection, memory_broker: Memo
         assert writer.send_pack(batch) == 9
         assert writer.send(b"9") == 10
     assert memory_broker.stored == [b"%d" % n for n in range(10)]
+
+
+def test_a_run_is_one_unit(connection: Connection, memory_broker: MemoryBroker) -> None:
+    kind = encode_properties({"kind": "new"})
+    with connection.writer(RESOURCE, packed=True) as writer:
+        assert writer.send(b"0") == 1
+        assert writer.offer_run([b"1"], [kind]) == 2
+        assert writer.offer_run([b"2", b"3", b"4"], [kind, EMPTY, kind]) == 5
+        with pytest.raises(ContentTooLarge):
+            writer.offer_run([b"x", b"x" * 10_001], [EMPTY, EMPTY])
+        with pytest.raises(ContentTooLarge, match="pack"):
+            writer.offer_run([b"x" * 9_000] * 15, [EMPTY] * 15)
+        assert writer.offer_run([b"5"], [EMPTY]) == 6
+    assert memory_broker.stored == [b"%d" % n for n in range(6)]
+    with connection.writer(RESOURCE) as writer, pytest.raises(OptionError, match="not packed"):
+        writer.offer_run([b"x"], [EMPTY])
+
+
+def test_a_run_that_would_wait_is_not_taken(connection: Connection, memory_broker: MemoryBroker) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, packed=True, window_contents=3)
+    assert writer.offer_run([b"0", b"1"], [EMPTY] * 2) == 2
+    assert writer.offer_run([b"2", b"3"], [EMPTY] * 2) is None
+    assert writer.offer_run([b"2"], [EMPTY]) == 3
+    memory_broker.let_go(connection._loop)
+    writer.close()
+    assert memory_broker.stored == [b"0", b"1", b"2"]
 
 
 def test_a_lonely_content_leaves_after_a_while(connection: Connection, memory_broker: MemoryBroker) -> None:

@@ -223,6 +223,16 @@ async def test_what_came_is_taken_in_order_and_waited_for() -> None:
 
 
 @in_loop
+async def test_what_came_together_is_taken_one_by_one() -> None:
+    inbox: Inbox[int] = Inbox(2)
+    inbox.put_all([1, 2, 3])
+    waiting = asyncio.create_task(inbox.room())
+    assert [await inbox.take(), await inbox.take()] == [1, 2]
+    await waiting
+    assert await inbox.take() == 3
+
+
+@in_loop
 async def test_two_tasks_take_one_each() -> None:
     inbox: Inbox[int] = Inbox(10)
     taking = [asyncio.create_task(inbox.take()) for _ in range(2)]

@@ -35,6 +35,18 @@ async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> Non
 
 
 @in_loop
+async def test_what_is_there_is_taken_together_within_bounds() -> None:
+    at = Consuming()
+    consumer = Consumer(at.consumer, Worker())
+    waiting = asyncio.create_task(consumer.some(2, 100))
+    await asyncio.sleep(0)
+    at.deliver(at.data, 1, 2, 3, 4)
+    assert [one.sequence for one in await waiting] == [101, 102]
+    assert [one.sequence for one in await consumer.some(2, 0)] == [103]
+    assert [one.sequence for one in await consumer.some(2, 100)] == [104]
+
+
+@in_loop
 async def test_what_ends_it_is_raised() -> None:
     at = Consuming()
     consumer = Consumer(at.consumer, Worker())

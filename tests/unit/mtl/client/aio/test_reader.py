@@ -50,6 +50,25 @@ async def test_waiting_ends_with_a_content_or_the_patience(
 
 
 @in_loop
+async def test_what_came_together_is_taken_together_within_bounds(
+    blocking: Connection, stored: list[bytes]
+) -> None:
+    reader = Reader(blocking.reader(RESOURCE, start=1, until=10, packed=False), Worker())
+
+    async def taken(contents: int, octets: int) -> list[int]:
+        return [one.sequence for one in await reader.some(contents, octets)]
+
+    assert await taken(5, 100) == [1]  # it came alone, and says what the others are like
+    assert await taken(3, 100) == [2, 3, 4]
+    assert reader.position == 5
+    assert await taken(5, 2) == [5, 6]
+    assert await taken(5, 0) == [7]
+    assert await taken(5, 100) == [8, 9]
+    assert await taken(5, 100) == []
+    await reader.close()
+
+
+@in_loop
 async def test_what_is_consumed_is_confirmed_by_a_reader_that_waits(
     blocking: Connection, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:

@@ -8,6 +8,7 @@ from mtl.client import Connection
 from mtl.client.aio.worker import Worker
 from mtl.client.aio.writer import Writer
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, Unreachable
+from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -96,6 +97,24 @@ async def test_a_refusal_is_told_to_whoever_waits_for_it(
     await writer.flush()
     await writer.close()
     assert memory_broker.stored == [b"good", b"also good"]
+
+
+@in_loop
+async def test_a_run_waits_for_room_and_is_settled_whole(
+    blocking: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = writer_of(blocking, packed=True, window=3)
+    whole = writer.settled(await writer.send_run([b"0", b"1"], [EMPTY] * 2))
+    sending = asyncio.create_task(writer.send_run([b"2", b"3"], [EMPTY] * 2))
+    await asyncio.sleep(0.02)
+    assert not whole.done()
+    assert not sending.done()
+    memory_broker.let_go(blocking._loop)
+    await whole
+    assert await sending == 4
+    await writer.close()
+    assert memory_broker.stored == [b"0", b"1", b"2", b"3"]
 
 
 @in_loop
