@@ -1,7 +1,8 @@
 """A small broker in memory behind the client's network seam, for tests of what an application's threads see.
 
 It answers at once, in the client's IO thread. It knows one resource, packs nothing, loses nothing, and does what its
-switches say: `silent` answers nothing, `holding` keeps Confirms back, `refuse` rejects a body for good.
+switches say: `silent` answers nothing (and counts that in `ignored`), `holding` keeps Confirms back, `refuse` rejects
+a body for good.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class MemoryBroker(MemoryNetwork):
         self.asked: list[w.Request] = []
         self.confirmed: list[int] = []
         self.silent = False
+        self.ignored = 0
         self.holding = False
         self.fenced = False
         self.refuse: bytes | None = None
@@ -93,6 +95,7 @@ class MemoryBroker(MemoryNetwork):
 
     def heard(self, link: BrokerLink, first: bytes, second: Buffer) -> None:
         if self.silent:
+            self.ignored += 1
             return
         if link.kind == "request":
             request = w.decode_request([first, second])

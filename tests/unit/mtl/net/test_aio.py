@@ -61,7 +61,7 @@ async def test_a_task_that_is_cancelled_is_no_end_of_the_connection() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
     waiting = asyncio.create_task(dealer.receive())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # it has begun to wait
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

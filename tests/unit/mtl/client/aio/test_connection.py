@@ -9,7 +9,7 @@ from mtl.client.aio.connection import Connection, connect
 from mtl.client.aio.worker import Worker
 from mtl.errors import Closed, Unreachable
 from mtl.wire import control as w
-from tests.support.aio import in_loop
+from tests.support.aio import in_loop, until
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 
@@ -43,7 +43,7 @@ async def test_a_reader_that_is_granted_after_a_cancellation_is_closed(
     connection = Connection(blocking, Worker())
     memory_broker.silent = True
     opening = asyncio.ensure_future(connection.reader(RESOURCE, packed=False))
-    await asyncio.sleep(0.05)
+    await until(lambda: memory_broker.ignored > 0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening

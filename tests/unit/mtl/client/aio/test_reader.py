@@ -103,7 +103,7 @@ async def test_a_holder_confirms_and_learns_that_it_is_fenced(
 async def test_closing_ends_a_wait(blocking: Connection) -> None:
     reader = Reader(blocking.reader(RESOURCE, packed=False), Worker())
     waiting = asyncio.create_task(reader.next())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # it has begun to wait
     await reader.leave(failed=False)
     with pytest.raises(Closed):
         await waiting

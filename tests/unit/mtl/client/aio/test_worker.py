@@ -23,14 +23,15 @@ async def test_a_call_runs_beside_the_loop_and_its_outcome_comes_back() -> None:
 @in_loop
 async def test_what_comes_after_a_cancellation_is_undone() -> None:
     worker = Worker()
-    go, undone = threading.Event(), list[str]()
+    begun, go, undone = threading.Event(), threading.Event(), list[str]()
 
     def call() -> str:
+        begun.set()
         go.wait(10)
         return "lease"
 
     task = asyncio.create_task(worker.run(call, undone.append))
-    await asyncio.sleep(0.01)
+    await until(begun.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -43,10 +44,16 @@ async def test_what_comes_after_a_cancellation_is_undone() -> None:
 @in_loop
 async def test_what_has_not_begun_when_it_closes_never_does() -> None:
     worker = Worker()
-    go = threading.Event()
-    busy = [asyncio.create_task(worker.run(lambda: go.wait(10))) for _ in range(AIO_REQUESTS)]
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def call() -> bool:
+        begun.release()
+        return go.wait(10)
+
+    busy = [asyncio.create_task(worker.run(call)) for _ in range(AIO_REQUESTS)]
     late = asyncio.create_task(worker.run(lambda: None))
-    await asyncio.sleep(0.01)
+    for _ in busy:
+        await until(lambda: begun.acquire(blocking=False))
     closing = asyncio.create_task(worker.close())
     with pytest.raises(Closed):
         await late
@@ -60,14 +67,15 @@ async def test_what_has_not_begun_when_it_closes_never_does() -> None:
 @in_loop
 async def test_a_cancelled_call_that_fails_leaves_nothing_to_undo() -> None:
     worker = Worker()
-    go, undone = threading.Event(), list[object]()
+    begun, go, undone = threading.Event(), threading.Event(), list[object]()
 
     def call() -> str:
+        begun.set()
         go.wait(10)
         raise ValueError
 
     task = asyncio.create_task(worker.run(call, undone.append))
-    await asyncio.sleep(0.01)
+    await until(begun.is_set)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -37,7 +37,7 @@ async def test_many_wait_for_their_own_content(blocking: Connection, memory_brok
     writer = writer_of(blocking)
     numbers = [await writer.send(b"%d" % n) for n in range(50)]
     waits = [writer.settled(number) for number in reversed(numbers)]
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # for what must not happen
     assert not any(wait.done() for wait in waits)
     waits[0].cancel()
     memory_broker.let_go(blocking._loop)
@@ -55,7 +55,7 @@ async def test_a_full_window_makes_senders_wait_in_turn(
     for body in (b"0", b"1", b"2"):
         await writer.send(body)
     sending = [asyncio.create_task(writer.send(b"%d" % n)) for n in range(3, 6)]
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # for what must not happen
     assert not any(task.done() for task in sending)
     memory_broker.let_go(blocking._loop)
     assert await asyncio.gather(*sending) == [4, 5, 6]
