@@ -64,29 +64,31 @@ def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[
 def _packs(connect: Connect, task: Task, first: int) -> Iterator[Pack]:
     """What a lease delivers from `first` on, each pack where the one before it ended. DataLoss says what is missing."""
     wanted = task.contents
-    with _reader(connect, task, first) as reader:
-        for pack in reader.batches():
-            if pack.first != first:
-                raise DataLoss(wanted.resource, first, pack.first)
-            first = pack.first + pack.count
-            yield pack
+    try:
+        with _reader(connect, task, first) as reader:
+            for pack in reader.batches():
+                if pack.first != first:
+                    raise DataLoss(wanted.resource, first, pack.first)
+                first = pack.first + pack.count
+                yield pack
+    except (
+        Refused
+    ) as refused:  # the resource was deleted, or made again: before the lease was granted, or later
+        if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
+            raise
+        raise DataLoss(wanted.resource, first, wanted.until) from refused
     if first < wanted.until:
         raise DataLoss(wanted.resource, first, wanted.until)
 
 
 def _reader(connect: Connect, task: Task, first: int) -> Reader:
     wanted = task.contents
-    try:
-        return connection(connect).reader(
-            wanted.resource,
-            start=first,
-            until=wanted.until,
-            group=task.group,
-            epoch=task.epoch,
-            packed=True,
-            incarnation=wanted.incarnation,
-        )
-    except Refused as refused:
-        if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
-            raise
-        raise DataLoss(wanted.resource, first, wanted.until) from refused
+    return connection(connect).reader(
+        wanted.resource,
+        start=first,
+        until=wanted.until,
+        group=task.group,
+        epoch=task.epoch,
+        packed=True,
+        incarnation=wanted.incarnation,
+    )

@@ -59,7 +59,7 @@ class FakeReader:
         assert self.until is not None
         while at < min(self.until, log.next):
             if at == self.client.vanishes_at:
-                raise DataLoss(self.resource, at, at, "it was deleted and made again")
+                raise self.client.vanishing
             if at in self.client.gaps:
                 at = self.client.gaps[at]
                 continue
@@ -140,6 +140,7 @@ class FakeClient:
     logs: dict[str, FakeLog] = field(default_factory=dict)
     chunk: int = 4
     vanishes_at: int = 0
+    vanishing: Refused = field(default_factory=lambda: Refused(404, "unknown-resource", "it was deleted"))
     gaps: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     positions: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -5,7 +5,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from mtl.errors import DataLoss
+from mtl.errors import DataLoss, Refused
+from mtl.wire.control import UNKNOWN_RESOURCE
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.reading import Task, read
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
@@ -77,9 +78,21 @@ def test_a_resource_that_vanished_since_the_plan_is_a_loss(client: FakeClient, l
     assert rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False) == []
 
 
-def test_a_resource_that_vanishes_while_it_is_read_is_a_loss(client: FakeClient) -> None:
-    client.vanishes_at = 7
-    with pytest.raises(DataLoss, match="made again"):
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (Refused(404, UNKNOWN_RESOURCE, "no such resource"), r"contents 7 to 11 \(5 in all\)"),
+        (
+            DataLoss("a", 7, 7, "it was deleted and made again"),
+            "made again",
+        ),  # what the client makes of a 409
+    ],
+)
+def test_a_resource_that_vanishes_while_it_is_read_is_a_loss(
+    client: FakeClient, told: Refused, words: str
+) -> None:
+    client.vanishes_at, client.vanishing = 7, told
+    with pytest.raises(DataLoss, match=words):
         rows(Task(Range("a", "i1", 3, 12)))
     assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]
 
