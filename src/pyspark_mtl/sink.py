@@ -224,14 +224,16 @@ def _check_replay(
     """The broker had published this batch before and did nothing now: one line, for tests and people.
 
     Refused 409 when the batch has other counts than it had: a checkpoint that was rolled back or copied plans another
-    batch under the same number, and what is in it would be lost, or be published again by the next one.
+    batch under the same number, and what is in it would be lost, or be published again by the next one. Of Arrow bodies
+    only the resources are compared: how many there are depends on how the same rows lie in tasks and record batches.
     """
     log.info("batch already published: %s", batch)
     now: Counter[str] = Counter()
     for message in messages:
         now.update(dict(message.written.contents))
     then = {name: published.contents for name, published in result.resources.items() if published.contents}
-    if now == then:
+    many_rows = settings.bodies is not None and settings.bodies.format == "arrow"
+    if now == then or (many_rows and now.keys() == then.keys()):
         return
     text = (
         f"batch {batch.version} of {batch.application} was published with {then} contents and comes again with "

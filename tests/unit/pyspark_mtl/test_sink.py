@@ -126,6 +126,16 @@ def test_a_repeated_commit_of_other_rows_may_be_meant(
     assert len(client.logs["a"].bodies) == 3
 
 
+def test_arrow_bodies_may_come_again_in_other_numbers(client: FakeClient) -> None:
+    """A restart with another minPartitions, say, lays the same rows into more tasks, and so into more bodies."""
+    writer = StreamWriter(settings(bodyFormat="arrow"))  # without a shape its rows are bodies already
+    writer.commit([message(writer, 1)], 7)
+    writer.commit([message(writer, 1), message(writer, 1)], 7)
+    assert len(client.logs["a"].bodies) == 1
+    with pytest.raises(Refused, match="the checkpoint was rolled back or copied"):
+        writer.commit([message(writer)], 7)
+
+
 def test_an_application_of_ones_own_name(client: FakeClient) -> None:
     writer = StreamWriter(settings(txnAppId="mine"))
     writer.commit([message(writer, 3)], 7)
