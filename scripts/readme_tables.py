@@ -32,20 +32,17 @@ def options() -> str:
     lines = ["| option | where | default | meaning |", "|---|---|---|---|"]
     for option in OPTIONS:
         meaning = option.meaning.replace("|", "\\|")
-        lines.append(f"| `{option.name}` | {_WHERE[option.use]} | {_default(option.default)} | {meaning} |")
+        lines.append(f"| `{option.name}` | {_WHERE[option.use]} | {shown(option.default)} | {meaning} |")
     return "\n".join(lines)
 
 
-def _default(value: object) -> str:
-    if value is None:
+def shown(default: object) -> str:
+    """A default as it would be given. All floats are durations, which have units."""
+    if default is None:
         return ""
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(default, float):
+        return f"{default:g}s"
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def filled(text: str, name: str, content: str) -> str:

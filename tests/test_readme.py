@@ -18,6 +18,13 @@ def test_the_table_of_options_is_the_one_in_the_code() -> None:
     assert readme_tables.filled(text, "options", readme_tables.options()) == text, "run ./scripts/readme"
 
 
+def test_a_default_is_shown_as_it_would_be_given() -> None:
+    defaults = [option for option in OPTIONS if not isinstance(option.default, str | None)]
+    assert len(defaults) > 5
+    for option in defaults:
+        assert option.parse(readme_tables.shown(option.default)) == option.default, option.name
+
+
 def test_what_the_page_for_kafkas_users_points_at_is_there() -> None:
     """Its options, tests, commands and files."""
     text = PAGE.read_text(encoding="utf-8")

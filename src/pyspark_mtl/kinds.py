@@ -25,8 +25,11 @@ SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 LARGEST = (1 << 63) - 1
 """Spark's bigint; a sequence or a limit above it cannot be told to Spark."""
 
-LONGEST_S = 366 * 86400.0
+LONGEST_WAIT_S = 366 * 86400.0
 """A wait of more than a year is a mistyped unit."""
+
+LONGEST_AGE_S = 100 * LONGEST_WAIT_S
+"""Contents are kept for years; what is longer than a century is kept for ever by giving no age."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
@@ -132,11 +135,22 @@ def size(value: str) -> int:
 
 
 def duration(value: str) -> float:
-    """Seconds, more than 0: a number with its unit, such as 500ms, 5s, 15m, 2h or 1d."""
+    """Seconds to wait, more than 0: a number with its unit, such as 500ms, 5s, 15m, 2h or 1d."""
+    return _seconds(value, LONGEST_WAIT_S)
+
+
+def age(value: str) -> float:
+    """Seconds to keep something, written as a duration."""
+    return _seconds(value, LONGEST_AGE_S)
+
+
+def _seconds(value: str, longest: float) -> float:
     found = _DURATION.fullmatch(value.strip().lower())
     seconds = float(found[1]) * DURATIONS.get(found[2], 0.0) if found else 0.0
-    if not 0.0 < seconds <= LONGEST_S:
-        raise ValueError(f"{value!r} is no duration; one looks like 500ms, 5s or 15m")
+    if not seconds > 0.0:
+        raise ValueError(f"{value!r} is no duration; one looks like 500ms, 5s, 15m or 7d")
+    if seconds > longest:
+        raise ValueError(f"{value:.40} is longer than {longest / 86400:.0f} days; is the unit meant?")
     return seconds
 
 
@@ -157,13 +171,22 @@ def names(value: str) -> tuple[str, ...]:
 
 
 def pattern(value: str) -> str:
-    """A regular expression that matches whole names."""
+    """A regular expression of RE2's syntax, as the broker takes it, that matches whole names."""
     found = text(value)
-    try:
-        re.compile(found)
-    except re.error as error:
-        raise ValueError(f"{found!r} is no regular expression: {error}") from error
+    matches(found, "")
     return found
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern matches the whole of a name. ValueError for what is no pattern."""
+    import pyarrow as pa  # noqa: PLC0415 } it brings RE2; only patterns need it here, and Python's `re` is another
+    import pyarrow.compute as pc  # noqa: PLC0415 } language
+
+    try:
+        found = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{pattern!r} is no regular expression of RE2's syntax: {error}") from error
+    return bool(found[0].as_py())
 
 
 def starting(value: str) -> Places:

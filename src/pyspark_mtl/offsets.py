@@ -12,7 +12,7 @@ The JSON outlives every version of this code: tests/golden/pyspark_mtl holds exa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,12 @@ class Offset:
         return Offset(
             {name: _settled(self.resources.get(name), position) for name, position in merged.items()}
         )
+
+    def without(self, gone: Collection[str]) -> Offset:
+        """This offset without the resources that are gone for good; itself when there are none."""
+        if not gone:
+            return self
+        return Offset({name: position for name, position in self.resources.items() if name not in gone})
 
 
 INITIAL = Offset()
@@ -121,11 +127,9 @@ def between(start: Offset, end: Offset) -> list[Range]:
     """What a batch reads, per resource that moved, sorted by name.
 
     A resource begins where `start` left it; where `start` does not know it, or knew another incarnation of it, it
-    begins at the `began` of `end`. OffsetError where `end` does not follow from `start`.
+    begins at the `began` of `end`. One that `end` does not name was found to be gone, and told so, when `end` was made
+    (progress.py). OffsetError where `end` does not follow from `start`.
     """
-    missing = sorted(set(start.resources) - set(end.resources))
-    if missing:
-        raise OffsetError(f"the batch's end does not name {missing[0]!r}, which its start does")
     ranges = (
         _between(name, start.resources.get(name), end.resources[name]) for name in sorted(end.resources)
     )

@@ -115,7 +115,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # --- what is read ---------------------------------------------------------------------------------------
     Option("resources", Use.READ, kinds.names, None, "names, separated by commas, or a JSON array of names"),
-    Option("resourcePattern", Use.READ, kinds.pattern, None, "a regular expression that matches whole names"),
+    Option(
+        "resourcePattern",
+        Use.READ,
+        kinds.pattern,
+        None,
+        "a regular expression (RE2's) that matches whole names; what comes later is read from its beginning",
+    ),
     Option(
         "includeProperties", Use.READ, kinds.boolean, False, "adds the column properties map<string,string>"
     ),
@@ -278,7 +284,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "createRetainAge",
         Use.WRITE,
-        kinds.duration,
+        kinds.age,
         None,
         "of a created resource: keep contents for so long, such as 7d",
     ),

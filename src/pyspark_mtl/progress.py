@@ -1,7 +1,6 @@
 """How a streaming query's offset moves: what is new, what was lost, how much of it the next batch takes.
 
-It asks the broker through a small interface and is told the time, so
-that it runs in a test without either.
+It asks the broker through a small interface and is told the time, so that it runs in a test without either.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from mtl.errors import DataLoss, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from pyspark_mtl.admission import Allowance, Waiting, allow, capped, is_held_back
 from pyspark_mtl.ends import Ends, ends_too_early
-from pyspark_mtl.kinds import EARLIEST, GROUP, LARGEST, Place
+from pyspark_mtl.kinds import EARLIEST, GROUP, LARGEST, Place, matches
 from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
 from pyspark_mtl.offsets import INITIAL, Offset, Position
 from pyspark_mtl.options import Limits, ReadSettings
@@ -52,6 +51,7 @@ class Progress:
         self._caps: dict[tuple[str, str], int] | None = None
         self._seen: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
+        self._deleted: list[str] = []  # nothing but the offset knows their names any more
         self._ends = Ends(settings.ending, broker.locate_end)
         self.latest: dict[str, Description] = {}
         """The resources as they were found last."""
@@ -94,7 +94,7 @@ class Progress:
             for name, one in found.items()
             if name not in admitted
         }
-        return start.with_positions(positions)
+        return start.without(self._deleted).with_positions(positions)
 
     # --- what there is --------------------------------------------------------------------------------------
 
@@ -103,13 +103,21 @@ class Progress:
         known = {name: max(one.next, self._seen.get(name, 0)) for name, one in start.resources.items()}
         found = self.latest = self._broker.look(known, self._patience(now))
         at_the_beginning = {name for name, _ in self._caps or ()}
-        for name in self._settings.resources or ():
-            if name not in found and name not in at_the_beginning:
-                self._missing(name, start.resources.get(name))
+        missing = [name for name in self._expected(start, found) if name not in at_the_beginning]
+        for name in missing:
+            self._missing(name, start.resources.get(name))
+        self._deleted = missing if self._settings.pattern is not None else []
         if self._caps is None:
             return found
         # What vanishes or comes while an AvailableNow run goes on counts as finished.
         return {name: one for name, one in found.items() if (name, one.incarnation) in self._caps}
+
+    def _expected(self, start: Offset, found: Mapping[str, Description]) -> list[str]:
+        """What should be there and is not: what is named, or what the pattern has found before."""
+        pattern = self._settings.pattern
+        if pattern is None:
+            return [name for name in self._settings.resources or () if name not in found]
+        return [name for name in start.resources if name not in found and matches(pattern, name)]
 
     def _patience(self, now: float) -> float:
         """How long to wait for contents: not past the moment at which what waits already is let through."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from mtl.errors import DataLoss, OptionError, Refused
@@ -191,6 +192,31 @@ def test_a_deleted_resource_is_a_loss_or_waits_to_come_back(caplog: pytest.LogCa
     assert len(caplog.records) == 1
 
 
+def test_what_the_pattern_has_found_and_is_deleted_is_a_loss_or_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = Offset({"a": Position("i1", 9), "b": Position("i1", 5, 1), "elsewhere": Position("j", 7)})
+    with pytest.raises(DataLoss, match="resource 'b' was deleted: whatever came in it from 5 on is gone"):
+        advance(query(FakeBroker({"a": Log(9)}), resourcePattern="[ab]"), start)
+    broker = FakeBroker({"a": Log(9)})
+    forgiving = query(broker, resourcePattern="[ab]", failOnDataLoss="false")
+    end = advance(forgiving, start)
+    assert end.resources == {"a": Position("i1", 9), "elsewhere": Position("j", 7)}, "parked is not deleted"
+    assert between(start, end) == []
+    assert advance(forgiving, end) is end
+    assert len(caplog.records) == 1
+    assert advance(query(broker, resourcePattern="[ab]"), end) is end, "what was accepted is not told again"
+
+
+def test_what_vanishes_while_a_run_with_an_end_goes_on_is_finished() -> None:
+    broker = FakeBroker({"a": Log(9), "b": Log(9)})
+    progress = query(broker, resourcePattern="[ab]")
+    progress.fix_the_end()
+    start = Offset({"a": Position("i1", 5), "b": Position("i1", 5)})
+    del broker.logs["b"]
+    assert advance(progress, start).resources == {"a": Position("i1", 9), "b": Position("i1", 5)}
+
+
 def test_a_log_that_ends_before_the_query_is_a_loss() -> None:
     with pytest.raises(DataLoss, match="ends at 50 and should be read from 60"):
         advance(query(FakeBroker({"a": Log(50)})), Offset({"a": Position("i1", 60)}))
@@ -344,6 +370,7 @@ def test_an_end_before_the_start_is_an_error() -> None:
 # --- whatever happens ---------------------------------------------------------------------------------------
 
 
+@examples(deadline=None)  # a thousand small batches: no measure of a busy machine
 @given(
     st.lists(
         st.dictionaries(st.sampled_from("abc"), st.integers(0, 40), max_size=3), min_size=1, max_size=10
@@ -361,15 +388,15 @@ def test_every_content_is_read_once(
         options["maxOffsetsPerTrigger"] = str(max_contents)
     if max_bytes is not None:
         options["maxBytesPerTrigger"] = str(max_bytes)
-    broker = FakeBroker()
-    progress, offset = query(broker, **options), INITIAL
+    broker, given = FakeBroker(), settings(**options)
+    progress, offset = Progress(given, broker, now=0.0), INITIAL
     read: dict[str, list[int]] = {}
     for step in [*appends, *[{}] * sum(sum(step.values()) for step in appends)]:
         for name, count in step.items():
             log = broker.logs.setdefault(name, Log())
             broker.logs[name] = replace(log, next=log.next + count)
         if restarts:
-            progress = query(broker, **options)
+            progress = Progress(given, broker, now=0.0)
         end = advance(progress, offset)
         for one in between(offset, end):
             read.setdefault(one.resource, []).extend(range(one.first, one.until))
