@@ -75,10 +75,18 @@ def check_source(given: Sequence[Column], *, include_properties: bool) -> None:
     )
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Columns are found by their names, so each has one of its own. Else SchemaError."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"the schema names {', '.join(map(repr, twice))} more than once")
+
+
 def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
-    """The columns of what is to be written. SchemaError for no body, an unknown column or another type."""
-    present = {column.name: column.type for column in given}
-    if "body" not in present:
+    """The columns of what is to be written. SchemaError for no body, an unknown column, one twice or another type."""
+    names = [column.name for column in given]
+    check_names(names)
+    if "body" not in names:
         raise SchemaError(
             f"the DataFrame ({ddl(given)}) has no column 'body', which becomes the contents' body"
         )

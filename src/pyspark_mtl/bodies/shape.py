@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from mtl.errors import SchemaError
+from pyspark_mtl.columns import check_names
 from pyspark_mtl.frames import ROWS_WITH_PROPERTIES
 from pyspark_mtl.options import Bodies
 
@@ -65,10 +66,7 @@ def of_sink(columns: Any, options: Bodies) -> Shape:
 
 
 def _divided(columns: Any, options: Bodies, corrupt: str | None) -> Shape:
-    names = list(columns.names)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise SchemaError(f"the schema names {', '.join(map(repr, twice))} more than once")
+    check_names(columns.names)
     beside = {corrupt, *_metadata(columns, options)}
     body = pa.schema([field for field in columns if field.name not in beside])
     if not len(body):

@@ -61,6 +61,7 @@ def test_a_body_is_enough_where_the_resource_is_known() -> None:
         ((Column("resource", "string"),), None, "has no column 'body'"),
         ((BODY,), None, "option resource, or a column 'resource'"),
         ((BODY, Column("value", "int")), "orders", "column 'value' is none that a content has"),
+        ((BODY, BODY), "orders", "names 'body' more than once"),
         ((Column("body", "int"),), "orders", "'body' is int; it has to be binary or string"),
         ((BODY, Column("timestamp", "timestamp_ntz")), "orders", "'timestamp' is timestamp_ntz"),
         ((BODY, Column("properties", "map<string,int>")), "orders", "has to be map<string,string>"),
