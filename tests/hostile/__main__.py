@@ -33,6 +33,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCENARIOS)}")
     parser.add_argument("--light", action="store_true", help="as small as in the suite")
     asked = parser.parse_args()
+    for name in asked.names:
+        if name not in SCENARIOS:
+            parser.error(f"there is no scenario {name}; there are {', '.join(SCENARIOS)}")
     failed = []
     print(head())
     for name in asked.names or SCENARIOS:
