@@ -19,15 +19,17 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from mtl.client.aio.opening import Opening
 from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle, untrusted
 from mtl.doors.config import host_and_port
-from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ
+from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ, MM2_WINDOW
 from mtl.doors.micromessage.contents import from_message, is_topic, to_message
 from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Extension, Offer, batch_ack
 from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
+from mtl.doors.micromessage.values import encode_properties
 from mtl.doors.properties import SEQUENCE, to_texts
 from mtl.doors.received import Received
 from mtl.errors import Closed, MtlError, OptionError, Refused
@@ -35,8 +37,7 @@ from mtl.limits import RETRY_DEADLINE_S
 from mtl.wire.fields import Value
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
+class _Sent(msgspec.Struct, frozen=True):
     """A content on its way; `settled` is done when it is acknowledged."""
 
     destination: str
@@ -69,6 +70,9 @@ class Connection:
         self._waiting: deque[_Sent] = deque()
         self._outstanding: deque[_Sent] = deque()
         self._unread: deque[list[bool]] = deque()
+        self._unacknowledged = 0
+        self._gathered = 0
+        self._pumping: asyncio.Handle | None = None
         self._readers: dict[str, Reader] = {}
         self._window = Window(MM2_CLIENT_UNREAD)
         self._error: MtlError | None = None
@@ -121,28 +125,31 @@ class Connection:
             return settled
 
         settled = await self._window.place(begin)
-        self._pump()
-        if self._stream is not None:
-            try:
-                await self._stream.drain()
-            except OSError:
-                pass  # it is sent again
+        self._gathered += len(body)
+        if self._gathered < MM2_READ:
+            self._pump_soon()
+        else:
+            self._pump()
+            if self._stream is not None:
+                try:
+                    await self._stream.drain()
+                except OSError:
+                    pass  # it is sent again
         return settled
 
     def consumed(self, entry: list[bool]) -> None:
         """The application has one: everything before which it has the rest, too, is acknowledged."""
         entry[0] = True
-        count = 0
         while self._unread and self._unread[0][0]:
             self._unread.popleft()
-            count += 1
-        if self._session is not None and count:
-            self._session.ack(count)
-            self._flush()
+            self._unacknowledged += 1
+        if self._unacknowledged:
+            self._pump_soon()
 
     def forget(self, reader: Reader) -> None:
         """Unsubscribe; what it did not take counts as taken, for the others' sake."""
         if self._readers.pop(reader.destination, None) is not None and self._session is not None:
+            self._acknowledge(self._session)  # first: what is not goes back to its queue
             self._session.command("unsubscribe", {"destination": reader.destination})
             self._flush()
 
@@ -151,10 +158,22 @@ class Connection:
             self._session.command("subscribe", reader.arguments())
             self._flush()
 
+    def _pump_soon(self) -> None:
+        """What is said in one turn of the event loop is one write."""
+        if self._pumping is None:
+            self._pumping = asyncio.get_running_loop().call_soon(self._pump)
+
     def _pump(self) -> None:
-        """Send what there is room for."""
+        """Acknowledge what was consumed, and send what there is room for."""
+        if self._pumping is not None:
+            self._pumping.cancel()
+            self._pumping = None
+        self._gathered = 0
         session, agreed = self._session, self._agreed
-        while session is not None and agreed is not None and self._waiting and session.room:
+        if session is None or agreed is None:
+            return
+        self._acknowledge(session)
+        while self._waiting and session.room:
             sent = self._waiting.popleft()
             if sent.settled.done():
                 continue  # nobody waits any more
@@ -162,7 +181,7 @@ class Connection:
                 properties, kind = to_message(sent.properties, agreed)
                 if JSON in agreed:
                     check_json(sent.body)
-                session.send(sent.destination, sent.body, properties, kind)
+                session.send(sent.destination, sent.body, encode_properties(properties), kind)
             except MtlError as error:
                 settle(sent.settled, error)
                 continue
@@ -171,6 +190,10 @@ class Connection:
             else:
                 self._outstanding.append(sent)
         self._flush()
+
+    def _acknowledge(self, session: Session) -> None:
+        count, self._unacknowledged = self._unacknowledged, 0
+        session.ack(count)
 
     def _flush(self) -> None:
         if self._session is not None and self._stream is not None and not self._stream.is_closing():
@@ -210,6 +233,7 @@ class Connection:
             pass  # the connection is lost
         finally:
             heard, self._agreed = self._agreed is not None, None
+            self._acknowledge(self._session)
             self._flush()
             self._stream.close()
             self._session = self._stream = None
@@ -336,7 +360,7 @@ class Reader(Reading):
 def connect(
     endpoint: str,
     *,
-    window: int | None = 100,
+    window: int | None = MM2_WINDOW,
     json: bool = False,
     dotnet: bool = False,
     identity: str = "mtl-client",

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mtl.client.consumer import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.feed import Start
 from mtl.doors.bridge import Bridge, Subscription
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS
+from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import Command
-from mtl.doors.micromessage.contents import as_json, from_message, is_topic, resource, to_message
+from mtl.doors.micromessage.contents import as_json, is_topic, resource
 from mtl.doors.micromessage.filters import Filter, decode_filter
 from mtl.doors.micromessage.negotiation import JSON, Offer
 from mtl.doors.micromessage.session import Acked, Arrived, Asked, Ended, Event, Role, Session, State
-from mtl.doors.properties import SEQUENCE, from_texts
 from mtl.doors.running import failure
+from mtl.doors.runs import Run
 from mtl.errors import Closed, Refused
 
 DESTINATION, FILTER, FROM = "destination", "filter", "from"
@@ -40,7 +41,9 @@ class Peer:
         self._writer = writer
         self._gone = gone
         self._session = Session(Role.SERVER, offer, identity)
-        self._under_way: deque[asyncio.Future[None]] = deque()
+        self._run: Run | None = None
+        self._tables = Tables()
+        self._under_way: deque[tuple[asyncio.Future[None], int]] = deque()
         self._in_hand: deque[Content] = deque()
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
@@ -57,10 +60,15 @@ class Peer:
         try:
             while not self._ended and (data := await self._reader.read(MM2_READ)):
                 for event in self._session.received(data):
-                    await self._handled(event)
+                    if isinstance(event, Arrived):
+                        await self._take(event)
+                    else:
+                        await self._publish()  # what came before it
+                        await self._handled(event)
+                await self._publish()
                 await self._flushed()
             if self._under_way:
-                await asyncio.wait(set(self._under_way))  # it may still listen
+                await asyncio.wait({settled for settled, _ in self._under_way})  # it may still listen
                 self._ack()
         except OSError:
             pass  # the connection is lost
@@ -71,8 +79,6 @@ class Peer:
     async def _handled(self, event: Event) -> None:
         """Raises what is to be answered with ERROR."""
         match event:
-            case Arrived():
-                await self._publish(event)
             case Acked(count):
                 self._acked(count)
             case Asked(command):
@@ -82,15 +88,27 @@ class Peer:
             case _:
                 self._patience.cancel()
 
-    async def _publish(self, message: Arrived) -> None:
+    async def _take(self, message: Arrived) -> None:
+        """What came together for one resource is published together."""
         assert self._session.agreed is not None
-        properties = from_texts(from_message(message, self._session.agreed).items())
-        settled = await self._bridge.publish(resource(message.destination), message.payload, properties)
-        self._under_way.append(settled)
-        settled.add_done_callback(self._settled)
+        name, table = resource(message.destination), self._tables.of(message, self._session.agreed)
+        run = self._run
+        if run is not None and (run.resource != name or not run.fits(message.payload, table)):
+            await self._publish()
+            run = None
+        if run is None:
+            run = self._run = Run(name)
+        run.add(message.payload, table)
+
+    async def _publish(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            settled = await self._bridge.publish_run(run)
+            self._under_way.append((settled, len(run.bodies)))
+            settled.add_done_callback(self._settled)
 
     def _settled(self, settled: asyncio.Future[None]) -> None:
-        """The broker confirmed one, or not; acknowledged are all that are, together."""
+        """The broker confirmed some, or not; acknowledged are all that are, together."""
         failed = None if settled.cancelled() else settled.exception()
         if failed is not None:
             self.fail(failure(failed))
@@ -100,9 +118,8 @@ class Peer:
     def _ack(self) -> None:
         self._acking = None
         count = 0
-        while self._under_way and _fine(self._under_way[0]):
-            self._under_way.popleft()
-            count += 1
+        while self._under_way and _fine(self._under_way[0][0]):
+            count += self._under_way.popleft()[1]
         self._session.ack(count)
         self._flush()
 
@@ -141,28 +158,37 @@ class Peer:
     async def _delivered(self, destination: str, subscription: Subscription, keep: Filter) -> None:
         """Hand over what comes, as the window and the peer's reading allow."""
         assert self._session.agreed is not None
-        agreed = self._session.agreed
+        labels = Labels(keep, self._session.agreed)
         try:
-            while (content := await subscription.next()) is not None:
-                properties, kind = to_message(content.properties, agreed)
-                if not keep.matches(properties):
-                    continue
-                body = as_json(content.body) if JSON in agreed else content.body
-                async with self._turn:
-                    while not self._session.room:
-                        self._room.clear()
-                        await self._room.wait()
-                    self._session.send(destination, body, {**properties, SEQUENCE: content.sequence}, kind)
-                    self._in_hand.append(content)
-                    if agreed.window is None:
-                        self._acked(1)
-                    await self._flushed()
+            while contents := await subscription.some():
+                await self._hand_over(destination, contents, labels)
         except OSError:
             self.end()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self.fail(failure(failed))
         finally:
             await subscription.close()
+
+    async def _hand_over(self, destination: str, contents: Sequence[Content], labels: Labels) -> None:
+        """In turns of as many as there is room for: then another subscription has its turn."""
+        session = self._session
+        assert session.agreed is not None
+        left = deque(contents)
+        while left:
+            async with self._turn:
+                while not session.room:
+                    self._room.clear()
+                    await self._room.wait()
+                while left and session.room:
+                    content = left.popleft()
+                    label = labels.of(content)
+                    if label is not None:
+                        body = as_json(content.body) if JSON in session.agreed else content.body
+                        session.send(destination, body, *label)
+                        self._in_hand.append(content)
+                if session.agreed.window is None:
+                    self._acked(len(self._in_hand))
+                await self._flushed()
 
     def _acked(self, count: int) -> None:
         """The peer has these: what is of a queue is done (MM2-64)."""

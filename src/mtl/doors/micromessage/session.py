@@ -10,7 +10,6 @@ the only negative answer that the protocol has.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -28,6 +27,8 @@ from mtl.doors.micromessage.codec import (
     Message,
     encode,
     encode_handshake,
+    encode_head,
+    encode_message,
 )
 from mtl.doors.micromessage.negotiation import (
     DOTNET,
@@ -44,6 +45,9 @@ from mtl.doors.micromessage.values import FilterValue
 from mtl.doors.micromessage.windows import Incoming, Outgoing
 from mtl.errors import FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTENT
+
+_FURTHER: Final = encode_head("", "")
+"""The head of every piece of a message but its first."""
 
 ERROR_TEXT = 1_000
 """Characters of an ERROR that we send."""
@@ -83,17 +87,18 @@ STEPS: Final[dict[tuple[Role, State], dict[type, State]]] = {
 _IN_HANDSHAKE = {State.LISTENING, State.ANSWERED, State.PROPOSED}
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """The handshake is complete."""
 
     identity: str
     agreed: Agreed
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """A whole message. `type` is the .NET type of its payload, where the dotnet extension is used."""
+class Arrived(msgspec.Struct, frozen=True):
+    """A whole message. `type` is the .NET type of its payload, where the dotnet extension is used.
+
+    Messages in a row that say the same properties share them.
+    """
 
     destination: str
     properties: Mapping[str, FilterValue]
@@ -101,22 +106,19 @@ class Arrived:
     type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A command of the client."""
 
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(msgspec.Struct, frozen=True):
     """The peer has the first `count` of what was outstanding."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """No more. `by_peer`: it said the ERROR."""
 
     text: str
@@ -130,13 +132,13 @@ class Session:
     """See the module. `offer` is what this side requires and would use."""
 
     def __init__(self, role: Role, offer: Offer, identity: str) -> None:
-        self.state = State.LISTENING if role is Role.SERVER else State.PROPOSED
-        self.agreed: Agreed | None = None
         self._role = role
+        self._decoder = Decoder()
+        self._enter(State.LISTENING if role is Role.SERVER else State.PROPOSED)
+        self.agreed: Agreed | None = None
         self._offer = offer
         self._identity = identity
-        self._decoder = Decoder()
-        self._out = bytearray()
+        self._out: list[bytes] = []
         self._outgoing = Outgoing(None)
         self._incoming = Incoming(None)
         self._first: Message | None = None
@@ -144,13 +146,20 @@ class Session:
         self._minor = 0
         self._type: str | None = None
         if role is Role.CLIENT:
-            self._out += encode_handshake(offer.handshake(identity))
+            self._out.append(encode_handshake(offer.handshake(identity)))
+
+    def _enter(self, state: State) -> None:
+        """Looked up here and not for every frame, since to hash an enum is slow."""
+        self.state = state
+        self._steps = STEPS.get((self._role, state), {})
+        self._next = self._decoder.handshake if state in _IN_HANDSHAKE else self._decoder.frame
 
     # --- what is said ---------------------------------------------------------------------------------------
 
     def to_send(self) -> bytes:
         """What is to be sent now; it is given once."""
-        data, self._out = bytes(self._out), bytearray()
+        data = b"".join(self._out)
+        self._out.clear()
         return data
 
     @property
@@ -162,29 +171,29 @@ class Session:
         self,
         destination: str,
         payload: bytes,
-        properties: Mapping[str, FilterValue] | None = None,
+        properties: str = "",
         type: str | None = None,  # noqa: A002 the extension's word
     ) -> None:
         """Send a message, in pieces where it is large (MM2-41). Only where there is room.
 
-        Raises `FieldError` for what does not fit a frame; nothing is sent then.
+        `properties` as `encode_properties` has them. Raises `FieldError` for what does not fit a frame; nothing is sent
+        then.
         """
         assert self.room
         assert self.agreed is not None
         if len(payload) > MAX_CONTENT:
             raise FieldError(f"a message of {len(payload)} octets; {MAX_CONTENT} are the most")
-        first = Message(1, destination, b"", properties or {})
-        encode(first)  # raises before a number is spent
+        head = encode_head(destination, properties)  # raises before a number is spent
         sequence = self._outgoing.send()
         if DOTNET in self.agreed:
             self._say(Extension(self.agreed.ids[DOTNET], (type or "").encode()))
-        pieces = [payload[at : at + MM2_FRAGMENT] for at in range(0, len(payload), MM2_FRAGMENT)] or [b""]
-        for number, piece in enumerate(pieces):
-            more = number + 1 < len(pieces)
-            if number:
-                self._say(Message(sequence, "", piece, continued=more))
-            else:
-                self._say(Message(sequence, destination, piece, first.properties, more))
+        begin, last = 0, len(payload) - MM2_FRAGMENT
+        while begin < last:
+            piece = payload[begin : begin + MM2_FRAGMENT]
+            self._out.append(encode_message(sequence, head, piece, continued=True))
+            head = _FURTHER
+            begin += MM2_FRAGMENT
+        self._out.append(encode_message(sequence, head, payload[begin:] if begin else payload))
 
     def ack(self, count: int) -> None:
         """Acknowledge the first `count` messages that are not yet; nothing where that was not agreed on."""
@@ -201,11 +210,11 @@ class Session:
     def fail(self, text: str) -> None:
         """Say ERROR; then the connection is to be closed."""
         if self.state is not State.CLOSED:
-            self.state = State.CLOSED
+            self._enter(State.CLOSED)
             self._say(Error(text[:ERROR_TEXT]))
 
     def _say(self, frame: Frame) -> None:
-        self._out += encode(frame)
+        self._out.append(encode(frame))
 
     # --- what is heard --------------------------------------------------------------------------------------
 
@@ -215,7 +224,7 @@ class Session:
         self._decoder.feed(data)
         try:
             while self.state is not State.CLOSED:
-                value = self._decoder.handshake() if self.state in _IN_HANDSHAKE else self._decoder.frame()
+                value = self._next()
                 if value is None:
                     break
                 event = self._heard(value)
@@ -228,11 +237,12 @@ class Session:
         return events
 
     def _heard(self, value: Handshake | Frame) -> Event | None:
-        following = STEPS[self._role, self.state].get(type(value))
+        following = self._steps.get(type(value))
         if following is None:
             raise Malformed(f"a {self._role.value} does not take {type(value).__name__.upper()} frames")
         event = self._event(value)
-        self.state = following
+        if following is not self.state:
+            self._enter(following)
         return event
 
     def _event(self, value: Handshake | Frame) -> Event | None:
@@ -255,11 +265,11 @@ class Session:
         if self.state is State.LISTENING:
             check_known(theirs.required)
             self._minor = minor
-            self._out += encode_handshake(self._offer.handshake(self._identity, minor))
+            self._out.append(encode_handshake(self._offer.handshake(self._identity, minor)))
             return None
         if self._role is Role.CLIENT:
             last, server = final(self._offer, theirs), theirs
-            self._out += encode_handshake(last.handshake(self._identity, minor))
+            self._out.append(encode_handshake(last.handshake(self._identity, minor)))
         else:
             last, server, minor = theirs, self._offer, min(minor, self._minor)
         self.agreed = agreed(last, server, minor)
@@ -278,12 +288,14 @@ class Session:
             raise Malformed("a message came before the one before it was whole")
         if len(self._payload) + len(piece.payload) > MAX_CONTENT:
             raise Malformed(f"a message of more than {MAX_CONTENT} octets")
-        self._payload += piece.payload
         if piece.continued:
+            self._payload += piece.payload
             self._first = first
             return None
-        payload, self._payload = bytes(self._payload), bytearray()
-        self._first = None
+        payload = piece.payload
+        if self._first is not None:
+            payload, self._payload = bytes(self._payload) + payload, bytearray()
+            self._first = None
         if JSON in self.agreed:
             check_json(payload)
         return Arrived(first.destination, first.properties, payload, self._type)

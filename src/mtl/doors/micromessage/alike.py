@@ -1,0 +1,51 @@
+"""Properties of contents in a row are mostly alike: what was made of the last ones is used again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mtl.client.contents import Content
+from mtl.doors.micromessage.contents import from_message, to_message
+from mtl.doors.micromessage.filters import Filter
+from mtl.doors.micromessage.negotiation import Agreed
+from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.values import FilterValue, encode_properties, encode_whole
+from mtl.doors.properties import SEQUENCE, from_texts
+from mtl.wire import fields
+
+
+class Tables:
+    """Field tables of the messages of one peer."""
+
+    def __init__(self) -> None:
+        self._said: Mapping[str, FilterValue] | None = None
+        self._type: str | None = None
+        self._table = fields.EMPTY
+
+    def of(self, message: Arrived, agreed: Agreed) -> bytes:
+        """The content's properties, encoded. Raises `Refused`, `FieldError` for what cannot be."""
+        if message.properties is not self._said or message.type != self._type:
+            self._table = fields.encode_properties(from_texts(from_message(message, agreed).items()))
+            self._said, self._type = message.properties, message.type
+        return self._table
+
+
+class Labels:
+    """What the messages say of the contents of one subscription, and which of them the peer wants."""
+
+    def __init__(self, keep: Filter, agreed: Agreed) -> None:
+        self._keep = keep
+        self._agreed = agreed
+        self._table: bytes | None = None
+        self._wanted = True
+        self._text = ""
+        self._type: str | None = None
+
+    def of(self, content: Content) -> tuple[str, str | None] | None:
+        """A message's properties, encoded, and its type; None where the filter does not match."""
+        if content.table != self._table:
+            properties, self._type = to_message(content.properties, self._agreed)
+            self._wanted = self._keep.matches(properties)
+            self._text = encode_properties(properties)
+            self._table = content.table
+        return (self._text + encode_whole(SEQUENCE, content.sequence), self._type) if self._wanted else None

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.client import Content
+from mtl.doors.micromessage.alike import Labels, Tables
+from mtl.doors.micromessage.codec import Decoder, Message, encode
+from mtl.doors.micromessage.contents import from_message, to_message
+from mtl.doors.micromessage.filters import decode_filter
+from mtl.doors.micromessage.negotiation import DOTNET
+from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.values import encode_properties
+from mtl.errors import Refused
+from mtl.wire import fields
+from tests.unit.mtl.doors.micromessage.test_contents import agreed
+
+SAID = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([1, "x"]), max_size=2)
+
+
+@given(st.lists(st.tuples(SAID, st.sampled_from([None, "A.Type"])), max_size=8))
+def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
+    said: list[tuple[dict[str, int | str], str | None]],
+) -> None:
+    tables, with_types, keep = Tables(), agreed(DOTNET), decode_filter("a=N1")
+    labels, decoder = Labels(keep, with_types), Decoder()
+    for number, (properties, kind) in enumerate(said, 1):
+        decoder.feed(encode(Message(number, "q", b"", properties)))
+        message = decoder.frame()
+        assert isinstance(message, Message)
+        arrived = Arrived(message.destination, message.properties, b"", kind)
+        stored = from_message(arrived, with_types)
+        table = tables.of(arrived, with_types)
+        assert fields.decode_table(table) == stored
+        expected, type_ = to_message(stored, with_types)
+        label = labels.of(Content("q", number, table, b""))
+        assert (label is not None) is (properties.get("a") == 1)
+        assert label in {None, (encode_properties({**expected, "mtl-sequence": number}), type_)}
+
+
+def test_what_cannot_be_stored_is_refused_each_time() -> None:
+    tables = Tables()
+    for _ in range(2):
+        with pytest.raises(Refused, match="broker's"):
+            tables.of(Arrived("q", {"mtl-sequence": 1}, b""), agreed())
