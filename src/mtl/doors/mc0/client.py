@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
 from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle
-from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_HWM
-from mtl.doors.mc0.codec import ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
+from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_INBOX, MC0_WAITING
+from mtl.doors.mc0.codec import FREE, ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
 from mtl.doors.mc0.contents import from_message
 from mtl.doors.mc0.session import HEAR, SAY
 from mtl.doors.properties import to_texts
@@ -34,6 +34,7 @@ from mtl.net.aio import AsyncDealer
 from mtl.wire.fields import Value
 
 VERSION_SPOKEN = "0.3"
+_ID = ID.encode()
 DEFAULT_TTL_S = 30.0
 
 Compat = Literal["mc0d"]
@@ -56,7 +57,7 @@ class Connection:
         self._delimited = compat == "mc0d"
         self._deadline = retry_deadline
         self._ids = count(1)
-        self._asked: dict[str, tuple[Message, asyncio.Future[None]]] = {}
+        self._asked: dict[str, tuple[list[bytes], asyncio.Future[None]]] = {}
         self._readers: dict[str, list[Reader]] = {}
         self._window = Window(MC0_CLIENT_WINDOW)
         self._dealer: AsyncDealer | None = None
@@ -90,15 +91,15 @@ class Connection:
 
         return Opening(subscribed)
 
-    async def put(self, topic: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[None]:
-        """Send a PUT; the result is done with its OK. Waits while too many are unanswered."""
-        return await self._window.place(
-            partial(self._begin, Message(Verb.PUT, {TOPIC: topic, **headers}, (body,)))
-        )
+    async def put(self, head: Sequence[bytes], body: bytes) -> asyncio.Future[None]:
+        """Send a PUT, `head` being verb and headers; the result is done with its OK. Waits while too many are
+        unanswered.
+        """
+        return await self._window.place(partial(self._begin, [*head, b"", body]))
 
     async def ask(self, message: Message) -> None:
         """Send a command and wait for its OK. Raises `Refused` with the text of the ERROR."""
-        await self._begin(message)
+        await self._begin(encode(message))
 
     def forget(self, reader: Reader) -> bool:
         """Whether it was the last reader of its topic."""
@@ -110,14 +111,15 @@ class Connection:
                 return True
         return False
 
-    def _begin(self, message: Message) -> asyncio.Future[None]:
+    def _begin(self, frames: list[bytes]) -> asyncio.Future[None]:
+        """Send a message with an ID, its first header."""
         if self._error is not None:
             raise self._error
         number = str(next(self._ids))
-        message = Message(message.verb, {ID: number, **message.headers}, message.positional)
+        frames[1:1] = _ID, number.encode()
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked[number] = message, answered
-        self._say(message)
+        self._asked[number] = frames, answered
+        self._send(frames)
         return answered
 
     # --- one connection after the other ---------------------------------------------------------------------
@@ -131,7 +133,11 @@ class Connection:
     async def _connected(self) -> bool:
         """The life of one connection; whether the middleware said anything."""
         dealer = self._dealer = AsyncDealer(
-            self.endpoint, hwm=MC0_HWM, max_frame=MAX_FRAME, curve_server=self._curve_server
+            self.endpoint,
+            hwm=MC0_CLIENT_WINDOW,
+            max_frame=MAX_FRAME,
+            max_waiting=MC0_WAITING,
+            curve_server=self._curve_server,
         )
         self._paused = False
         began = self._said = self._heard = time.monotonic()
@@ -140,15 +146,16 @@ class Connection:
         self._say(Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
         if self._readers:
             self._say(Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
-        for message, _ in list(self._asked.values()):
-            self._say(message)
+        for frames, _ in list(self._asked.values()):
+            self._send(frames)
         try:
-            while (frames := await dealer.receive()) is not None:
+            while messages := await dealer.receive(MC0_INBOX):
                 self._heard = time.monotonic()
-                try:
-                    self._take(decode(frames)[0])
-                except BadMessage:
-                    continue
+                for frames in messages:
+                    try:
+                        self._take(decode(frames)[0])
+                    except BadMessage:
+                        continue
                 self._paused = True
                 for reader in [one for readers in self._readers.values() for one in readers]:
                     await reader.inbox.room()
@@ -175,10 +182,13 @@ class Connection:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     def _say(self, message: Message) -> None:
+        self._send(encode(message))
+
+    def _send(self, frames: list[bytes]) -> None:
         """Send, if there is a connection; else it is sent when there is one."""
         if self._dealer is not None:
             self._said = time.monotonic()
-            self._dealer.send_soon(encode(message, delimited=self._delimited))
+            self._dealer.send_soon([b"", *frames] if self._delimited else frames)
 
     def _take(self, message: Message) -> None:
         """What the middleware says."""
@@ -224,11 +234,21 @@ class Writer(Writing):
         super().__init__()
         self.topic = topic
         self._connection = connection
+        self._properties: Mapping[str, Value] = {}
+        self._head = _put(topic, {})
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
-        headers = {f"X-{name}": value for name, value in to_texts(properties or {}).items()}
-        return self._sent(await self._connection.put(self.topic, body, headers))
+        if (properties or {}) != self._properties:
+            self._properties = dict(properties or {})
+            self._head = _put(self.topic, self._properties)
+        return self._sent(await self._connection.put(self._head, body))
+
+
+def _put(topic: str, properties: Mapping[str, Value]) -> list[bytes]:
+    """Verb and headers of a PUT; those in a row are mostly alike."""
+    headers = {f"{FREE}{name}": value for name, value in to_texts(properties).items()}
+    return encode(Message(Verb.PUT, {TOPIC: topic, **headers}))
 
 
 class Reader(Reading):

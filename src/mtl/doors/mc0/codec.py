@@ -9,8 +9,9 @@ empty, so both are understood, and a peer is answered in its own style. Everythi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+import msgspec
 
 from mtl.doors.limits import MC0_FRAMES
 from mtl.errors import Malformed
@@ -31,6 +32,8 @@ class Verb(StrEnum):
     OK = "OK"
 
 
+_VERBS = {verb.encode(): verb for verb in Verb}
+
 ID, TOPIC, TTL, VERSION, TEXT = "ID", "TOPIC", "TTL", "VERSION", "MESSAGE"
 """The headers that are not free. TEXT is what an ERROR says."""
 
@@ -38,12 +41,11 @@ FREE = "X-"
 """How the names of free headers begin (MC0-06)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message; `positional` is None where the delimiter before them is missing, too."""
 
     verb: Verb
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     positional: tuple[bytes, ...] | None = None
 
     @property
@@ -69,7 +71,8 @@ def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
         frames = frames[1:]
     if not frames:
         raise BadMessage("a message without a verb")
-    end = next((at for at, frame in enumerate(frames) if at % 2 and not frame), None)
+    names = frames[1::2]
+    end = 2 * names.index(b"") + 1 if b"" in names else None
     head = frames[1:end]
     headers: dict[str, str] = {}
     try:
@@ -78,17 +81,16 @@ def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
             if key in headers:
                 raise BadMessage(f"header {key!r} is there twice", headers.get(ID))
             headers[key] = value.decode()
-        said = frames[0].decode()
+        verb = _VERBS.get(frames[0])
+        said = frames[0].decode() if verb is None else verb
     except UnicodeDecodeError:
         raise BadMessage("verb and headers are UTF-8 text", headers.get(ID)) from None
     if sum(map(len, head)) > MAX_TABLE:
         raise BadMessage(f"headers have at most {MAX_TABLE} octets", headers.get(ID))
     if len(head) % 2:
         raise BadMessage("a header has no value", headers.get(ID))
-    try:
-        verb = Verb(said)
-    except ValueError:
-        raise BadMessage(f"there is no verb {said[:40]!r}", headers.get(ID)) from None
+    if verb is None:
+        raise BadMessage(f"there is no verb {said[:40]!r}", headers.get(ID))
     return Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mtl.client import Content
-from mtl.doors.mc0.codec import FREE, TOPIC, Message, Verb
+from mtl.doors.mc0.codec import FREE, TOPIC, Message, Verb, encode
 from mtl.doors.mc0.session import Put
 from mtl.doors.properties import SEQUENCE, from_texts, to_texts
-from mtl.wire.fields import Value
+from mtl.wire.fields import EMPTY, Value, encode_properties
 
 FRAMES = "mc0-frames"
+
+_SEQUENCE = f"{FREE}{SEQUENCE}".encode()
 
 
 def to_content(put: Put) -> tuple[bytes, dict[str, Value]]:
@@ -30,9 +32,50 @@ def to_message(content: Content) -> Message:
     """The MESSAGE that delivers a content (MC0-23); `X-mtl-sequence` is its place in the topic's log."""
     properties = content.properties
     positional = _split(content.body, properties)
+    said = _delivering(content.resource, properties)
+    sequence = {f"{FREE}{SEQUENCE}": str(content.sequence)}
+    return Message(said.verb, {**said.headers, **sequence}, positional)
+
+
+class Tables:
+    """Bodies and encoded properties of the PUTs of one peer; alike headers in a row are encoded once."""
+
+    def __init__(self) -> None:
+        self._headers: tuple[tuple[str, str], ...] = ()
+        self._table = EMPTY
+
+    def of(self, put: Put) -> tuple[bytes, bytes]:
+        """Body and table. Raises `Refused`, `FieldError` for headers that no properties can be."""
+        if len(put.positional) == 1 and put.headers == self._headers:
+            return put.positional[0], self._table
+        body, properties = to_content(put)
+        table = encode_properties(properties)
+        if FRAMES not in properties:
+            self._headers, self._table = put.headers, table
+        return body, table
+
+
+class Deliveries:
+    """The frames of `to_message` for the contents of one subscription; alike properties in a row are encoded once."""
+
+    def __init__(self) -> None:
+        self._table: bytes | None = None
+        self._head: list[bytes] | None = None
+
+    def frames(self, content: Content) -> list[bytes]:
+        """The frames of its MESSAGE."""
+        if content.table != self._table:
+            properties = content.properties
+            self._table = content.table
+            self._head = None if FRAMES in properties else encode(_delivering(content.resource, properties))
+        if self._head is None:
+            return encode(to_message(content))
+        return [*self._head, _SEQUENCE, b"%d" % content.sequence, b"", content.body]
+
+
+def _delivering(resource: str, properties: Mapping[str, Value]) -> Message:
     headers = {f"{FREE}{name}": value for name, value in to_texts(properties).items()}
-    headers[f"{FREE}{SEQUENCE}"] = str(content.sequence)
-    return Message(Verb.MESSAGE, {TOPIC: content.resource, **headers}, positional)
+    return Message(Verb.MESSAGE, {TOPIC: resource, **headers})
 
 
 def _split(body: bytes, properties: dict[str, Value]) -> tuple[bytes, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
-from mtl.doors.limits import MC0_HWM, MC0_PROBE_S
+from mtl.doors.limits import MC0_HWM, MC0_INBOX, MC0_PROBE_S, MC0_QUEUED, MC0_WAITING
 from mtl.doors.mc0.codec import BadMessage, decode, encode, error
 from mtl.doors.mc0.peer import Peer
 from mtl.limits import MAX_FRAME
@@ -31,6 +31,8 @@ class Mc0Door:
             config.listen or DEFAULT_LISTEN,
             hwm=MC0_HWM,
             max_frame=MAX_FRAME,
+            max_queued=MC0_QUEUED,
+            max_waiting=MC0_WAITING,
             curve_secret=keys[1] if keys is not None else None,
         )
         self.endpoint = self._router.endpoint
@@ -40,14 +42,14 @@ class Mc0Door:
 
     async def _read(self) -> None:
         while True:
-            identity, *frames = await self._router.receive()
-            peer = self.peers.get(identity)
-            if peer is None:
-                if len(self.peers) >= self._config.max_sessions and not self._made_room():
-                    self._turn_away(identity, frames)
-                    continue
-                peer = self._admit(identity)
-            await peer.inbox.put(frames)
+            for identity, messages in (await self._router.receive(MC0_INBOX)).items():
+                peer = self.peers.get(identity)
+                if peer is None:
+                    if len(self.peers) >= self._config.max_sessions and not self._made_room():
+                        self._turn_away(identity, messages[0])
+                        continue
+                    peer = self._admit(identity)
+                await peer.inbox.put(messages)
 
     def _admit(self, identity: bytes) -> Peer:
         def gone() -> None:

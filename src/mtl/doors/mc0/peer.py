@@ -9,11 +9,12 @@ from functools import partial
 from typing import Protocol
 
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.limits import MC0_BACKLOG, MC0_INBOX, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
+from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
 from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
-from mtl.doors.mc0.contents import to_content, to_message
+from mtl.doors.mc0.contents import Deliveries, Tables
 from mtl.doors.mc0.session import Due, Leave, Put, Session, State, Sub, Unsub
 from mtl.doors.running import failure
+from mtl.doors.runs import Run
 from mtl.errors import MtlError, Refused
 from mtl.net.router import Sent
 
@@ -28,49 +29,61 @@ class Send(Protocol):
 class Peer:
     """Lives from a peer's first message until it disconnects, is given up or cannot be reached.
 
-    `inbox` takes its messages; whoever fills it waits when it is full. `gone` is called once, at the end.
+    `inbox` takes what came of it together; whoever fills it waits when it is full. `gone` is called once, at the end.
     """
 
     def __init__(
         self, bridge: Bridge, send: Send, clock: Callable[[], float], gone: Callable[[], None]
     ) -> None:
-        self.inbox: asyncio.Queue[list[bytes]] = asyncio.Queue(MC0_INBOX)
+        self.inbox: asyncio.Queue[list[list[bytes]]] = asyncio.Queue(1)
         self._bridge = bridge
         self._send = send
         self._clock = clock
         self._gone = gone
         self._session = Session(clock())
         self._delimited = False
+        self._tables = Tables()
+        self._run: Run | None = None
+        self._ids: list[str | None] = []
         self._backlog: deque[list[bytes]] = deque()
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._work = asyncio.create_task(self._worked())
         self._full_since: float | None = None
+        self._busy = False
         self._ended = False
 
     # --- what it says ---------------------------------------------------------------------------------------
 
     async def _worked(self) -> None:
         while not self._ended:
-            frames = await self.inbox.get()
-            try:
-                message, self._delimited = decode(frames)
-            except BadMessage as bad:
-                self._answer(error(str(bad), bad.id))
-                continue
-            try:
-                await self._handled(message)
-            except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-                self._answer(error(failure(failed), message.id))
+            together = await self.inbox.get()
+            self._busy = True
+            for frames in together:
+                await self._heard(frames)
+            await self._publish()
+            self._busy = False
             self._wind()
+
+    async def _heard(self, frames: list[bytes]) -> None:
+        try:
+            message, self._delimited = decode(frames)
+        except BadMessage as bad:
+            self._answer(error(str(bad), bad.id))
+            return
+        try:
+            await self._handled(message)
+        except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
+            self._answer(error(failure(failed), message.id))
 
     async def _handled(self, message: Message) -> None:
         """Do what it asks for. Raises what is to be answered with ERROR (MC0-10)."""
         event = self._session.received(message, self._clock())
         if isinstance(event, Put):
-            await self._put(event, message.id)
+            await self._take(event, message.id)
             return
+        await self._publish()  # what came before it
         if isinstance(event, Sub):
             for topic in event.topics:
                 await self._subscribe(topic)
@@ -82,18 +95,46 @@ class Peer:
         if isinstance(event, Leave):
             self.end()
 
-    async def _put(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
-        """Publish; the answer comes with the broker's Confirm, while what follows is under way already."""
-        body, properties = to_content(put)
-        settled = await self._bridge.publish(put.topic, body, properties)
-        settled.add_done_callback(partial(self._settled, id))
+    async def _take(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
+        """What came together for one topic is published together."""
+        body, table = self._tables.of(put)
+        run = self._run
+        if run is not None and (run.resource != put.topic or not run.fits(body, table)):
+            await self._publish()
+            run = None
+        if run is None:
+            run = self._run = Run(put.topic)
+        run.add(body, table)
+        self._ids.append(id)
 
-    def _settled(self, id: str | None, settled: asyncio.Future[None]) -> None:  # noqa: A002
-        failed = None if settled.cancelled() else settled.exception()
+    async def _publish(self) -> None:
+        """The answers come with the broker's Confirm, while what follows is under way already."""
+        run, self._run = self._run, None
+        ids, self._ids = self._ids, []
+        if run is None:
+            return
+        try:
+            settled = await self._bridge.publish_run(run)
+        except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
+            self._refuse(ids, failed)
+        else:
+            settled.add_done_callback(partial(self._settled, ids))
+
+    def _settled(self, ids: list[str | None], settled: asyncio.Future[None]) -> None:
+        if settled.cancelled():
+            return
+        failed = settled.exception()
         if failed is not None:
-            self._answer(error(failure(failed), id))
-        elif id is not None and not settled.cancelled():
-            self._answer(ok(id))
+            self._refuse(ids, failed)
+            return
+        for id in ids:  # noqa: A001
+            if id is not None:
+                self._answer(ok(id))
+
+    def _refuse(self, ids: list[str | None], failed: BaseException) -> None:
+        words = failure(failed)
+        for id in ids:  # noqa: A001
+            self._answer(error(words, id))
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
@@ -114,15 +155,17 @@ class Peer:
 
     async def _delivered(self, topic: str, subscription: Subscription) -> None:
         """Hand over what comes, at the peer's pace. When it cannot go on the peer is told, and may SUB again."""
+        deliveries = Deliveries()
         try:
-            while (content := await subscription.next()) is not None:
-                frames = encode(to_message(content), delimited=self._delimited)
-                while not self._passed(frames):
-                    if self._stuck():
-                        self._session.give_up()
-                        self._forget()
-                        return
-                    await asyncio.sleep(MC0_RETRY_S)
+            while contents := await subscription.some():
+                for content in contents:
+                    frames = deliveries.frames(content)
+                    while not self._passed([b"", *frames] if self._delimited else frames):
+                        if self._stuck():
+                            self._session.give_up()
+                            self._forget()
+                            return
+                        await asyncio.sleep(MC0_RETRY_S)
         except MtlError as failed:
             self._subscriptions.pop(topic, None)
             self._answer(error(f"subscription to {topic!r} ended: {failed}"))
@@ -184,8 +227,8 @@ class Peer:
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def _look(self) -> None:
-        """Say NOOP, or give the peer up. What waits in the inbox counts as heard: it is we who are slow."""
-        if self.inbox.empty():
+        """Say NOOP, or give the peer up. What waits for its turn counts as heard: it is we who are slow."""
+        if self.inbox.empty() and not self._busy:
             due = self._session.check(self._clock())
             if due is Due.ABSENT:
                 self._forget()

@@ -10,9 +10,10 @@ that was given up learns it from the ERROR to the first thing it says, and subsc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from mtl.doors.limits import MC0_TTL_MS
 from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Message, Verb
@@ -56,8 +57,7 @@ ANSWERS = frozenset({Verb.OK, Verb.ERROR})
 """What is never answered, else two ends could go on for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """PUT: `positional` frames to the subscribers of `topic`, with the free `headers` (names without X-)."""
 
     topic: str
@@ -65,22 +65,19 @@ class Put:
     positional: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sub:
+class Sub(msgspec.Struct, frozen=True):
     """SUB: what comes from now on."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsub:
+class Unsub(msgspec.Struct, frozen=True):
     """UNSUB: nothing any more."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(msgspec.Struct, frozen=True):
     """DISCONNECT: forget the peer."""
 
 

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.client import Content
-from mtl.doors.mc0.codec import Message, Verb
-from mtl.doors.mc0.contents import from_message, to_content, to_message
+from mtl.doors.mc0.codec import Message, Verb, encode
+from mtl.doors.mc0.contents import Deliveries, Tables, from_message, to_content, to_message
 from mtl.doors.mc0.session import Put
 from mtl.errors import Refused
-from mtl.wire.fields import Value, encode_table
+from mtl.wire.fields import Value, encode_properties, encode_table
 
 
 def content(body: bytes, properties: dict[str, Value]) -> Content:
@@ -39,6 +39,30 @@ def test_lengths_that_are_not_the_bodys_are_a_property_like_any_other(lengths: V
 def test_a_reserved_name_is_refused() -> None:
     with pytest.raises(Refused, match="broker's"):
         to_content(Put("t", (("mtl-sequence", "1"),), (b"",)))
+
+
+HEADERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=2)
+
+
+@given(st.lists(st.tuples(HEADERS, st.lists(st.binary(max_size=3), max_size=2)), max_size=8))
+def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
+    said: list[tuple[dict[str, str], list[bytes]]],
+) -> None:
+    tables, deliveries = Tables(), Deliveries()
+    for headers, frames in said:
+        put = Put("t", tuple(headers.items()), tuple(frames))
+        body, properties = to_content(put)
+        assert tables.of(put) == (body, encode_properties(properties))
+        one = content(body, properties)
+        assert deliveries.frames(one) == encode(to_message(one))
+
+
+def test_a_reserved_name_is_refused_also_behind_another() -> None:
+    tables = Tables()
+    tables.of(Put("t", (("a", "1"),), (b"",)))
+    with pytest.raises(Refused, match="broker's"):
+        tables.of(Put("t", (("mtl-sequence", "1"),), (b"",)))
+    assert tables.of(Put("t", (("a", "1"),), (b"x",))) == (b"x", encode_properties({"a": "1"}))
 
 
 def test_a_foreign_middleware_tells_no_sequence() -> None:
