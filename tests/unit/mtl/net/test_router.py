@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 import zmq
@@ -73,6 +74,38 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
         for burst in at.router.receive_commands(10, view=view).values():
             commands += zip(burst.headers, map(bytes, burst.bodies), strict=True)
     assert (commands, at.router.misframed) == ([(b"header", b"body")], len(wrong))
+
+
+@pytest.mark.requirement("MTL-110")
+def test_ill_framed_messages_cost_nobody_else_one_and_speak_for_nobody_else(at: Setting) -> None:
+    other = at.context.socket(zmq.DEALER)
+    other.connect(at.router.endpoint)
+    peers, names = (at.peer, other), []
+    for peer in peers:
+        peer.send_multipart([b"hello", b""])
+        assert at.router.socket.poll(PATIENCE_MS)
+        received = at.router.receive()
+        assert received is not None
+        names.append(received[0][0])
+    random = Random(11)
+    for _ in range(30):
+        expected: dict[bytes, list[tuple[bytes, bytes]]] = {name: [] for name in names}
+        wrong = 0
+        for number in range(20):
+            at_peer = random.randrange(2)
+            frames = [b"%d" % number, *[names[1 - at_peer]] * random.choice([0, 1, 1, 1, 2, 3, 4])]
+            peers[at_peer].send_multipart(frames)
+            if len(frames) == 2:
+                expected[names[at_peer]].append((frames[0], frames[1]))
+            wrong += len(frames) != 2
+        heard: dict[bytes, list[tuple[bytes, bytes]]] = {name: [] for name in names}
+        before = at.router.misframed
+        while sum(map(len, heard.values())) + at.router.misframed - before < 20:
+            assert at.router.socket.poll(PATIENCE_MS)
+            for name, burst in at.router.receive_commands(1_000, view=False).items():
+                heard[name] += zip(burst.headers, map(bytes, burst.bodies), strict=True)
+        assert (heard, at.router.misframed - before) == (expected, wrong)
+    other.close(0)
 
 
 def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(at: Setting) -> None:
