@@ -126,14 +126,13 @@ class Writers:
             return 0
         if not (count := usual.run(headers, at, first)):
             return 0
-        ends = accumulate(map(len, bodies[at : at + count]), initial=count * len(usual.properties))
-        fit = sum(1 for _ in takewhile(limits.MAX_PACK.__ge__, ends)) - 1
-        arrival = Arrival(lease, first, fit, bodies[at : at + fit], usual.properties)
-        if fit < 1 or self._inbound.octets + arrival.cost > limits.INBOUND_OCTETS:
+        fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(usual.properties))
+        arrival = Arrival(lease, first, len(fit), fit, usual.properties)
+        if not fit or self._inbound.octets + arrival.cost > limits.INBOUND_OCTETS:
             return 0
         lease.resumed = lease.gapped = False
         self._keep(lease, intake, arrival)
-        return fit
+        return len(fit)
 
     def content(self, lease: WriterLease, content: c.Content) -> None:
         """One Content arrived on the flow that `lease` is bound to."""
@@ -288,6 +287,13 @@ class Writers:
     def _reject(self, lease: WriterLease, sequence: int, *, recycle: bool) -> None:
         if lease.flow is not None:
             lease.flow.send(c.Reject(sequence, False, recycle))
+
+
+def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:
+    """As many of the first ones as have so many octets together: nearly always all of them."""
+    if sum(map(len, bodies)) <= octets:
+        return bodies
+    return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]
 
 
 def _offer(lease: WriterLease, content: c.Content) -> Offer:

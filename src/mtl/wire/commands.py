@@ -288,9 +288,12 @@ def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most
     this tail.
     """
     end, stop = at, min(len(headers), at + most, at + _U64_MAX + 1 - first)
+    size = 9 + len(tail)
     while end < stop:
         found = headers[end : min(end + _COMPARED, stop)]
-        alike = sum(takewhile(bool, map(bytes.endswith, found, repeat(tail))))
+        # No more octets are made up for the comparison than came.
+        as_long = sum(map(len, found)) == size * len(found)
+        alike = len(found) if as_long else sum(takewhile(bool, map(size.__eq__, map(len, found))))
         expected = content_headers(tail, first + end - at, alike)
         same = alike if found[:alike] == expected else sum(takewhile(bool, map(eq, found, expected)))
         end += same
