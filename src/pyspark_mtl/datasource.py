@@ -34,7 +34,7 @@ except ImportError as error:
     ) from error
 
 HAS_LIMITS = versions.has_limits(pyspark.__version__)
-"""Raises SparkMissing for a PySpark that is too old."""
+"""Whether Spark asks for a batch within limits. Importing this is a SparkMissing where PySpark is too old."""
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,7 +54,7 @@ class MtlDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """The format's name, "mtl"."""
         return "mtl"
 
     def schema(self) -> str:
@@ -65,7 +65,7 @@ class MtlDataSource(DataSource):
         return columns.ddl(columns.of_source(include_properties=self._given["includeProperties"]))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A batch read."""
+        """A batch read. OptionError and SchemaError for what has no meaning there or does not fit."""
         from pyspark_mtl.source import BatchReader  # noqa: PLC0415 see above
 
         settings = self._read_settings(schema, streaming=False)
@@ -83,14 +83,14 @@ class MtlDataSource(DataSource):
             return reader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """A batch write."""
+        """A batch write; `overwrite` is Spark's mode of that name. OptionError and SchemaError as for `reader`."""
         from pyspark_mtl.sink import BatchWriter  # noqa: PLC0415
 
         settings = self._write_settings(schema, streaming=False, overwrite=overwrite)
         return BatchWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """A streaming write."""
+        """A streaming write; `overwrite` is output mode complete. OptionError and SchemaError as for `reader`."""
         from pyspark_mtl.sink import StreamWriter  # noqa: PLC0415
 
         settings = self._write_settings(schema, streaming=True, overwrite=overwrite)

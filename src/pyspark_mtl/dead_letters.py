@@ -19,7 +19,7 @@ from mtl.wire.control import UNKNOWN_RESOURCE
 from mtl.wire.fields import Value, decode_table, encode_properties
 from pyspark_mtl.bodies.shape import Shape
 from pyspark_mtl.connections import connection
-from pyspark_mtl.limits import FENCED_DEAD_LETTERS
+from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.options import Connect
 from pyspark_mtl.typed import Bad
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 PREFIX = "dead-letter-"
 """Of the properties that say where a dead letter came from and why, as the broker's queues name theirs."""
-
-REASON = 500
-"""Letters of a reason that are kept: a property is a note, and some reasons quote the body."""
 
 
 def writer_name(contents: Range, shape: Shape) -> str:
@@ -53,7 +50,7 @@ def properties(bad: Bad, contents: Range) -> dict[str, Value]:
         f"{PREFIX}resource": contents.resource,
         f"{PREFIX}incarnation": contents.incarnation,
         f"{PREFIX}sequence": bad.sequence,
-        f"{PREFIX}reason": bad.reason[:REASON],
+        f"{PREFIX}reason": bad.reason[:DEAD_LETTER_REASON],
     }
     own = decode_table(bad.properties) if bad.properties else {}
     both = {name: value for name, value in own.items() if not name.startswith(PREFIX)} | origin

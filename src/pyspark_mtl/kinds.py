@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
 from mtl.wire.times import microseconds
+from pyspark_mtl.limits import LONGEST_AGE_S, LONGEST_WAIT_S
 
 BOOLEANS = {"true": True, "false": False}
 
@@ -24,12 +25,6 @@ SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 LARGEST = (1 << 63) - 1
 """Spark's bigint; a sequence or a limit above it cannot be told to Spark."""
-
-LONGEST_WAIT_S = 366 * 86400.0
-"""A wait of more than a year is a mistyped unit."""
-
-LONGEST_AGE_S = 100 * LONGEST_WAIT_S
-"""Contents are kept for years; what is longer than a century is kept for ever by giving no age."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")

@@ -12,6 +12,12 @@ MAX_OPEN_RESOURCES_PER_TASK = 100
 MAX_TRIGGER_DELAY_S = 15 * 60
 """Default of `maxTriggerDelay`, Kafka's own."""
 
+LONGEST_WAIT_S = 366 * 86400.0
+"""Of the options that are waits: more than a year is a mistyped unit."""
+
+LONGEST_AGE_S = 100 * LONGEST_WAIT_S
+"""Of `createRetainAge`. Contents are kept for years; no age at all keeps them for ever."""
+
 MAX_PARTITIONS = 100_000
 """Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
 
@@ -25,6 +31,13 @@ rows differ in size, and a body is cut by their mean."""
 FENCED_DEAD_LETTERS = 8
 """How often a task takes the writer of its dead letters back from another attempt at the same contents. Attempts run
 two at a time (a speculated task, two actions of one foreachBatch), and each time one of them has written more."""
+
+DEAD_LETTER_REASON = 500
+"""Letters of a dead letter's reason that are kept: a property is a note, and some reasons quote the body."""
+
+LAST_QUERIES = 1000
+"""Queries whose last lag the listener keeps: more than a driver runs, so that one that starts them for ever does not
+grow."""
 
 LET_GO_S = 2.0
 """How long a reader process that ends waits for the broker to take back its holdings. Spark shows the error that ended

@@ -9,11 +9,9 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_mtl.lag import Lag, lags
+from pyspark_mtl.limits import LAST_QUERIES
 
 log = logging.getLogger(__name__)
-
-LAST_QUERIES = 1000
-"""Queries whose last lag is kept: more than a driver runs, so that one that starts them for ever does not grow."""
 
 
 class LagListener(StreamingQueryListener):

@@ -138,7 +138,7 @@ def parse(options: Mapping[str, str]) -> Given:
         option = BY_KEY.get(key.lower())
         if option is not None:
             values[option.name] = _value(option, text)
-        elif key.lower() not in SPARKS_OWN and not key.startswith("__"):
+        elif key.lower() not in SPARKS_OWN and not key.startswith("__"):  # Spark's internal ones, no user's
             raise OptionError(f"unknown option {key!r}; {_suggestion(key)}")
     return Given(values)
 

@@ -70,7 +70,8 @@ class Progress:
         """The end of the next batch after `start`, or `start` itself when there is nothing to do.
 
         Waits a little for contents when there are none. DataLoss for what is gone, unless failOnDataLoss is false;
-        Refused 404 for a resource that never was there.
+        Refused 404 for a resource that is named and never was there. One that a pattern found and that is gone leaves
+        the offset with the loss: nobody could take it out of the options.
         """
         found = self._found(start, now)
         positions = {name: self._position(start, name, one) for name, one in found.items()}

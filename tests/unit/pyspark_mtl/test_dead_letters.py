@@ -6,8 +6,8 @@ import pytest
 from mtl.errors import Fenced
 from mtl.limits import MAX_TABLE
 from mtl.wire.fields import encode_table
-from pyspark_mtl.dead_letters import REASON, DeadLetters, properties, writer_name
-from pyspark_mtl.limits import FENCED_DEAD_LETTERS
+from pyspark_mtl.dead_letters import DeadLetters, properties, writer_name
+from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
 from pyspark_mtl.offsets import Range
 from pyspark_mtl.typed import Bad
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
@@ -36,7 +36,7 @@ def test_a_dead_letter_says_where_it_came_from() -> None:
 def test_its_own_properties_and_a_long_reason_give_way() -> None:
     bad = Bad(7, b"", encode_table({"k": "v" * (MAX_TABLE - 20)}), "x" * 10_000)
     assert properties(bad, RANGE) == {
-        **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "x" * REASON,
+        **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "x" * DEAD_LETTER_REASON,
     }  # fmt: skip
 
 
