@@ -91,12 +91,12 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
 
 
 def rows_of(bench: Bench, octets: int) -> int:
-    """How many rows of a size are drained: in the full form so many that the start of a job or query, one to two
-    seconds, does not hide what moving them costs.
+    """How many rows of a size are drained: so many that the start of a job or query, one to two seconds, does not hide
+    what moving them costs.
     """
     if octets > 100:
-        return bench.plan.amount(short=600_000, full=5_000_000, unit=UNIT)
-    return bench.plan.amount(short=4_000_000, full=20_000_000, unit=UNIT)
+        return bench.plan.amount(short=4_000_000, full=8_000_000, unit=UNIT)
+    return bench.plan.amount(short=10_000_000, full=20_000_000, unit=UNIT)
 
 
 def generator(rows: int, octets: int) -> dict[str, str]:
