@@ -18,9 +18,16 @@ from mtl.client.io import Loop
 from mtl.client.notice import Notice
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.states import Resource
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
+
+_TO_ASK: dict[tuple[bool, Resource], type[c.Summon | c.Dismiss]] = {
+    (True, Resource.DISMISSED): c.Summon,
+    (False, Resource.SUMMONED): c.Dismiss,
+}
+"""(whether contents of a resource are wanted, where it stands) -> what brings the two together; nothing else does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +57,26 @@ class Deliveries(Notice):
         self._loop = loop
         self._channel = channel
         self._state = ConsumerFlow(confirm=options.confirm == "full")
-        self._summoned: dict[str, None] = dict.fromkeys(options.resources)
+        self._wanted: dict[str, None] = dict.fromkeys(options.resources)
         self._arrived: list[tuple[Hand, c.Content]] = []
 
     # --- posted by the application's side -------------------------------------------------------------------
 
     def summon(self, resource: str) -> None:
         """Take part in the queue of a resource."""
-        if resource not in self._summoned:
-            self._summoned[resource] = None
-            self.flow.ask(c.Summon, resource)
+        self._wanted[resource] = None
+        self._see_to(resource)
 
     def dismiss(self, resource: str) -> None:
         """Take nothing more from it; what is in hand may still be answered."""
-        if resource in self._summoned:
-            del self._summoned[resource]
-            self.flow.ask(c.Dismiss, resource)
+        self._wanted.pop(resource, None)
+        self._see_to(resource)
+
+    def _see_to(self, resource: str) -> None:
+        """Ask for what the application wants now; while an earlier question is open, its Response does."""
+        kind = _TO_ASK.get((resource in self._wanted, self.flow.resource(resource)))
+        if kind is not None:
+            self.flow.ask(kind, resource)
 
     def answer(self) -> None:
         """Send what the application said since the last time."""
@@ -100,13 +111,15 @@ class Deliveries(Notice):
 
     def bound(self) -> None:
         """Begin, or go on."""
-        for resource in self._summoned:
-            self.flow.ask(c.Summon, resource)
+        for resource in self._wanted:
+            self._see_to(resource)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """A resource that cannot be summoned is not there, or not ours to read."""
-        if not ok and isinstance(asked, c.Summon):
-            self._summoned.pop(asked.resource, None)
+        if ok:
+            self._see_to(asked.resource)
+        elif isinstance(asked, c.Summon) and asked.resource in self._wanted:
+            del self._wanted[asked.resource]
             reason = (
                 f"the broker does not send contents of {asked.resource!r}: there is none, or no right to it"
             )

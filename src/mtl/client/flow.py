@@ -23,7 +23,7 @@ from mtl.limits import HEARTBEAT_S, PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
-from mtl.protocol.states import CLIENT, FORBIDDEN, OK
+from mtl.protocol.states import CLIENT, FORBIDDEN, OK, Resource
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -135,6 +135,7 @@ class Flow:
         """Send a command that is no content; it waits for room if need be. Ignored when the flow is not bound."""
         if self._link is None or self.state is not State.BOUND:
             return
+        self._session.sending(command)
         self._queue.append(command)
         self._flush()
 
@@ -148,6 +149,10 @@ class Flow:
         if sent:
             self._heartbeat.sent(self._loop.clock())  # no Ping is needed for a while
         return sent
+
+    def resource(self, name: str) -> Resource:
+        """Where a resource stands on this connection: whether a Summon or a Dismiss of it has its place."""
+        return self._session.resource(name)
 
     def ask(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
         """Send a Summon or Dismiss; `answered` will tell."""
@@ -389,7 +394,6 @@ class Flow:
                 self._loop.poll.want_writable(self._link, True)
                 return
             self._queue.popleft()
-            self._session.sending(command)
             self._heartbeat.sent(self._loop.clock())
 
     def _ping(self, then: Callable[[], None] | None) -> None:

@@ -137,3 +137,29 @@ def test_closing_without_a_connection_does_not_wait() -> None:
     at.deliveries.close(lambda _: None, within=1.0)
     at.bench.run()
     assert isinstance(at.deliveries.error, Closed)
+
+
+@pytest.mark.requirement("MTL-67", "MTL-73")
+def test_a_resource_that_is_dismissed_and_summoned_at_once_is_asked_for_in_turn() -> None:
+    at = Setting(resources=())
+    data = at.summoned()
+    at.deliveries.summon("c")
+    at.deliveries.dismiss("c")  # its Summon is not answered yet: a Dismiss has no place
+    (summon,) = at.said(data)
+    assert isinstance(summon, c.Summon)
+    data.command(c.Response(summon.sequence, 200))
+    (dismiss,) = at.said(data)
+    assert isinstance(dismiss, c.Dismiss)
+    at.deliveries.summon("c")
+    assert not at.said(data)
+    data.command(c.Response(dismiss.sequence, 200))
+    assert [type(x) for x in at.said(data)] == [c.Summon]
+
+
+def test_a_resource_that_cannot_be_summoned_and_is_not_wanted_any_more_is_no_error() -> None:
+    at = Setting(resources=())
+    data = at.summoned()
+    at.deliveries.summon("c")
+    at.deliveries.dismiss("c")
+    at.respond(data, code=400)
+    assert at.deliveries.error is None
