@@ -68,7 +68,7 @@ class MemoryBroker(MemoryNetwork):
         self.refuse: bytes | None = None
         self.answers: dict[type[w.Request], Callable[[], list[bytes]]] = {}
         self._writers: dict[BrokerLink, int] = {}
-        self._held: dict[BrokerLink, c.Confirm] = {}
+        self._held: dict[BrokerLink, c.Confirm | c.Reject] = {}
 
     def request(self, endpoint: str, curve: Curve | None = None) -> Link:
         return self._link("request", endpoint)

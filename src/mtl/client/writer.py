@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -30,6 +31,9 @@ from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
 from mtl.wire.packs import decode_pack, encode_batch, encode_pack, pack_size
+
+_check_name = lru_cache(maxsize=1024)(encode_short)
+"""A writer of several resources names one for every content."""
 
 
 class _Ending(Protocol):
@@ -184,7 +188,7 @@ class Writer:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._sending, self._pump.lock:
             self._check()
-            self._pack_buffer()
+            self._pack_buffer(deadline)
         with self._pump.lock:
             self._wait(lambda: not self._pump.writer.unconfirmed, "waiting for Confirms", deadline)
             self._check()
@@ -294,9 +298,7 @@ class Writer:
 
     def _publish(self, name: str, table: bytes, body: Buffer, count: int, size: int) -> int:
         pump, writer = self._pump, self._pump.writer
-        if not writer.room(count, size):
-            self._wait(lambda: writer.room(count, size), "waiting for room in the window")
-            self._check()
+        self._await_room(count, size)
         number = writer.publish(name, table, body, count).sequence
         if not pump.scheduled:
             pump.scheduled = True
@@ -304,6 +306,12 @@ class Writer:
         if writer.waiting > MAX_UNSENT and pump.sending:
             self._wait(lambda: not writer.waiting or not pump.sending, "sending")
         return number
+
+    def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
+        writer = self._pump.writer
+        if not writer.room(count, size):
+            self._wait(lambda: writer.room(count, size), "waiting for room in the window", deadline)
+            self._check()
 
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
         """Until `done`; without progress for the retry deadline, or after `deadline`, the broker counts as gone."""
@@ -337,7 +345,7 @@ class Writer:
 
     def _named(self, resource: str | None) -> str:
         if resource is not None:
-            encode_short(resource)  # in the IO thread it would be too late for a name that cannot be one
+            _check_name(resource)  # in the IO thread it would be too late for a name that cannot be one
         name = resource or self._only
         if name:
             return name
@@ -351,7 +359,7 @@ class Writer:
             raise ContentTooLarge(size, self._pump.max_pack - pack_size(1, 0), "content of a packed lease")
         if self._bodies and (
             name != self._target
-            or self._octets + size > PACK_TARGET
+            or self._octets + size > min(PACK_TARGET, self._pump.max_pack)
             or len(self._bodies) >= min(PACK_TARGET_CONTENTS, MAX_PACK_CONTENTS)
         ):
             self._pack_buffer()
@@ -363,14 +371,17 @@ class Writer:
         self._octets += size
         return self._pump.writer.next + len(self._bodies) - 1
 
-    def _pack_buffer(self) -> None:
-        """What was collected leaves as one pack."""
+    def _pack_buffer(self, deadline: float | None = None) -> None:
+        """What was collected leaves as one pack. It stays where there is no room in time, or a content before it was
+        refused: its numbers were given out.
+        """
         if not self._bodies:
             return
-        bodies, tables, name = self._bodies, self._tables, self._target
+        count = len(self._bodies)
+        pack = encode_pack(self._bodies, self._tables, self._pump.max_pack)
+        self._await_room(count, pack.size, deadline)
         self._bodies, self._tables, self._octets = [], [], 0
-        pack = encode_pack(bodies, tables, self._pump.max_pack)
-        self._publish(name, packed_properties(len(bodies)), pack, len(bodies), pack.size)
+        self._publish(self._target, packed_properties(count), pack, count, pack.size)
 
     def _linger(self) -> None:
         """In the IO thread: what waits for company leaves after a while without it."""

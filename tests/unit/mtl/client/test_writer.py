@@ -6,7 +6,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from mtl.client import Connection
+from mtl.client import Connection, Writer
 from mtl.errors import (
     Closed,
     ContentRefused,
@@ -17,6 +17,7 @@ from mtl.errors import (
     OptionError,
     Unreachable,
 )
+from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_properties
 from mtl.wire.packs import SCHEMA, encode_pack
@@ -139,6 +140,54 @@ def test_a_run_that_would_wait_is_not_taken(connection: Connection, memory_broke
     memory_broker.let_go(connection._loop)
     writer.close()
     assert memory_broker.stored == [b"0", b"1", b"2"]
+
+
+def test_what_was_collected_stays_when_a_content_before_it_was_refused(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, packed=True, window_contents=2)
+    writer.send_pack(encode_pack([b"0", b"1"]), 2)
+    assert writer.send(b"2") == 3  # the window is full
+    refusing = threading.Thread(target=refuse_what_is_held, args=(connection, memory_broker, writer))
+    refusing.start()
+    with pytest.raises(ContentRefused):
+        writer.flush()
+    refusing.join()
+    writer.close()
+    assert memory_broker.stored == [b"0", b"1", b"2"]
+
+
+def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Writer) -> None:
+    while not writer._pump.waiters or not broker._held:
+        pass
+    broker._held = {link: c.Reject(held.sequence, False, False) for link, held in broker._held.items()}
+    broker.let_go(connection._loop)
+
+
+def test_what_was_collected_stays_when_there_is_no_room_in_time(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.holding = True
+    writer = connection.writer(RESOURCE, packed=True, window_contents=2)
+    writer.send_pack(encode_pack([b"0", b"1"]), 2)
+    writer.send(b"2")
+    with pytest.raises(Unreachable, match=r"within 0\.0 s"):
+        writer.flush(timeout=0.01)
+    assert writer.unconfirmed == 3
+    memory_broker.let_go(connection._loop)
+    writer.close()
+    assert memory_broker.stored == [b"0", b"1", b"2"]
+
+
+def test_packs_are_no_larger_than_the_broker_takes(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    bodies = [b"%05d" % n * 1_000 for n in range(50)]  # a quarter of a MiB, where 20,000 octets are a pack
+    with connection.writer(RESOURCE, packed=True) as writer:
+        for body in bodies:
+            writer.send(body)
+    assert memory_broker.stored == bodies
 
 
 def test_a_lonely_content_leaves_after_a_while(connection: Connection, memory_broker: MemoryBroker) -> None:
