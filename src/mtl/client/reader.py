@@ -51,7 +51,6 @@ class Reader(Leased):
         self._seen: LocalFiles | None = None
         self._unposted_contents = 0
         self._unposted_octets = 0
-        self._posted = 0
 
     def begin(self) -> None:
         """The lease is there: reading begins where it does."""
@@ -199,7 +198,10 @@ class Reader(Leased):
         count = delivery.end - delivery.first
         if isinstance(delivery, Run):
             properties = delivery.like.properties
-            batch = trust_pack(encode_pack(delivery.bodies, [properties] * count))
+            octets = delivery.size + count * len(
+                properties
+            )  # it goes nowhere, so that no limit of packs is its own
+            batch = trust_pack(encode_pack(delivery.bodies, [properties] * count, octets))
             return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
         content = delivery.content
         if self._feed.options.packed:

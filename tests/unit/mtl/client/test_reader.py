@@ -6,6 +6,7 @@ import pytest
 
 from mtl.client import Connection
 from mtl.errors import Closed, Fenced, Unreachable
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire import control as w
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -34,6 +35,16 @@ def test_single_contents_come_as_packs_where_packs_are_asked_for(
         (1, 1, [b"0"]),
         (2, 2, [b"1", b"2"]),  # these came in a row
     ]
+
+
+def test_single_contents_in_a_row_may_be_more_than_a_pack_on_the_wire(
+    connection: Connection, memory_broker: MemoryBroker
+) -> None:
+    memory_broker.stored += [b"x" * (1 << 20)] * 7
+    with connection.reader(RESOURCE, until=8, packed=False) as reader:
+        packs = list(reader.batches())
+    assert sum(pack.count for pack in packs) == 7
+    assert max(pack.batch.nbytes for pack in packs) > MAX_PACK + PACK_OVERHEAD
 
 
 def test_next_waits_as_long_as_it_is_told_and_no_longer(
