@@ -17,7 +17,7 @@ from mtl.client.feed import Feed, ReaderOptions, Start
 from mtl.client.io import Loop, loop
 from mtl.client.pump import Pump, WriterOptions
 from mtl.client.reader import Reader
-from mtl.client.resources import Administration
+from mtl.client.resources import Administration, listed
 from mtl.client.settings import DEFAULT_ENDPOINT, Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
@@ -147,8 +147,10 @@ class Connection(Administration):
         if patience:
             # Not on the session that everything else waits for.
             channel = self._lend()
-            outcome, _ = self._call(channel, request, patience)
-            self._give_back(channel, None)
+            try:
+                outcome, _ = self._call(channel, request, patience)
+            finally:
+                self._give_back(channel, None)
         else:
             outcome, _ = self._call(self._channel(), request)
         if isinstance(outcome, Refused):
@@ -269,7 +271,7 @@ class Connection(Administration):
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
-        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        names = tuple(listed(resources))
         options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm)
         channel = self._lend("queue")
         deliveries = Deliveries(self._loop, channel, options)
@@ -304,7 +306,7 @@ class Connection(Administration):
             raise OptionError(f'profile "{self.settings.profile}" has no names, stages or packed contents')
         if stage is not None and name is not None:
             raise OptionError("a staged writer's numbers belong to its stage; it takes no name")
-        names = (resources,) if isinstance(resources, str) else tuple(resources)
+        names = tuple(listed(resources))
         confirm = confirm or ("full" if extended else "none")
         if name is None and stage is None and extended and confirm == "full":
             name = uuid4().hex

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 from mtl.errors import Malformed, Refused
@@ -11,16 +12,21 @@ from mtl.wire import control as w
 R = TypeVar("R", bound=w.Reply)
 
 
-class Administration:
+def listed(names: str | Iterable[str]) -> list[str]:
+    """One name or several as a list: a string is one name, never its letters."""
+    return [names] if isinstance(names, str) else list(names)
+
+
+class Administration(ABC):
     """The methods of `Connection` that are one request each. Times in µs are since 1970, UTC."""
 
+    @abstractmethod
     def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
-        """Send any request and return its reply."""
-        raise NotImplementedError
+        """Send any request and return its reply; `patience` is how long, in seconds, the broker may take on purpose."""
 
+    @abstractmethod
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         """The outcome of a request and how many attempts it took; an earlier one may have been carried out."""
-        raise NotImplementedError
 
     def _ask(self, request: w.Request, reply: type[R], *, patience: float = 0.0) -> R:
         got = self.request(request, patience=patience)
@@ -68,7 +74,7 @@ class Administration:
 
     def describe(
         self,
-        names: Iterable[str] | None = None,
+        names: str | Iterable[str] | None = None,
         pattern: str | None = None,
         *,
         after: Mapping[str, int] | None = None,
@@ -80,7 +86,7 @@ class Administration:
         that is not in it.
         """
         request = w.ResourceDescribe(
-            resources=None if names is None else list(names),
+            resources=None if names is None else listed(names),
             pattern=pattern,
             after=None if after is None else dict(after),
             wait=int(wait * 1000),
@@ -183,10 +189,10 @@ class Administration:
         self,
         application: str,
         version: int,
-        stages: Sequence[str],
+        stages: str | Iterable[str],
         query: str | None = None,
         *,
-        truncate: Sequence[str] = (),
+        truncate: str | Iterable[str] = (),
     ) -> w.Committed:
         """Publish the stages' contents atomically, in this order, once per (application, version). What was in the
         resources of `truncate` before goes in the same step.
@@ -197,15 +203,15 @@ class Administration:
         request = w.StageCommit(
             application=application,
             version=version,
-            stages=list(stages),
+            stages=listed(stages),
             query=query,
-            truncate=list(truncate),
+            truncate=listed(truncate),
         )
         return self._ask(request, w.Committed)
 
-    def stage_abort(self, stages: Sequence[str]) -> None:
+    def stage_abort(self, stages: str | Iterable[str]) -> None:
         """Throw stages away; unknown and committed ones are left alone."""
-        self.request(w.StageAbort(stages=list(stages)))
+        self.request(w.StageAbort(stages=listed(stages)))
 
     def stages(self, application: str | None = None) -> w.Stages:
         """The stages that are not committed, and what each application committed last."""

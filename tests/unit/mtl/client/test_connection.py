@@ -78,6 +78,7 @@ def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker:
     memory_broker.silent = True
     thread.join(20)
     assert len(errors) == 1
+    assert not connection._lent  # its session is there for the next one
     memory_broker.silent = False
 
 

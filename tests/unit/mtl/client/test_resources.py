@@ -52,6 +52,19 @@ def test_resources_are_created_and_described() -> None:
     ]
 
 
+def test_a_string_is_one_name_and_not_its_letters() -> None:
+    done = w.Committed()
+    there = Scripted(w.Resources(resources=[FOUND]), done, w.Ok())
+    there.describe("orders")
+    there.stage_commit("app", 1, "stage", truncate="orders")
+    there.stage_abort("stage")
+    assert there.asked == [
+        w.ResourceDescribe(resources=["orders"]),
+        w.StageCommit(application="app", version=1, stages=["stage"], truncate=["orders"]),
+        w.StageAbort(stages=["stage"]),
+    ]
+
+
 def test_places_are_located() -> None:
     there = Scripted(w.Located(sequence=7, match=False), w.Located(sequence=9))
     assert there.locate_time("a", 5, incarnation="i") == (7, False)
