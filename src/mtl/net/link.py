@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from mtl.errors import OptionError
+from mtl.errors import LocalError, OptionError
 from mtl.limits import BURST_BODIES, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.curve import as_client
@@ -39,7 +39,7 @@ class SocketLink:
 
     libzmq would reconnect in silence, under a new identity and without a Lease, and what is sent then is lost
     (PROTOCOL.md 5.4). So it must not before the monitor has told of the end and the socket is closed. Raises
-    `OptionError` for an endpoint that libzmq does not understand.
+    `OptionError` for an endpoint that libzmq does not understand, `LocalError` where this process has too many sockets.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SocketLink:
         self.malformed = 0
         """Messages that were dropped because they had not two frames."""
         self._view = view
-        self.socket: zmq.Socket[bytes] = context().socket(kind)
+        self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
         self.socket.set(zmq.RECONNECT_IVL, _NEVER_MS)
         self.socket.set(zmq.IPV6, int("[" in endpoint))
@@ -58,7 +58,6 @@ class SocketLink:
         self.socket.set(zmq.RCVHWM, hwm)
         if curve is not None:
             as_client(self.socket, curve)
-        self.monitor: zmq.Socket[bytes] = self.socket.get_monitor_socket(_UP | _DOWN | _DENIED)
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
         self._closed = False
@@ -141,3 +140,18 @@ class SocketLink:
             self.socket.disable_monitor()
             self.monitor.close(0)
             self.socket.close(0)
+
+
+def _monitored(kind: int, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    """A socket that is not connected yet, and what will tell of its connection."""
+    socket = None
+    try:
+        socket = context().socket(kind)
+        return socket, socket.get_monitor_socket(_UP | _DOWN | _DENIED)
+    except zmq.ZMQError as error:
+        if socket is not None:
+            socket.close(0)
+        raise LocalError(
+            f"cannot open a socket for {endpoint}: {error.strerror}; close readers and writers that are not used, or "
+            "let this process have more files (ulimit -n)"
+        ) from error

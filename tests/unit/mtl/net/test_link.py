@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from mtl.errors import OptionError
+from mtl.errors import LocalError, OptionError
 from mtl.limits import BURST_BODIES, MAX_FRAME, PLAIN_HWM, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.endpoint import Link, Ready
@@ -274,3 +274,14 @@ def test_a_peer_that_is_killed_in_the_middle_of_messages_is_only_down() -> None:
         poll.remove(link)
         link.close()
         poll.close()
+
+
+def test_a_process_with_too_many_sockets_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the IO thread a bare ZMQError would be the end of every reader and writer of the process."""
+    small: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    small.set(zmq.MAX_SOCKETS, 1)  # the socket itself, and none for its monitor
+    monkeypatch.setattr("mtl.net.link.context", lambda: small)
+    for _ in range(2):  # nothing was left open by the first
+        with pytest.raises(LocalError, match="ulimit"):
+            ZmqNetwork().data("tcp://127.0.0.1:1", packed=False)
+    small.term()
