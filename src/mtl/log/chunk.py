@@ -141,7 +141,7 @@ def check(chunk: NewChunk) -> None:
     if len(chunk.runs) > MAX_CHUNK_RUNS:
         raise ValueError(f"a chunk with {len(chunk.runs)} runs is above the limit of {MAX_CHUNK_RUNS}")
     for run in chunk.runs:
-        if not (0 <= run.writer < _U64 and 0 <= run.first < _U64 - run.count and 1 <= run.count < 1 << 32):
+        if not (0 <= run.writer < _U64 and 0 <= run.first <= _U64 - run.count and 1 <= run.count < 1 << 32):
             raise ValueError(f"{run} does not fit")
 
 

@@ -325,6 +325,18 @@ def test_a_failure_of_one_writer_takes_nothing_from_the_others(rig: Rig, client:
     assert client.read("a") == [b"other"]
 
 
+def test_a_writer_at_the_end_of_all_numbers_takes_nothing_from_the_others(rig: Rig, client: Client) -> None:
+    far, other = client.flow(client.writer("a", packed=True, writer="far")), client.flow(client.writer("a"))
+    for number in (1, 2**63):  # packs that cannot be: their numbers are spent at once
+        far.send(c.Content(number, "", c.packed_properties(2**63 - 1), b""))
+    assert far.sent() == [reject(2**63 - 1, NEVER), reject(_U64_MAX - 1, NEVER)]
+    far.queue(*c.encode(c.Content(_U64_MAX, "", EMPTY, b"last")))
+    other.content(1, b"x")
+    assert (far.sent(), other.sent()) == ([confirm(_U64_MAX)], [confirm(1)])
+    rig.kill()
+    assert rig.client().read("a") == [b"last", b"x"]
+
+
 def test_under_confirm_none_what_fails_is_dropped_and_counted(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", confirm="none"))
     rig.disk.fail("write")

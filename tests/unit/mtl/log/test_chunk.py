@@ -143,7 +143,7 @@ def test_a_body_may_be_any_buffer(buffer: object) -> None:
         (NewChunk(1, b"", (RunEntry(1, 1, 1),) * (MAX_CHUNK_RUNS + 1)), "runs"),
         (NewChunk(1, b"", (RunEntry(2**64, 1, 1),)), "does not fit"),
         (NewChunk(1, b"", (RunEntry(1, -1, 1),)), "does not fit"),
-        (NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 1),)), "does not fit"),
+        (NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 2),)), "does not fit"),
         (NewChunk(1, b"", (RunEntry(1, 1, 0),)), "does not fit"),
     ],
 )
@@ -155,3 +155,7 @@ def test_what_cannot_be_stored_is_refused(chunk: NewChunk, reason: str) -> None:
 def test_padding() -> None:
     assert [padded(size) for size in (0, 1, 63, 64, 65)] == [0, 64, 64, 64, 128]
     assert 3 * RUN_SIZE > ALIGNMENT  # so that a table of three runs takes two lines
+
+
+def test_the_last_number_of_64_bits_can_be_stored() -> None:
+    check(NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 1),)))
