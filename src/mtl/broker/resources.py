@@ -54,6 +54,11 @@ class Resource:
         return self.record.name
 
     @property
+    def key(self) -> ResourceKey:
+        """Its virtual host and its name."""
+        return self.record.vhost, self.record.name
+
+    @property
     def log(self) -> LogReader | None:
         """What can be read; None while it is stopped."""
         return self.intake.reader
@@ -348,9 +353,7 @@ class Resources:
 
         `change` is a record that names it, before and after; it changes in the same transaction.
         """
-        before, put = (
-            ((resource.record, change[0]), (change[1],)) if change is not None else ((resource.record,), ())
-        )
+        before, put = ((), ()) if change is None else (change[:1], change[1:])
 
         def saved(result: Result) -> None:
             if not isinstance(result, StorageError):
@@ -358,11 +361,15 @@ class Resources:
             resource.intake.release()
             then(refusal(result))
 
-        resource.intake.hold(lambda: self._outbox.save_surely(put, (resource.record,), before, saved))
+        def held() -> None:
+            record = resource.record  # as it is now: retention may have moved it on while this waited
+            self._outbox.save_surely(put, (record,), (record, *before), saved)
+
+        resource.intake.hold(held)
 
     def _gone(self, resource: Resource) -> None:
         intake = resource.intake
-        self._by_key.pop((resource.record.vhost, resource.name), None)
+        self._by_key.pop(resource.key, None)
         self._by_log.pop(intake.key, None)
         intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
         if intake.reader is not None:

@@ -347,3 +347,28 @@ def test_a_group_of_the_former_incarnation_starts_anew(rig: Rig, client: Client)
     client = rig.client()
     lease = client.reader("a", group="g", holder="d", start=None)
     assert (lease.from_, lease.position) == (1, 1)
+
+
+def test_a_deletion_that_failed_while_retention_was_at_work_takes_back_nothing_of_it() -> None:
+    """The files below the new `earliest` are gone: with a record of before the next start would find them missing."""
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=1))
+    client.fill("a", [bytes(1_000)] * 5)
+    rig.hold(a.Save)
+    rig.sleep(limits.RETENTION_CHECK_S + 1)
+    deleting = client.begin(w.ResourceDelete(resource="a"))
+    saves = iter([None, refuse(full=False)])  # that of retention, and the deletion's
+
+    def hook(step: str) -> None:
+        error = next(saves, None) if step == "begin" else None
+        if error is not None:
+            raise error
+
+    rig.store.hook = hook
+    rig.let_go()
+    with pytest.raises(Refused, match="disk I/O error"):
+        deleting.reply(w.Ok)
+    rig.kill()
+    found = rig.client().describe("a")
+    assert (found.state, found.earliest) == ("serving", 5)
