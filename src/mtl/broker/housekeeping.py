@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from mtl.broker import actions as a
 from mtl.broker.committing import Committing
@@ -10,7 +11,8 @@ from mtl.broker.cursors import Cursors
 from mtl.broker.intake import Intake
 from mtl.broker.names import Names
 from mtl.broker.outbox import Outbox, Result
-from mtl.broker.resources import Resource, Resources
+from mtl.broker.records import CursorRecord
+from mtl.broker.resources import Resource, ResourceKey, Resources
 from mtl.errors import StorageError
 from mtl.log import Trimmed
 from mtl.log.retention import Hold, RetentionPolicy, plan
@@ -32,20 +34,28 @@ class Housekeeping:
 
     def run(self) -> None:
         """Roll what is due by age, trim what is due by its policy."""
+        cursors = self._cursors_by_resource()
         for resource in self._resources:
             intake = resource.intake
             if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
                 continue
             try:
-                self._see_to(resource)
+                self._see_to(resource, cursors.get(resource.key, ()))
             except StorageError as e:  # how old a segment is may have to be read from the disk
                 log.error("resource %r, retention: %s", resource.name, e)
 
-    def _see_to(self, resource: Resource) -> None:
+    def _cursors_by_resource(self) -> dict[ResourceKey, list[CursorRecord]]:
+        """Once for all of them: to look every cursor through for each resource takes minutes where both are many."""
+        found: dict[ResourceKey, list[CursorRecord]] = {}
+        for cursor in self._cursors.all():
+            found.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
+        return found
+
+    def _see_to(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         if resource.log is not None and resource.log.roll_due(self._outbox.now.wall_us):
             self._roll(resource)
         elif resource.record.retention is not None:
-            self._trim(resource)
+            self._trim(resource, cursors)
 
     def expire_names(self) -> None:
         """Forget the writer names that nobody used for long, in the logs too."""
@@ -77,7 +87,7 @@ class Housekeeping:
 
         intake.submit(lambda number: a.Roll(number, intake.key, self._outbox.now.wall_us), rolled)
 
-    def _trim(self, resource: Resource) -> None:
+    def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         reader, retention = resource.log, resource.record.retention
         if reader is None or retention is None:
             return
@@ -93,7 +103,7 @@ class Housekeeping:
             total_bytes=reader.bytes,
             next_sequence=reader.next,
             policy=policy,
-            holds=self._holds(resource),
+            holds=self._holds(resource, cursors),
             now_us=self._outbox.now.wall_us,
         )
         if planned.earliest <= reader.earliest:
@@ -123,14 +133,12 @@ class Housekeeping:
         # Held meanwhile: one thing of a log at a time is with the disk.
         intake.hold(lambda: self._resources.trimmed(resource, planned.earliest, saved))
 
-    def _holds(self, resource: Resource) -> list[Hold]:
+    def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:
         """Who needs contents of this resource: cursors and queues of the groups it waits for, and readers that pin."""
         groups = [
             Hold(r.group, self._cursors.durable(r), True)
-            for r in self._cursors.all()
-            if r.vhost == resource.record.vhost
-            and r.resource == resource.name
-            and r.incarnation == resource.record.incarnation
+            for r in cursors
+            if r.incarnation == resource.record.incarnation
         ]
         pins = [
             Hold(token, lease.pinned, False)

@@ -9,7 +9,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.records import ResourceRecord
+from mtl.broker.records import CursorRecord, ResourceRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
@@ -280,3 +280,23 @@ def test_a_busy_log_is_left_for_the_next_time() -> None:
     rig.let_go()
     run(rig)
     assert earliest(client) == 11
+
+
+def test_cursors_are_looked_through_once_and_not_for_each_resource(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, client = made(contents=1)
+    for name in ("b", "c"):
+        client.create(name, retention=w.Retention(contents=1, groups=("g",)))
+        client.fill(name, [CONTENT] * 3)
+    client.ask(w.CursorOpen(group="g", resource="b", from_=2), w.CursorOpened)
+    looks = 0
+    looked = rig.broker.cursors.all
+
+    def counted() -> list[CursorRecord]:
+        nonlocal looks
+        looks += 1
+        return looked()
+
+    monkeypatch.setattr(rig.broker.cursors, "all", counted)
+    rig.sleep(limits.RETENTION_CHECK_S)
+    assert looks == 1
+    assert [client.describe(name).earliest for name in ("b", "c")] == [2, 3]
