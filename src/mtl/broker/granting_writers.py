@@ -14,7 +14,7 @@ from mtl.broker.intake import Intake, WriterKey
 from mtl.broker.leases import Leases, LeaseTerms
 from mtl.broker.names import Names, fenced
 from mtl.broker.records import WriterRecord
-from mtl.broker.resources import Resource, Resources, unknown
+from mtl.broker.resources import Resource, Resources
 from mtl.broker.sessions import Session
 from mtl.broker.stages import Stage, Stages, unknown_stage
 from mtl.broker.writers import WriterLease
@@ -152,13 +152,13 @@ class WriterGrants:
     def _named(self, terms: LeaseTerms, request: w.Writer, record: WriterRecord) -> w.DataLease:
         if not self._names.current(record):
             raise fenced(record.name)
-        for name in request.resources:
-            if self._resources.find(terms.vhost, name) is None:
-                raise unknown(name)  # deleted while the name was being saved
-        written = [r for r in self._resources.of_vhost(terms.vhost) if terms.covers(r.name)]
+        if request.resources:
+            # One may have been deleted while the name was being saved.
+            written = [self._resources.need(terms.vhost, name) for name in request.resources]
+        else:  # any and all: only those that it wrote to
+            resources = self._resources.of_vhost(terms.vhost)
+            written = [r for r in resources if record.id in r.intake.last and terms.covers(r.name)]
         last = {r.name: r.intake.last.get(record.id, 0) for r in written}
-        if not request.resources:  # any and all: only those that it wrote to
-            last = {n: number for n, number in last.items() if number}
         highest = max(last.values(), default=0)
         lease = WriterLease(
             terms, record.id, _only(request), self._route(terms), request.packed, highest=highest
