@@ -190,7 +190,10 @@ DEFAULT_VIRTUAL_HOST = "/"
 """Where a client is that names no virtual host."""
 
 MAX_SESSIONS = 20_000
-"""Control sessions kept; some 500 octets each. The one that was silent for longest leaves when another comes."""
+"""Control sessions kept; some 500 octets each. Those that were silent for longest leave when another comes."""
+
+SESSIONS_LEAVING = 100
+"""One in so many leaves then: finding out which takes some 20 ms, and a flood of new ones would cost that for each."""
 
 SESSION_IDLE_S = 3600.0
 """A silent control session is forgotten; the client opens a new one when it is told `not-open`."""

@@ -8,6 +8,7 @@ key that opened it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 
 from mtl import limits
@@ -43,8 +44,8 @@ class Session:
 
 
 class Sessions:
-    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Those leave first that nobody was let in
-    to, then the longest silent, those with leases (`in_use`) last.
+    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Those leave first, some at a time, that
+    nobody was let in to, then the longest silent, those with leases (`in_use`) last.
 
     The first of `vhosts` is where a client is that names none (PROTOCOL.md 2).
     """
@@ -101,9 +102,16 @@ class Sessions:
 
     def _keep(self, session: Session) -> None:
         if len(self._by_token) >= limits.MAX_SESSIONS:
-            self._end(min(self._by_token.values(), key=self._worth))
+            self._make_room()
         self._by_token[session.token] = session
         self._by_identity[session.identity] = session
+
+    def _make_room(self) -> None:
+        """Several leave at once, for all are looked at to find them; but of those with leases only one."""
+        most = max(1, limits.MAX_SESSIONS // limits.SESSIONS_LEAVING)
+        leaving = heapq.nsmallest(most, self._by_token.values(), key=self._worth)
+        for session in leaving[:1] + [x for x in leaving[1:] if not self._in_use(x.token)]:
+            self._end(session)
 
     def _worth(self, session: Session) -> tuple[bool, bool, float]:
         return self._in_use(session.token), bool(session.principal), session.heard

@@ -183,6 +183,23 @@ def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
     client.ask(w.ResourceList(), w.Resources)
 
 
+def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leases_one(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_SESSIONS", 30)
+    monkeypatch.setattr(limits, "SESSIONS_LEAVING", 10)
+    clients = [rig.client() for _ in range(30)]
+    rig.client()
+    assert len(rig.broker.sessions) == 28
+    clients[-1].create("a")
+    for client in clients[3:]:
+        client.writer("a")
+    while len(rig.broker.sessions) < 30:
+        rig.client().writer("a")
+    rig.client()  # the one without a lease leaves for it, and only one other
+    assert len(rig.broker.sessions) == 30
+
+
 def test_the_longest_silent_session_leaves_first_one_with_leases_last(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
