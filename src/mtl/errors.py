@@ -144,10 +144,10 @@ class SparkMissing(LocalError, ImportError):
 
 
 class ContentTooLarge(LocalError, ValueError):
-    """A content or pack above the limit that the broker announced."""
+    """A content or pack above the limit that the broker announced; `size` and `limit` are in `unit`s."""
 
-    def __init__(self, size: int, limit: int, what: str = "content") -> None:
-        super().__init__(f"a {what} of {size} octets is above the broker's limit of {limit}; split it")
+    def __init__(self, size: int, limit: int, what: str = "content", unit: str = "octets") -> None:
+        super().__init__(f"a {what} of {size} {unit} is above the broker's limit of {limit}; split it")
         self.size = size
         self.limit = limit
 

@@ -139,6 +139,7 @@ def test_a_sparks_checkpoint_is_shown(mtl_broker: RunningBroker, at: tuple[str, 
         incarnation = connection.describe(["orders"])["orders"].incarnation
     resources = {"orders": {"f": 1, "i": incarnation, "n": 3}, "gone": {"f": 1, "i": "i", "n": 2}}
     resources["again"] = {"f": 1, "i": "i", "n": 2}
+    resources |= {f"{'x' * 100}{n}": resources["gone"] for n in range(10)}  # more than a pattern could name
     end = json.dumps({"resources": resources, "version": 1})
     for log, text in (("offsets", f"v1\n{{}}\n{end}"), ("commits", "v1\n{}")):
         (tmp_path / log).mkdir()

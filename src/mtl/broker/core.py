@@ -143,7 +143,7 @@ class Broker:
         self.cursors = Cursors(out, _of(records, CursorRecord), leases.end)
         self.queues = Queues(out, random, resources)
         self.consumers = Consumers(out, self.queues, resources, leases.end)
-        self.dead_letters = DeadLetters(out, resources, self.queues, self._inbound, self._mark_dirty)
+        self.dead_letters = DeadLetters(resources, self.queues, self._inbound, self._mark_dirty)
         self.stages = Stages(out, random, self._open_intake, options, self._end_lease)
         self.names = Names(out, random, _of(records, WriterRecord), leases.end)
         self.committing = Committing(out, resources, self.stages, self._grew)

@@ -14,7 +14,6 @@ from mtl import limits
 from mtl.broker.accounts import Right
 from mtl.broker.intake import Arrival, Inbound, Intake
 from mtl.broker.leases import LeaseTerms
-from mtl.broker.outbox import Outbox
 from mtl.broker.queue_state import Letter
 from mtl.broker.queues import Queue, Queues
 from mtl.broker.resources import Resource, Resources
@@ -36,13 +35,11 @@ class DeadLetters:
 
     def __init__(
         self,
-        outbox: Outbox,
         resources: Resources,
         queues: Queues,
         inbound: Inbound,
         dirty: Callable[[Intake], None],
     ) -> None:
-        self._outbox = outbox
         self._resources = resources
         self._queues = queues
         self._inbound = inbound

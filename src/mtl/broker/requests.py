@@ -51,7 +51,6 @@ class Requests:
         readers: ReaderGrants,
         writers: WriterGrants,
     ) -> None:
-        self._outbox = outbox
         self._sessions = sessions
         self._authorization = authorization
         self._leases = leases

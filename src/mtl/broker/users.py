@@ -6,7 +6,7 @@ directory is the administrator. A running broker finds the change within `limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -52,7 +52,7 @@ class Users:
         """Every user, by name."""
         return self._store.of(UserRecord)
 
-    def add(self, name: str, password: PasswordRecord | None, keys: Iterable[str]) -> None:
+    def add(self, name: str, password: PasswordRecord | None, keys: Sequence[str]) -> None:
         """A new user, who has no grants yet."""
         _check_name(name)
         for key in keys:

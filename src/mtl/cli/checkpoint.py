@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mtl.cli.common import Endpoint, Json, connected, line, out, table
-from mtl.wire.control import Description
+from mtl.client import Connection
+from mtl.errors import Refused
+from mtl.limits import MAX_RESOURCES_PER_LEASE
+from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from pyspark_mtl.checkpoint import Held, read, state_of
 
 
@@ -22,7 +24,7 @@ def checkpoint(
     """Show what a Spark checkpoint holds: position, lag, and whether the broker can still serve it."""
     state = read(directory)
     with connected(context, endpoint) as connection:
-        there = connection.describe(pattern="|".join(re.escape(one.resource) for one in state.held))
+        there = _described(connection, [one.resource for one in state.held])
     rows = [_row(one, there.get(one.resource)) for one in state.held]
     if json:
         for row in rows:
@@ -37,6 +39,21 @@ def checkpoint(
         [[row[name] for name in columns] for row in rows],
         right=["BEHIND"],
     )
+
+
+def _described(connection: Connection, names: list[str]) -> dict[str, Description]:
+    """Those of the resources that there are."""
+    found: dict[str, Description] = {}
+    for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):
+        asked = names[first : first + MAX_RESOURCES_PER_LEASE]
+        try:
+            found |= connection.describe(asked)
+        except Refused as refused:
+            if refused.reason != UNKNOWN_RESOURCE:
+                raise
+            missing = refused.members.get("missing", asked)
+            found |= connection.describe([name for name in asked if name not in missing])
+    return found
 
 
 def _row(held: Held, found: Description | None) -> dict[str, str | int | None]:

@@ -77,7 +77,6 @@ class Feed(Notice):
         self._arrived: list[Delivery | Run] = []
         self._summoned = False
         self._confirmed = 0
-        self._asked_confirm = 0
         self._credit_timer: Timer | None = None
 
     # --- posted by the application's side -------------------------------------------------------------------

@@ -52,8 +52,3 @@ class Heartbeat:
             self._pinged = True
             return Verdict.PING
         return Verdict.QUIET
-
-    @property
-    def silent_since(self) -> float:
-        """When the peer was last heard."""
-        return self._heard

@@ -39,6 +39,7 @@ from enum import StrEnum
 from typing import Final
 
 from mtl.wire import commands as c
+from mtl.wire import control as w
 
 
 class _Key(StrEnum):
@@ -118,15 +119,15 @@ PROFILE_KEPT: Final[dict[Control, Control]] = {
 """Where the broker's session stands after an Authorize/201 of the principal that had selected a profile before."""
 
 OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
-    Control.NEW: (400, "not-open", "send Connection.Open first (MTL-21)"),
-    Control.UNAUTHORIZED: (401, "not-authorized", "authenticate with Connection.Authorize first"),
+    Control.NEW: (400, w.NOT_OPEN, "send Connection.Open first (MTL-21)"),
+    Control.UNAUTHORIZED: (401, w.NOT_AUTHORIZED, "authenticate with Connection.Authorize first"),
     Control.CHALLENGED: (
         401,
-        "not-authorized",
+        w.NOT_AUTHORIZED,
         "answer the challenge with Connection.Authorize first (MTL-33)",
     ),
-    Control.READY: (400, "no-profile", "select a profile with Connection.Profile first (MTL-45)"),
-    Control.PROFILED: (501, "unknown-command", "the selected profile has no such command"),
+    Control.READY: (400, w.NO_PROFILE, "select a profile with Connection.Profile first (MTL-45)"),
+    Control.PROFILED: (501, w.UNKNOWN_COMMAND, "the selected profile has no such command"),
 }
 """What a request gets that the table has no row for: (status, reason, message)."""
 

@@ -169,7 +169,7 @@ def _check_local(count: int, size: int, max_pack: int) -> None:
     if count == 0:
         raise FieldError("a pack of no contents")
     if count > MAX_PACK_CONTENTS:
-        raise ContentTooLarge(count, MAX_PACK_CONTENTS, "pack, counted in contents,")
+        raise ContentTooLarge(count, MAX_PACK_CONTENTS, "pack", "contents")
     if size > max_pack + PACK_OVERHEAD:
         raise ContentTooLarge(size, max_pack + PACK_OVERHEAD, "pack")
 
