@@ -3,7 +3,8 @@
     with mtl.testing.broker() as broker:
         with mtl.connect(broker.endpoint) as connection: ...
 
-`kill` and `restart` are what durability is tested with. The pytest fixture `mtl_broker` is the same.
+`kill` and `restart` are what durability is tested with. The pytest fixture `mtl_broker` is the same. The broker's
+standard input is a pipe from this process, and it stops when that ends: however the test dies, no broker outlives it.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start it and wait until it is ready: on the endpoint it had before, if it had one."""
-        command = [sys.executable, "-m", "mtl.cli.main", "broker", "--data", str(self.data)]
+        command = [sys.executable, "-m", "mtl.cli.main", "broker", "--until-eof", "--data", str(self.data)]
         command += ["--endpoint", self.endpoint or self._asked]
         if self._config is not None:
             command += ["--config", str(self._config)]
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -108,8 +109,10 @@ class RunningBroker:
         return self._process
 
     def _forget(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            self._process.stdout.close()
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
         self._process = None
 
     def _await_ready(self) -> str:
@@ -148,8 +151,8 @@ def broker(
     place = temporary / "data" if temporary is not None else Path(str(data))
     place.parent.mkdir(parents=True, exist_ok=True)
     running = RunningBroker(place, Path(config) if config is not None else None, endpoint)
-    running.start()
     try:
+        running.start()
         yield running
         if running.running:
             running.stop()

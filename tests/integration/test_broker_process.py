@@ -12,6 +12,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import pytest
 
 from mtl import limits
 from mtl.broker.store import VERSION
+from mtl.errors import DirectoryInUse
+from mtl.log import RealDisk
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 from tests.support.minimal_client import minimal_client, short
@@ -219,3 +222,23 @@ def test_a_reader_that_stands_still_costs_no_memory(tmp_path: Path, packed: bool
             assert body == (pack if packed else bodies[(sequence - 1) % contents])
             expected += contents if packed else 1
         assert own_memory(running.pid) < most
+
+
+def test_a_test_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    parent = (
+        f"import mtl.testing as t, os; b = t.broker({str(data)!r}); b.__enter__(); os.kill(os.getpid(), 9)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", parent], check=False, timeout=120).returncode == -signal.SIGKILL
+    )
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            RealDisk().lock(str(data)).release()
+        except DirectoryInUse:
+            assert time.monotonic() < deadline, "the broker is still there"
+            time.sleep(0.05)  # its end is nobody's event: its parent is gone
+        else:
+            break
+    assert "stopped: " in (tmp_path / "data.log").read_text()  # and by itself, cleanly

@@ -347,7 +347,7 @@ class Broker:
         return self._outbox.idle and not decided
 
     def statistics(self) -> dict[str, int]:
-        """Counters, for `mtl` and for tests."""
+        """What came, what was dropped and why, and what there is: told when the broker stops."""
         return {
             "malformed-requests": self.counts["malformed"],
             **self.flows.counts,

@@ -95,33 +95,34 @@ class Server:
                 shared=config.shared_socket,
                 curve=self._curve(),
             )
-            opened.pop_all()
-        self._broker = Broker(
-            self._settings(secret(store, os.urandom)),
-            restored,
-            os.urandom,
-            lambda body, count: void(decode_pack(body, count)),
-            clock(),
-        )
-        if config.authentication.anonymous is True and len(self._broker.accounts):
-            log.warning(
-                "there are users, but whoever shows no credentials may do everything: see [authentication]"
+            opened.callback(self._sockets.close)
+            self._broker = Broker(
+                self._settings(secret(store, os.urandom)),
+                restored,
+                os.urandom,
+                lambda body, count: void(decode_pack(body, count)),
+                clock(),
             )
-        self._sender = Sender(self._sockets, self._broker, clock)
-        self._writing = ThreadPoolExecutor(limits.COMMIT_THREADS, "mtl-commit")
-        self._commits = Commits(
-            self._storage.perform,
-            lambda action, perform: self._start(self._writing, action, perform),
-            lambda: not self._done and not self._sockets.poll(0),
-            time.monotonic,
-        )
-        self._records = ThreadPoolExecutor(1, "mtl-records")
-        self._creations = ThreadPoolExecutor(1, "mtl-creations")
-        self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
-        self._users: deque[list[UserRecord]] = deque()
-        self._users_due = 0.0
-        while not self._broker.ready:
-            self._turn(serving=False)
+            if config.authentication.anonymous is True and len(self._broker.accounts):
+                log.warning(
+                    "there are users, but whoever shows no credentials may do everything: see [authentication]"
+                )
+            self._sender = Sender(self._sockets, self._broker, clock)
+            self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
+            self._commits = Commits(
+                self._storage.perform,
+                lambda action, perform: self._start(self._writing, action, perform),
+                lambda: not self._done and not self._sockets.poll(0),
+                time.monotonic,
+            )
+            self._records = _threads(opened, "mtl-records")
+            self._creations = _threads(opened, "mtl-creations")
+            self._passwords = _threads(opened, "mtl-passwords")
+            self._users: deque[list[UserRecord]] = deque()
+            self._users_due = 0.0
+            while not self._broker.ready:
+                self._turn(serving=False)
+            opened.pop_all()
 
     def _curve(self) -> BrokerCurve | None:
         """Our key, and who may connect: anybody, or the users' own keys."""
@@ -304,11 +305,18 @@ class Server:
         self._records.shutdown()
         self._creations.shutdown()
         self._sockets.close()
+        log.info("stopped: %s", ", ".join(f"{n} {k}" for k, n in self._broker.statistics().items() if n))
         try:
             self._storage.close(self._boot)
         finally:
             self._wakeup.close()
             self._lock.release()
+
+
+def _threads(opened: ExitStack, name: str, most: int = 1) -> ThreadPoolExecutor:
+    threads = ThreadPoolExecutor(most, name)
+    opened.callback(threads.shutdown)
+    return threads
 
 
 def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
@@ -357,8 +365,11 @@ def _endpoint_without_port(endpoint: str) -> str | None:
 
 def raise_file_limit() -> None:
     """As many open files as the system lets this process have: logs take some hundred, each connection one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError) as error:  # macOS says that there is no limit, and takes none for an answer
+        log.warning("this process may have %d files open: %s", now, error)
 
 
 class Beside(Protocol):
@@ -371,8 +382,15 @@ class Beside(Protocol):
         """The broker is about to stop; it waits for this, and still confirms meanwhile. Harmless when repeated."""
 
 
-def serve(config: BrokerConfig, say: Callable[[str], None] = print, beside: Beside | None = None) -> int:
-    """Run a broker until SIGTERM or SIGINT; says one line when it is ready. Returns the exit code 0.
+def serve(
+    config: BrokerConfig,
+    say: Callable[[str], None] = print,
+    beside: Beside | None = None,
+    *,
+    until_eof: bool = False,
+) -> int:
+    """Run a broker until SIGTERM or SIGINT, with `until_eof` also until standard input ends; says one line when it is
+    ready. Returns the exit code 0.
 
     Raises `OptionError` for a configuration that cannot be, `StorageError` for a data directory that is in use, of a
     newer version, full or damaged, and `BindFailed`.
@@ -390,12 +408,21 @@ def serve(config: BrokerConfig, say: Callable[[str], None] = print, beside: Besi
     for number in (signal.SIGTERM, signal.SIGINT):
         # In a thread, for the loop has to go on meanwhile.
         signal.signal(number, lambda *_: threading.Thread(target=stop, daemon=True).start())
+    if until_eof:
+        threading.Thread(target=_after_input, args=(stop,), daemon=True).start()
     say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
-    if beside is not None:
-        beside.start(server.endpoint)
     try:
+        if beside is not None:
+            beside.start(server.endpoint)
         server.run()
     finally:
         if beside is not None:
             beside.stop()
     return 0
+
+
+def _after_input(then: Callable[[], None]) -> None:
+    """Standard input may say what it likes; only its end is of interest."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    then()

@@ -27,6 +27,9 @@ def broker(
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Listen beyond this machine without credentials.")
     ] = None,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends, too.")
+    ] = False,
 ) -> None:
     """Run a broker. Prints one line when it is ready; stops cleanly on SIGTERM."""
     from mtl.broker.server import serve  # noqa: PLC0415 the other commands need not load it
@@ -40,4 +43,4 @@ def broker(
         insecure=insecure or None,
     )
     doors = Doors(load_doors(config))
-    raise typer.Exit(serve(given, lambda line: print(line, flush=True), doors))
+    raise typer.Exit(serve(given, lambda line: print(line, flush=True), doors, until_eof=until_eof))

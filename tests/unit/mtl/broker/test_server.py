@@ -22,7 +22,7 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.config import BrokerConfig
 from mtl.broker.records import GrantRecord, RunRecord
-from mtl.broker.server import Server, boot_id, clock, serve
+from mtl.broker.server import Server, boot_id, clock, raise_file_limit, serve
 from mtl.broker.storage import Storage
 from mtl.broker.store import VERSION, SqliteStore
 from mtl.broker.users import Users
@@ -140,6 +140,29 @@ def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(NewerVersion):
             Server(config(tmp_path))
+
+
+def test_whatever_fails_while_it_starts_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = f"ipc://{tmp_path}/socket"
+    with monkeypatch.context() as patch:
+        patch.setattr("mtl.broker.server.LOCAL_KEY", "nowhere/local-key")
+        with pytest.raises(OptionError, match="local-key"):
+            Server(config(tmp_path / "data", endpoint=endpoint))
+    with running(Server(config(tmp_path / "data", endpoint=endpoint))):
+        pass
+
+
+def test_a_limit_of_files_that_cannot_be_raised_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr("resource.setrlimit", refuse)
+    raise_file_limit()
+    assert "current limit exceeds maximum limit" in caplog.text
 
 
 def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
