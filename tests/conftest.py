@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
+
+# How long an example takes says more about who else uses the machine.
+settings.register_profile("mtl", deadline=None)
+settings.load_profile("mtl")
 
 
 @pytest.fixture(scope="session")

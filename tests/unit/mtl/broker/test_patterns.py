@@ -64,12 +64,12 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 )
 def test_no_pattern_keeps_the_broker_busy(pattern: str) -> None:
     """`re` would take years for the first; RE2 took half a minute for those with large counts, which are refused."""
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         matching(pattern[:MAX_PATTERN], LONG_NAMES)
     except Refused:
         pass
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_the_size_is_bounded_with_its_counts_written_out() -> None:
