@@ -310,6 +310,11 @@ MAX_WINDOW_OCTETS = 1 << 30
 TURN_OCTETS = 8 << 20
 """What one reader is sent before the next has its turn: a few packs, so that nobody waits long."""
 
+TURN_SENDS = 64
+"""Chunks, or runs of plain contents, that are made ready in such a turn: what the queues of both ends take of packs.
+When chunks are small (each content was confirmed before the next) thousands of them fit the octets, and all behind the
+first that found no room would be made ready in vain."""
+
 TURN_CONTENTS = 1_000
 """Plain contents in one run, for the same reason: sending them is Python's work, a microsecond or two each."""
 

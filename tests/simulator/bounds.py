@@ -20,6 +20,7 @@ _CHOICES: dict[str, tuple[int, ...]] = {
     "QUEUE_RETURNED": (2, limits.QUEUE_RETURNED, limits.QUEUE_RETURNED),
     "TURN_CONTENTS": (1, 5, limits.TURN_CONTENTS),
     "TURN_OCTETS": (500, limits.TURN_OCTETS),
+    "TURN_SENDS": (1, 3, limits.TURN_SENDS),
 }
 
 

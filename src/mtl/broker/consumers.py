@@ -234,11 +234,11 @@ class Consumers:
     def _turn(self, queue: Queue) -> bool:
         """Deliver up to one turn's octets; whether there is more to deliver right away."""
         octets = 0
-        while octets < limits.TURN_OCTETS:
+        for _ in range(limits.TURN_SENDS):
             sent = self._round(queue)
-            if not sent:
-                return False
             octets += sent
+            if not sent or octets >= limits.TURN_OCTETS:
+                return bool(sent)
         return True
 
     def _round(self, queue: Queue) -> int:

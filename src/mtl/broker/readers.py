@@ -180,16 +180,14 @@ class Readers:
                 self._ready.pop(token, None)
 
     def _turn(self, lease: ReaderLease) -> bool:
-        """Send up to one turn's octets; whether there is more to send right away."""
+        """Send up to one turn's octets and Contents; whether there is more to send right away."""
         octets = 0
-        while lease.flow is not None and lease.summoned:
-            if octets >= limits.TURN_OCTETS:
-                return True
-            sent = self._send_next(lease)
-            if not sent:
-                return False
+        for _ in range(limits.TURN_SENDS):
+            sent = self._send_next(lease) if lease.flow is not None and lease.summoned else 0
             octets += sent
-        return False
+            if not sent or octets >= limits.TURN_OCTETS:
+                return bool(sent)
+        return True
 
     def _send_next(self, lease: ReaderLease) -> int:
         """Send one Content (a chunk) or one run of plain contents; its octets, 0 when there is nothing or no room."""

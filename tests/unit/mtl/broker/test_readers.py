@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mtl import limits
+from mtl.broker import actions as a
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
@@ -204,6 +205,24 @@ def test_turns_are_bounded_so_that_nobody_waits_long(
 
 
 # --- Reject -------------------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_costs_no_more_where_there_are_many_small_chunks(rig: Rig, client: Client) -> None:
+    """What is made ready behind the first chunk without room is made ready in vain, and again with every retry."""
+    client.fill("a", [b"%d" % n for n in range(2 * limits.TURN_SENDS)])  # each in a chunk of its own
+    flow = client.flow(client.reader("a", packed=True, window=window(contents=10_000)))
+    rig.sockets.room[flow.peer] = 1
+    flow.queue(*c.encode(c.Summon(99, "a")))
+    rig.broker.advance()
+    made = rig.broker.take()
+    assert sum(isinstance(action, a.Deliver) for action in made) == limits.TURN_SENDS
+    for action in made:
+        rig._carry_out(action)
+    rig.sender.flush()
+    del rig.sockets.room[flow.peer]
+    rig.run()
+    rig.sleep(1)
+    assert sum(isinstance(x, c.Content) for x in flow.sent()) == 2 * limits.TURN_SENDS + 2
 
 
 @pytest.mark.requirement("MTL-88", "MTL-94", "MTL-95")
