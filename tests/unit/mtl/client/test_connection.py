@@ -57,8 +57,8 @@ def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker:
     asked = threading.Event()
 
     def never() -> list[bytes]:
-        asked.set()
         memory_broker.silent = True
+        asked.set()
         return w.encode_reply(503, {"reason": w.OVERLOADED, "status": "", "message": ""})
 
     memory_broker.answers[w.ResourceDescribe] = never
