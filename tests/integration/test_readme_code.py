@@ -93,7 +93,10 @@ def test_a_consumer(mtl_broker: RunningBroker) -> None:
         with pytest.raises(KeyboardInterrupt):
             exec(code, {"mtl": mtl, "handle": handle})
         assert seen == [b"good", b"bad", b"slow", b"slow"]
-        with connection.reader("orders.dead", until=2) as reader:
+        assert connection.describe(pattern="orders[.]dead", after={}, wait=30), (
+            "made with the first dead letter"
+        )
+        with connection.reader("orders.dead", start="earliest", until=2) as reader:
             assert [x.body for x in reader] == [b"bad"]
 
 
