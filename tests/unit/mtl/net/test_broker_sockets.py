@@ -134,7 +134,7 @@ def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, share
     assert set(asked) == {key}
     if not shared:
         peer = setting.peer(zmq.DEALER, setting.sockets.plain.endpoint, mine)
-        for header in (LEASE + b"...", b"other"):
+        for header in (b"other", b"another", LEASE + b"...", b"other"):
             peer.send_multipart([header, b""])
         leased: list[tuple[bytes, str]] = []
         while not leased:
