@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtl.doors.mbws import asking
-from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message, decode, encode
+from mtl.doors.mbws.codec import Acknowledge, Alike, Connect, Kind, Message, decode, encode
 from mtl.errors import Malformed, Refused
 from tests.fuzzing.target import check_refusal
 
@@ -35,6 +35,8 @@ def run(data: bytes) -> None:
             check_refusal(refused)
         else:
             assert decode(encode(frame, kind, characters=characters), characters=characters) == frame
+            alike = Alike(characters=characters)
+            assert alike.decode(message) == alike.decode(message) == frame
 
 
 def run_query(data: bytes) -> None:

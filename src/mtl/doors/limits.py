@@ -170,6 +170,9 @@ RS_GOODBYE_S = 2.0
 MBWS_ENTRIES = 1_000
 """MBWS: addresses of one message, and properties: each is an object, and each address an append."""
 
+MBWS_ALIKE = 1 << 10
+"""MBWS: octets before the body of a message that are remembered, as the next one is likely to begin with the same."""
+
 MBWS_HEADER = 64 << 10
 """MBWS: octets of a message beyond a body of MAX_CONTENT. Properties become a field table, which has no room for
 more."""

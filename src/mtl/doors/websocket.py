@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.connection import Connection as WebSocket
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import NegotiationError, TooManyFragments
-from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import Event, State
 from websockets.typing import DataLike, Subprotocol
@@ -55,7 +55,48 @@ class Violation(Malformed):
         self.code = code
 
 
-class Socket(ServerConnection):
+class Together(WebSocket):
+    """A WebSocket of either side that takes and gives many messages at a time: a call of the system, and a turn of the
+    event loop, for each would cost more than all else that is done for a small one.
+    """
+
+    whole = 0
+    """Messages that are there and not taken."""
+
+    async def send_all(self, messages: Iterable[str | bytes]) -> None:
+        """Send them with one write. Raises `ConnectionClosed`."""
+        if self.state is not State.OPEN:
+            await self.send(b"")  # which raises
+            return
+        for message in messages:
+            if isinstance(message, str):
+                self.protocol.send_text(message.encode())
+            else:
+                self.protocol.send_binary(message)
+        self.transport.writelines(self.protocol.data_to_send())
+        await self.drain()
+
+    async def recv_all(self) -> list[str | bytes]:
+        """The next message and all that are there with it. Raises what `recv` does."""
+        together = [await self.recv()]
+        while self.whole:
+            together.append(await self.recv())
+        return together
+
+    async def recv(self, decode: bool | None = None) -> Any:
+        """The next message."""
+        message = await super().recv(decode)
+        self.whole -= 1
+        return message
+
+    def process_event(self, event: Event) -> None:
+        """Count messages."""
+        super().process_event(event)
+        if isinstance(event, Frame) and event.fin and event.opcode <= Opcode.BINARY:
+            self.whole += 1
+
+
+class Socket(Together, ServerConnection):
     """One WebSocket at a door.
 
     The answer to a peer's Close is held back until `conclude`: a Close that is answered says that everything before it
@@ -67,6 +108,7 @@ class Socket(ServerConnection):
         self._all_there = all_there
         self._holding = True
         self._resting = False
+        self._wrong: Violation | None = None
 
     @property
     def origin(self) -> str | None:
@@ -81,7 +123,9 @@ class Socket(ServerConnection):
     async def message(self) -> str | bytes | None:
         """The next message; None when there are no more. Raises `Violation` for what is no message."""
         try:
-            return await self.recv_messages.get()
+            message = await self.recv_messages.get()
+            self.whole -= 1
+            return message
         except EOFError:
             said = self.protocol.close_sent
             if said is not None and self.protocol.parser_exc is not None:  # the library refused it already
@@ -91,6 +135,24 @@ class Socket(ServerConnection):
             raise Violation(CloseCode.MESSAGE_TOO_BIG, str(wrong)) from wrong
         except UnicodeDecodeError as wrong:
             raise Violation(CloseCode.INVALID_DATA, "a text message is UTF-8") from wrong
+
+    async def messages(self) -> list[str | bytes]:
+        """The next message and all that are there with it; none when there are no more. Raises as `message`, behind
+        what came before.
+        """
+        if self._wrong is not None:
+            raise self._wrong
+        together = []
+        try:
+            while (message := await self.message()) is not None:
+                together.append(message)
+                if not self.whole:
+                    break
+        except Violation as wrong:
+            if not together:
+                raise
+            self._wrong = wrong
+        return together
 
     def rest(self) -> None:
         """Hear no more: `message` gives what is there, then None."""
@@ -153,6 +215,11 @@ class Socket(ServerConnection):
         if not self.closed_by_peer:
             await super().send(message, text=text)
 
+    async def send_all(self, messages: Iterable[str | bytes]) -> None:
+        """Send messages; nothing after the peer's Close. Raises `ConnectionClosed`."""
+        if not self.closed_by_peer:
+            await super().send_all(messages)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Whether a peer that is silent is still there, its TCP says: one that reads slowly is no dead one."""
         keep_alive(transport.get_extra_info("socket"))
@@ -166,7 +233,7 @@ class Socket(ServerConnection):
 
     def process_event(self, event: Event) -> None:
         """No message follows a Close."""
-        if self._resting and isinstance(event, Frame) and event.opcode in DATA_OPCODES:
+        if self._resting and isinstance(event, Frame) and event.opcode <= Opcode.BINARY:
             return
         super().process_event(event)
         if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:

@@ -11,21 +11,27 @@ from websockets.typing import Subprotocol
 
 from mtl.doors.clients import untrusted
 from mtl.doors.limits import WS_CLOSE_S, WS_QUEUE
+from mtl.doors.websocket import Together
 from mtl.errors import Refused
 from mtl.wire.control import OVERLOADED
 
 
+class ClientSocket(Together, ClientConnection):
+    """The client's end."""
+
+
 async def open_websocket(
     url: str, tls: ssl.SSLContext | None, *, subprotocol: str, largest: int
-) -> ClientConnection:
+) -> ClientSocket:
     """A WebSocket to a ws: or wss: URL. `tls` says whom the latter trusts, by default the system's authorities;
     `largest` is the octets of a message that may come.
 
     Raises `Refused` when the door says no or is not to be trusted, `OSError` when there is no connection.
     """
     try:
-        return await connect(
+        socket = await connect(
             url,
+            create_connection=ClientSocket,
             ssl=(tls or True) if url.startswith("wss:") else None,
             subprotocols=[Subprotocol(subprotocol)],
             compression=None,
@@ -34,6 +40,8 @@ async def open_websocket(
             ping_timeout=None,  # a door that has enough to do for now is not gone
             close_timeout=WS_CLOSE_S,
         )
+        assert isinstance(socket, ClientSocket)
+        return socket
     except InvalidStatus as refused:
         status = refused.response.status_code
         full = status == HTTPStatus.SERVICE_UNAVAILABLE

@@ -17,19 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from mtl.client.aio.opening import Opening
 from mtl.client.feed import Start
 from mtl.doors.budget import Budget
-from mtl.doors.clients import Inbox, Reading, Window, Writing, opened
+from mtl.doors.clients import Inbox, Reading, opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
 from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Kind, Message
-from mtl.doors.mbws.contents import to_message
+from mtl.doors.mbws.contents import ToMessages
 from mtl.doors.mbws.line import Line, Way
-from mtl.doors.mbws.session import said
 from mtl.doors.properties import CONTENT_TYPE, SEQUENCE
 from mtl.doors.received import Received
 from mtl.errors import Closed, ContentTooLarge, FieldError, OptionError
@@ -44,15 +43,13 @@ class Connection:
         self.endpoint = way.url
         self.line = Line(way)
         self._way = way
-        self._window = Window(MBWS_CLIENT_WINDOW)
-        self._octets = Budget(MBWS_CLIENT_OCTETS)
         self._readers: set[Reader] = set()
 
     def writer(self, address: str) -> Opening[Writer]:
         """A writer to an address; `async with`, or await it."""
 
         async def made() -> Writer:
-            return Writer(self, address)
+            return Writer(self.line, address, self._way.kind)
 
         return Opening(made)
 
@@ -71,27 +68,6 @@ class Connection:
 
         return Opening(begun)
 
-    async def send(self, message: Message) -> asyncio.Future[None]:
-        """Send, in order; waits while too much is under way. The result is done when it is acknowledged.
-
-        Raises `ContentTooLarge`, `FieldError` for a header that does not fit.
-        """
-        if len(message.body) > MAX_CONTENT:
-            raise ContentTooLarge(len(message.body), MAX_CONTENT)
-        data = said(message, self._way.kind)
-        size = len(data if isinstance(data, bytes) else data.encode())
-        header = size - len(message.body)
-        if header > MBWS_HEADER:
-            raise FieldError(f"addresses and properties have {header} octets, {MBWS_HEADER} are the most")
-        await self._octets.take(size)
-        try:
-            settled = await self._window.place(lambda: self.line.send(data))
-        except BaseException:  # also when cancelled: it is not under way
-            self._octets.give(size)
-            raise
-        settled.add_done_callback(lambda _: self._octets.give(size))
-        return settled
-
     async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 writers flush, a connection has nothing to wait for
         """Close, at the end of a block."""
         await self.close()
@@ -101,17 +77,46 @@ class Connection:
         await asyncio.gather(self.line.close(), *(reader.close() for reader in list(self._readers)))
 
 
-class Writer(Writing):
+class Writer:
     """Sends contents to one address. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
-    def __init__(self, connection: Connection, address: str) -> None:
-        super().__init__()
+    def __init__(self, line: Line, address: str, kind: Kind) -> None:
         self.address = address
-        self._connection = connection
+        self._line = line
+        self._messages = ToMessages(address, kind)
+        self._messages.alike({})
+        self._properties: dict[str, Value] = {}
+        self._sent = 0
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
-        """Send one content; await the result for its acknowledgement, or `flush` for all."""
-        return self._sent(await self._connection.send(to_message(self.address, body, properties or {})))
+        """Send one content, in order; await the result for its acknowledgement, or `flush` for all. Waits while too
+        much is under way.
+
+        Raises `ContentTooLarge`, `FieldError` for properties that do not fit.
+        """
+        if len(body) > MAX_CONTENT:
+            raise ContentTooLarge(len(body), MAX_CONTENT)
+        if (properties or {}) != self._properties:
+            properties = dict(properties or {})
+            self._messages.alike(properties)
+            self._properties = properties
+        data = self._messages.message(body)
+        size = len(data if isinstance(data, bytes) else data.encode())
+        header = size - len(body)
+        if header > MBWS_HEADER:
+            raise FieldError(f"addresses and properties have {header} octets, {MBWS_HEADER} are the most")
+        settled = await self._line.send(data, size)
+        self._sent = self._line.sent
+        return settled
+
+    async def flush(self) -> None:
+        """Wait until everything is acknowledged: they are acknowledged in order. Raises what ended the connection."""
+        await self._line.flushed(self._sent)
+
+    async def leave(self, *, failed: bool) -> None:
+        """Flush, at the end of a block that did not fail."""
+        if not failed:
+            await self.flush()
 
 
 class Reader(Reading):
@@ -141,17 +146,24 @@ class Reader(Reading):
         await self.line.close()
         self._ended(self)
 
-    async def _taken(self, message: Message, beginning: int) -> None:
+    async def _taken(self, messages: Sequence[Message], beginning: int) -> None:
+        """They came together."""
+        contents = list(map(self._received, messages))
+        for one in reversed(contents):
+            if one.sequence is not None:
+                self._start = one.sequence + 1
+                break
+        await self._octets.take(sum(len(one.body) for one in contents))
+        self._inbox.put_all([(one, beginning) for one in contents])
+        await self._inbox.room()
+
+    def _received(self, message: Message) -> Received:
         properties = dict(message.properties)
         if message.content_type:
             properties[CONTENT_TYPE] = message.content_type
         place = properties.pop(SEQUENCE, "")
         sequence = int(place) if place.isascii() and place.isdecimal() else None
-        if sequence is not None:
-            self._start = sequence + 1
-        await self._octets.take(len(message.body))
-        self._inbox.put((Received(self.address, sequence, message.body, properties), beginning))
-        await self._inbox.room()
+        return Received(self.address, sequence, message.body, properties)
 
     def _consumed(self) -> None:
         if self._current is not None:

@@ -17,11 +17,12 @@ ASCII it is the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from mtl.doors.limits import MBWS_ENTRIES
+from msgspec import Struct
+
+from mtl.doors.limits import MBWS_ALIKE, MBWS_ENTRIES
 from mtl.errors import FieldError, Malformed
 
 LAST_NUMBER = (1 << 56) - 1
@@ -29,6 +30,7 @@ LAST_NUMBER = (1 << 56) - 1
 
 _DIGITS = len(str(LAST_NUMBER))
 _CONNECT, _ACKNOWLEDGE, _MESSAGE = 1, 2, 3
+_MESSAGE_OCTET = bytes((_MESSAGE,))
 
 
 class Kind(Enum):
@@ -42,23 +44,20 @@ class NotText(Malformed):
     """Octets that are no UTF-8 where a string is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(Struct, frozen=True):
     """Asks for a connection, or names it. `numbers`: none; CSLR, CSLW and CSUW of a reconnect; SSLR of its reply."""
 
     name: str = ""
     numbers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
+class Acknowledge(Struct, frozen=True):
     """Every message up to this one, counted from 1, has arrived for good."""
 
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message. Its own sequence number is not in it: both sides count (MBWS-15)."""
 
     addresses: tuple[str, ...]
@@ -187,15 +186,58 @@ def decode(message: bytes | str, *, characters: bool = False) -> Frame:
         case 2:
             frame = Acknowledge(of.number())
         case 3:
-            addresses = tuple(of.string() for _ in range(_count(of, "addresses")))
-            content_type = of.string()
-            properties = tuple((of.string(), of.string()) for _ in range(_count(of, "properties")))
-            return Message(addresses, of.rest(), content_type, properties)
+            return _message(of)[0]
         case other:
             raise Malformed(f"there is no frame {other!r}")
     if of.rest():
         raise Malformed("the frame is longer than what it holds")
     return frame
+
+
+def _message(of: _Reader) -> tuple[Message, int]:
+    """A Message, and the place of the value of its last property, or of its body where it has none."""
+    addresses = tuple([of.string() for _ in range(_count(of, "addresses"))])
+    content_type = of.string()
+    properties = []
+    at = of.at
+    for _ in range(_count(of, "properties")):
+        name, at = of.string(), of.at
+        properties.append((name, of.string()))
+    return Message(addresses, of.rest(), content_type, tuple(properties)), at if properties else of.at
+
+
+class Alike:
+    """Decodes messages of which many are alike but for the value of their last property and the body: what comes before
+    is decoded once. It remembers that of the last one, at most MBWS_ALIKE octets.
+    """
+
+    def __init__(self, *, characters: bool = False) -> None:
+        self._characters = characters
+        self._stem = b""
+        self._last = Message((), b"")
+
+    def decode(self, message: bytes | str) -> Frame:
+        """As `decode`."""
+        if isinstance(message, str) or not message.startswith(_MESSAGE_OCTET):
+            return decode(message, characters=self._characters)
+        of, last = _BinaryReader(message, characters=self._characters), self._last
+        if self._stem and message.startswith(self._stem):
+            of.at = len(self._stem)
+            properties = last.properties
+            if properties:
+                properties = (*properties[:-1], (properties[-1][0], of.string()))
+            return Message(last.addresses, of.rest(), last.content_type, properties)
+        of.kind()
+        frame, at = _message(of)
+        if at <= MBWS_ALIKE:
+            properties = frame.properties
+            if properties:
+                properties = (*properties[:-1], (properties[-1][0], ""))
+            self._stem, self._last = (
+                message[:at],
+                Message(frame.addresses, b"", frame.content_type, properties),
+            )
+        return frame
 
 
 def _count(of: _Reader, what: str) -> int:
@@ -206,7 +248,9 @@ def _count(of: _Reader, what: str) -> int:
 
 
 class _Reader(Protocol):
-    """Takes a message apart."""
+    """Takes a message apart; `at` is how far it is."""
+
+    at: int
 
     def kind(self) -> int | str | None: ...
 
@@ -220,21 +264,24 @@ class _Reader(Protocol):
 class _BinaryReader:
     def __init__(self, message: bytes, *, characters: bool) -> None:
         self._data = message
-        self._at = 0
+        self.at = 0
         self._characters = characters
 
     def kind(self) -> int | None:
         """The first octet; None of nothing."""
-        self._at = 1
+        self.at = 1
         return self._data[0] if self._data else None
 
     def number(self) -> int:
+        if self.at < len(self._data) and (value := self._data[self.at]) < 0x80:  # most are small
+            self.at += 1
+            return value
         value = 0
         for place in range(8):
-            if self._at >= len(self._data):
+            if self.at >= len(self._data):
                 raise Malformed("the frame ends in the middle of a number")
-            octet = self._data[self._at]
-            self._at += 1
+            octet = self._data[self.at]
+            self.at += 1
             value |= (octet & 0x7F) << 7 * place
             if octet < 0x80:
                 return value
@@ -242,21 +289,21 @@ class _BinaryReader:
 
     def string(self) -> str:
         length = self.number()
-        end = self._after(length) if self._characters else self._at + length
+        end = self._after(length) if self._characters else self.at + length
         if end > len(self._data):
             raise Malformed("the frame ends in the middle of a string")
-        octets, self._at = self._data[self._at : end], end
+        octets, self.at = self._data[self.at : end], end
         try:
             return octets.decode()
         except UnicodeDecodeError:
             raise NotText("a string is UTF-8 text") from None
 
     def rest(self) -> bytes:
-        return self._data[self._at :]
+        return self._data[self.at :]
 
     def _after(self, characters: int) -> int:
         """The place behind so many characters: where the next one begins that is no continuation (10xxxxxx)."""
-        at = self._at
+        at = self.at
         while characters:
             at += 1
             while at < len(self._data) and self._data[at] & 0xC0 == 0x80:
@@ -270,28 +317,28 @@ class _BinaryReader:
 class _TextReader:
     def __init__(self, message: str) -> None:
         self._text = message
-        self._at = 0
+        self.at = 0
 
     def kind(self) -> int | str:
         """The number of the frame, if it is one digit and a space (MBWS-50 to 52)."""
-        self._at = 2
+        self.at = 2
         first = self._text[:2]
         return int(first[0]) if first in {"1 ", "2 ", "3 "} else first
 
     def number(self) -> int:
-        end = self._text.find(" ", self._at, self._at + _DIGITS + 1)
-        digits = self._text[self._at : end] if end >= 0 else ""
+        end = self._text.find(" ", self.at, self.at + _DIGITS + 1)
+        digits = self._text[self.at : end] if end >= 0 else ""
         if not (digits.isascii() and digits.isdecimal()) or int(digits) > LAST_NUMBER:
             raise Malformed(f"a number is 1 to {_DIGITS} digits and a space, {LAST_NUMBER} at most")
-        self._at = end + 1
+        self.at = end + 1
         return int(digits)
 
     def string(self) -> str:
-        end = self.number() + self._at
+        end = self.number() + self.at
         if end > len(self._text):
             raise Malformed("the frame ends in the middle of a string")
-        text, self._at = self._text[self._at : end], end
+        text, self.at = self._text[self.at : end], end
         return text
 
     def rest(self) -> bytes:
-        return self._text[self._at :].encode()
+        return self._text[self.at :].encode()

@@ -1,4 +1,4 @@
-"""Messages as contents, and back. Pure functions, for both ends.
+"""Messages as contents, and back, for both ends.
 
 The Content-Type is the property `content-type`, the Property List holds the others; see `mtl.doors.properties`.
 """
@@ -7,20 +7,64 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mtl.doors.mbws.codec import Message
+from mtl.doors.mbws.codec import Kind, Message, encode
 from mtl.doors.properties import CONTENT_TYPE, SEQUENCE, from_texts, to_texts
-from mtl.wire.fields import Value
+from mtl.wire.fields import Value, encode_properties
 
 
-def to_message(
-    address: str, body: bytes, properties: Mapping[str, Value], sequence: int | None = None
-) -> Message:
-    """The message to or from one address; `sequence` is the content's place in the log, as a property."""
-    texts = to_texts(properties)
-    content_type = texts.pop(CONTENT_TYPE, "")
-    if sequence is not None:
-        texts[SEQUENCE] = str(sequence)
-    return Message((address,), body, content_type, tuple(texts.items()))
+class ToMessages:
+    """Contents as messages to or from one address, in one form; a body that is no text is in a binary one in any case.
+
+    With `numbered` each has its content's place in the log as its last property. What contents with the same properties
+    have alike is put together once, by `alike`, which comes before `message`.
+    """
+
+    def __init__(self, address: str, kind: Kind, *, characters: bool = False, numbered: bool = False) -> None:
+        self._address = address
+        self._kind = kind
+        self._characters = characters
+        self._numbered = numbered
+        self._octets = b""
+        self._text: str | None = None
+
+    def alike(self, properties: Mapping[str, Value]) -> None:
+        """From now on contents have these properties. Raises `FieldError` for what has no form."""
+        texts = to_texts(properties)
+        content_type = texts.pop(CONTENT_TYPE, "")
+        if self._numbered:
+            texts[SEQUENCE] = ""  # whose length, a 0, is taken off
+        alike = Message((self._address,), b"", content_type, tuple(texts.items()))
+        octets = encode(alike, Kind.BINARY, characters=self._characters)
+        text = encode(alike, Kind.TEXT) if self._kind is Kind.TEXT else None
+        assert isinstance(octets, bytes)
+        assert not isinstance(text, bytes)
+        self._octets = octets[:-1] if self._numbered else octets
+        self._text = text[:-2] if text is not None and self._numbered else text
+
+    def message(self, body: bytes, sequence: int | None = None) -> bytes | str:
+        """One message; `sequence` where they are numbered."""
+        number = "" if sequence is None else str(sequence)
+        if self._text is not None and (text := _as_text(body)) is not None:
+            return f"{self._text}{len(number)} {number}{text}" if number else self._text + text
+        if number:
+            return b"%b%c%b%b" % (self._octets, len(number), number.encode(), body)
+        return self._octets + body
+
+
+class ToTables:
+    """Messages as contents: the properties, encoded. Those of the last message are remembered."""
+
+    def __init__(self) -> None:
+        self._content_type = ""
+        self._properties: tuple[tuple[str, str], ...] = ()
+        self._table = encode_properties(None)
+
+    def table(self, message: Message) -> bytes:
+        """Raises `Refused` and `FieldError` for properties that cannot be."""
+        if message.properties != self._properties or message.content_type != self._content_type:
+            self._table = encode_properties(from_message(message))
+            self._properties, self._content_type = message.properties, message.content_type
+        return self._table
 
 
 def from_message(message: Message) -> dict[str, Value]:
@@ -29,3 +73,10 @@ def from_message(message: Message) -> dict[str, Value]:
     if message.content_type:
         named.append((CONTENT_TYPE, message.content_type))
     return from_texts(named)
+
+
+def _as_text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
-from mtl.doors.mbws.contents import from_message
+from mtl.doors.mbws.contents import ToTables, from_message
 from mtl.doors.properties import BAD_PROPERTIES
+from mtl.doors.runs import Run
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
 from mtl.wire.fields import Value
 
@@ -32,8 +34,9 @@ _LONGEST_REASON = 1_000
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """One message; `left` appends are not confirmed yet."""
+    """So many messages; `left` appends are not confirmed yet."""
 
+    messages: int
     left: int
 
 
@@ -46,52 +49,97 @@ class Intake:
         self.news = asyncio.Event()
         """Set whenever `confirmed` or `error` changes; whoever waits for it clears it."""
         self._bridge = bridge
+        self._tables = ToTables()
         self._under_way: deque[_UnderWay] = deque()
         self._burying: set[asyncio.Task[None]] = set()
         self._losing = False
         self._rest = asyncio.Event()
         self._rest.set()
 
-    async def take(self, message: Message) -> None:
-        """The next message. Returns when it is on its way, which waits while the broker has too much to do."""
+    async def take(self, messages: Sequence[Message]) -> None:
+        """The next messages. Returns when they are on their way, which waits while the broker has too much to do."""
+        run, alike = Run(""), list[Message]()
+        for message in messages:
+            if len(message.addresses) != 1 or not message.addresses[0]:
+                await self._publish(run, alike)
+                run, alike = Run(""), []
+                await self._take(message)
+                continue
+            address = message.addresses[0]
+            try:
+                table = self._tables.table(message)
+            except (Refused, FieldError):
+                table = None
+            if table is None or address != run.resource or not run.fits(message.body, table):
+                await self._publish(run, alike)
+                run, alike = Run(address), []
+            if table is None:
+                await self._take(message)
+            else:
+                run.add(message.body, table)
+                alike.append(message)
+        await self._publish(run, alike)
+
+    async def _publish(self, run: Run, messages: Sequence[Message]) -> None:
+        """Messages to one address go together: what is wrong with one of them, as the broker sees it, is with all."""
+        if not messages:
+            return
+        many = self._begun(len(messages), len(messages))
+        try:
+            settled = await self._bridge.publish_run(run)
+        except MtlError as error:
+            await self._failed(many, messages, run.resource, error)
+        else:
+            settled.add_done_callback(partial(self._settled, many, messages, run.resource))
+
+    async def _take(self, message: Message) -> None:
+        """One that goes to several addresses, or has something wrong."""
         addresses = [address for address in dict.fromkeys(message.addresses) if address]
-        one = _UnderWay(len(addresses) or 1)
-        self._under_way.append(one)
-        self._rest.clear()
+        one = self._begun(1, len(addresses) or 1)
         if not addresses:
             await self._bury(one, message, "", Refused(404, "no-address", "the message has no address"))
         for address in addresses:
             try:
                 settled = await self._bridge.publish(address, message.body, from_message(message))
             except MtlError as error:
-                await self._failed(one, message, address, error)
+                await self._failed(one, (message,), address, error)
             else:
-                settled.add_done_callback(partial(self._settled, one, message, address))
+                settled.add_done_callback(partial(self._settled, one, (message,), address))
+
+    def _begun(self, messages: int, appends: int) -> _UnderWay:
+        begun = _UnderWay(messages, appends)
+        self._under_way.append(begun)
+        self._rest.clear()
+        return begun
 
     async def settled(self) -> None:
         """Wait until nothing is under way."""
         await self._rest.wait()
 
-    def _settled(self, one: _UnderWay, message: Message, address: str, done: asyncio.Future[None]) -> None:
+    def _settled(
+        self, what: _UnderWay, messages: Sequence[Message], address: str, done: asyncio.Future[None]
+    ) -> None:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if error is None:
-            self._done(one)
+            self._done(what, len(messages))
         else:
-            task = asyncio.create_task(self._failed(one, message, address, error))
+            task = asyncio.create_task(self._failed(what, messages, address, error))
             self._burying.add(task)
             task.add_done_callback(self._burying.discard)
 
-    async def _failed(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
+    async def _failed(
+        self, what: _UnderWay, messages: Sequence[Message], address: str, error: BaseException
+    ) -> None:
         if _undeliverable(error):
-            await self._bury(one, message, address, error)
+            for message in messages:
+                await self._bury(what, message, address, error)
         else:
             self._break(error)
 
-    def _done(self, one: _UnderWay) -> None:
-        one.left -= 1
+    def _done(self, what: _UnderWay, appends: int = 1) -> None:
+        what.left -= appends
         while self._under_way and not self._under_way[0].left:
-            self._under_way.popleft()
-            self.confirmed += 1
+            self.confirmed += self._under_way.popleft().messages
             self.news.set()
         if not self._under_way:
             self._rest.set()

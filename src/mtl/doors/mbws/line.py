@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
+from mtl.doors.budget import Budget
 from mtl.doors.clients import kept_up, settle
-from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S
+from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_WRITE
 from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
 from mtl.doors.mbws.session import LARGEST, MBWS, Role, Session
 from mtl.doors.mbws.windows import Outgoing
 from mtl.doors.websocket import break_off
-from mtl.doors.websocket_client import open_websocket
+from mtl.doors.websocket_client import ClientSocket, open_websocket
 from mtl.errors import Closed, Malformed, MtlError, Refused
 from mtl.wire.control import OVERLOADED
 
@@ -46,11 +47,11 @@ class Way:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A message that is retained until the door has it; then `settled` is done."""
+class _Sent(NamedTuple):
+    """A message that is retained until the door has it; then `settled` is done. `size` is its octets."""
 
     data: bytes | str
+    size: int
     settled: asyncio.Future[None]
 
 
@@ -58,28 +59,36 @@ class Line:
     """One connection. `asked` says what it reads, anew for each session; `take` is given what comes, `ended` the end.
 
     `take` is awaited: nothing more is read from the socket until it returns. What it is given is to be `consumed`.
+    `room` and `octets` are for what is not acknowledged: whoever sends takes from them first.
     """
 
     def __init__(
         self,
         way: Way,
         asked: Callable[[], Asked] = Asked,
-        take: Callable[[Message, int], Awaitable[None]] | None = None,
+        take: Callable[[Sequence[Message], int], Awaitable[None]] | None = None,
         ended: Callable[[MtlError], None] | None = None,
     ) -> None:
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self._loop.create_future()
         self.error: MtlError | None = None
         self.name = ""
         self.recoveries = 0
         """How often a session was lost and the connection went on."""
         self.beginnings = 0
         """How often it was a new connection: its sequences begin with 1 again."""
+        self.sent = 0
+        """How many messages were ever sent."""
+        self.room = Budget(MBWS_CLIENT_WINDOW)
+        self.octets = Budget(MBWS_CLIENT_OCTETS)
         self._way = way
         self._asked = asked
         self._take = take
         self._ended = ended
-        self._socket: ClientConnection | None = None
+        self._socket: ClientSocket | None = None
         self._outgoing: Outgoing[_Sent] = Outgoing(MBWS_CLIENT_WINDOW)
+        self._settled = 0
+        self._news = asyncio.Event()
         self._written = 0
         self._received = 0
         self._consumed = 0
@@ -90,17 +99,36 @@ class Line:
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
-    def send(self, data: bytes | str) -> asyncio.Future[None]:
-        """Send a Message's frame, now or when there is a session. The result is done when the door has it for good.
-
-        Only where there is room: MBWS_CLIENT_WINDOW.
+    async def send(self, data: bytes | str, size: int) -> asyncio.Future[None]:
+        """Send a Message's frame of `size` octets, now or when there is a session, in order; waits while too much is
+        under way. The result is done when the door has it for good.
         """
+        await self.octets.take(size)
+        try:
+            await self.room.take(1)
+        except BaseException:  # cancelled: it is not under way
+            self.octets.give(size)
+            raise
         if self.error is not None:
+            self._given(1, size)
             raise self.error
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._outgoing.send(_Sent(data, settled))
+        settled: asyncio.Future[None] = self._loop.create_future()
+        self._outgoing.send(_Sent(data, size, settled))
+        self.sent += 1
         self._wake.set()
         return settled
+
+    async def flushed(self, sent: int) -> None:
+        """Wait until the first so many of those that were ever sent are acknowledged. Raises what ended the line."""
+        while self._settled < sent:
+            if self.error is not None:
+                raise self.error
+            self._news.clear()
+            await self._news.wait()
+
+    def _given(self, messages: int, octets: int) -> None:
+        self.room.give(messages)
+        self.octets.give(octets)
 
     def consumed(self, beginning: int) -> None:
         """One more message is done with: it is acknowledged, soon. `beginning` is what `take` was given with it."""
@@ -110,7 +138,7 @@ class Line:
         if self._consumed - self._acked >= _ACK_AT:
             self._wake.set()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(MBWS_ACK_S, self._acknowledge)
+            self._timer = self._loop.call_later(MBWS_ACK_S, self._acknowledge)
 
     def _acknowledge(self) -> None:
         self._timer = None
@@ -151,7 +179,7 @@ class Line:
             self._socket = socket
             sending = asyncio.create_task(self._sent(socket, session))
             while True:
-                await self._heard(session, await socket.recv())
+                await self._heard(session, await socket.recv_all())
         except (TimeoutError, ConnectionClosed):
             pass
         except Malformed as wrong:
@@ -169,12 +197,12 @@ class Line:
     def _progress(self) -> tuple[int, int]:
         return self._outgoing.acked, self._received
 
-    async def _opened(self) -> ClientConnection:
+    async def _opened(self) -> ClientSocket:
         query = self._asked().query
         url = f"{self._way.url}?{query}" if query else self._way.url
         return await open_websocket(url, self._way.tls, subprotocol=MBWS, largest=LARGEST)
 
-    async def _connected(self, socket: ClientConnection, session: Session) -> None:
+    async def _connected(self, socket: ClientSocket, session: Session) -> None:
         """Connect, or reconnect (MBWS-25), and go on from where both sides are."""
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
         await socket.send(session.say(Connect(self.name, numbers)))
@@ -192,24 +220,26 @@ class Line:
         self._written = self._outgoing.acked
         settle(self.opened)
 
-    async def _heard(self, session: Session, data: str | bytes) -> None:
-        match session.received(data):
-            case Message() as message:
-                self._received += 1
-                if self._take is not None:
-                    await self._take(message, self.beginnings)
-            case Acknowledge(sequence):
-                self._settle(sequence)
+    async def _heard(self, session: Session, said: Sequence[str | bytes]) -> None:
+        """What came together."""
+        messages: list[Message] = []
+        for one in said:
+            match session.received(one):
+                case Message() as message:
+                    messages.append(message)
+                case Acknowledge(sequence):
+                    self._settle(sequence)
+        self._received += len(messages)
+        if messages and self._take is not None:
+            await self._take(messages, self.beginnings)
 
-    async def _sent(self, socket: ClientConnection, session: Session) -> None:
+    async def _sent(self, socket: ClientSocket, session: Session) -> None:
         """Everything that is not sent yet, then what comes; and acknowledgements."""
         try:
             while True:
                 self._wake.clear()
                 while self._written < self._outgoing.sent:
-                    entry = self._outgoing.entries[self._written - self._outgoing.acked]
-                    self._written += 1
-                    await socket.send(entry.data)
+                    await socket.send_all(self._next())
                 if self._consumed > self._acked:
                     self._acked = self._consumed
                     await socket.send(session.say(Acknowledge(self._acked)))
@@ -217,13 +247,29 @@ class Line:
         except ConnectionClosed:
             pass  # whoever reads is told, too
 
+    def _next(self) -> list[bytes | str]:
+        """What is written next, together: from now on it counts as sent."""
+        messages: list[bytes | str] = []
+        octets = 0
+        for entry in islice(self._outgoing.entries, self._written - self._outgoing.acked, None):
+            messages.append(entry.data)
+            octets += entry.size
+            if octets >= WS_WRITE:
+                break
+        self._written += len(messages)
+        return messages
+
     def _settle(self, sequence: int) -> None:
         if sequence > self._written:
             raise Malformed(f"message {sequence} is acknowledged, {self._written} is the last that was sent")
-        for entry in self._outgoing.acknowledged(sequence):
+        settled = self._outgoing.acknowledged(sequence)
+        for entry in settled:
             settle(entry.settled)
+        self._settled += len(settled)
+        self._news.set()
+        self._given(len(settled), sum(entry.size for entry in settled))
 
-    def _was_lost(self, socket: ClientConnection) -> bool:
+    def _was_lost(self, socket: ClientSocket) -> bool:
         """Whether it can be recovered; else it was closed, and the connection with it (MBWS-11)."""
         said = socket.protocol.close_rcvd
         if said is None:
@@ -238,8 +284,10 @@ class Line:
     def fail(self, error: MtlError) -> None:
         """The end, for everybody who waits. Only the first one counts."""
         self.error = self.error or error
-        for entry in self._outgoing.entries:
+        for entry in self._outgoing.rewind(self._outgoing.acked):
             settle(entry.settled, self.error)
+            self._given(1, entry.size)
+        self._news.set()
         settle(self.opened, self.error)
         if self._ended is not None:
             self._ended(self.error)

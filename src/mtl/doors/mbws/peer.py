@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 
 from websockets.exceptions import ConnectionClosed
@@ -13,7 +13,6 @@ from mtl.doors.bridge import Bridge, Subscription
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
-from mtl.doors.mbws.contents import to_message
 from mtl.doors.mbws.intake import Intake
 from mtl.doors.mbws.recovery import Connection, Connections, new_name
 from mtl.doors.mbws.session import Role, Session, State
@@ -84,27 +83,46 @@ class Peer:
         self._session = Session(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
         if self._session.light:
             await self._begin(self._new_line())
-        while self._error is None and (message := await socket.message()) is not None:
-            try:
-                frame = self._session.received(message)
-            except NotText as wrong:
-                raise Violation(CloseCode.INVALID_DATA, str(wrong)) from wrong
-            if frame is not None:
-                await self._handled(frame)
+        while self._error is None and (messages := await socket.messages()):
+            await self._heard(messages)
 
-    async def _handled(self, frame: Frame) -> None:
-        match frame:
-            case Connect():
-                await self._connected(frame)
-            case Acknowledge(sequence):
-                assert self._line is not None
-                self._line.outgoing.acknowledged(sequence)
-                self._room.set()
-            case Message():
-                assert self._line is not None
-                if len(frame.body) > MAX_CONTENT:
-                    raise Violation(CloseCode.MESSAGE_TOO_BIG, f"a body has {MAX_CONTENT} octets at most")
-                await self._line.intake.take(frame)
+    async def _heard(self, said: Iterable[str | bytes]) -> None:
+        """What came together. What came before something that is wrong counts."""
+        together: list[Message] = []
+        try:
+            for one in said:
+                frame = self._frame(one)
+                if isinstance(frame, Message):
+                    together.append(frame)
+                elif frame is not None:
+                    together = await self._taken(together)
+                    await self._handled(frame)
+        finally:
+            await self._taken(together)
+
+    def _frame(self, said: str | bytes) -> Frame | None:
+        try:
+            frame = self._session.received(said)
+        except NotText as wrong:
+            raise Violation(CloseCode.INVALID_DATA, str(wrong)) from wrong
+        if isinstance(frame, Message) and len(frame.body) > MAX_CONTENT:
+            raise Violation(CloseCode.MESSAGE_TOO_BIG, f"a body has {MAX_CONTENT} octets at most")
+        return frame
+
+    async def _taken(self, messages: list[Message]) -> list[Message]:
+        """Messages are on their way; none are left then."""
+        if messages:
+            assert self._line is not None
+            await self._line.intake.take(messages)
+        return []
+
+    async def _handled(self, frame: Connect | Acknowledge) -> None:
+        if isinstance(frame, Connect):
+            await self._connected(frame)
+        else:
+            assert self._line is not None
+            self._line.outgoing.acknowledged(frame.sequence)
+            self._room.set()
 
     # --- connections ----------------------------------------------------------------------------------------
 
@@ -177,18 +195,34 @@ class Peer:
 
     async def _delivering(self, line: Line, address: str, subscription: Subscription) -> None:
         """An address's contents, as the window and the client's reading allow."""
+        to, table = self._session.to_messages(address), None
         try:
-            while (content := await subscription.next()) is not None:
-                message = to_message(address, content.body, content.properties, content.sequence)
-                async with self._turn:
-                    if not self._session.light:
-                        while not line.outgoing.room:
-                            self._room.clear()
-                            await self._room.wait()
-                        line.sent(address, content.sequence)
-                    await self._socket.send(self._session.say(message))
+            while contents := await subscription.some():
+                messages = []
+                for content in contents:
+                    if content.table != table:
+                        to.alike(content.properties)
+                        table = content.table
+                    messages.append(to.message(content.body, content.sequence))
+                at = 0
+                while at < len(messages):
+                    async with self._turn:
+                        end = at + await self._room_for(line, len(messages) - at)
+                        if not self._session.light:
+                            line.sent(address, [content.sequence for content in contents[at:end]])
+                        await self._socket.send_all(messages[at:end])
+                    at = end
         finally:
             await subscription.close()
+
+    async def _room_for(self, line: Line, wanted: int) -> int:
+        """How many of so many messages may be sent now, as soon as there is room for any."""
+        if self._session.light:
+            return wanted
+        while not line.outgoing.room:
+            self._room.clear()
+            await self._room.wait()
+        return min(wanted, line.outgoing.room)
 
     # --- the end --------------------------------------------------------------------------------------------
 

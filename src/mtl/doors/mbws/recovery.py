@@ -8,9 +8,10 @@ while, and for so many; then a reconnect becomes a new connection.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from itertools import repeat
+from typing import Generic, NamedTuple, TypeVar
 
 from mtl.client.feed import Start
 from mtl.doors.limits import MBWS_WINDOW
@@ -18,8 +19,7 @@ from mtl.doors.mbws.codec import Connect
 from mtl.doors.mbws.windows import Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a message came from: the content `sequence` of `address`."""
 
     address: str
@@ -45,10 +45,10 @@ class Connection:
         self.outgoing: Outgoing[Place] = Outgoing(MBWS_WINDOW)
         self.reading = {address: Next(start) for address, start in addresses.items()}
 
-    def sent(self, address: str, sequence: int) -> None:
-        """A content goes out as the next message."""
-        self.outgoing.send(Place(address, sequence))
-        self.reading[address].start = sequence + 1
+    def sent(self, address: str, sequences: Sequence[int]) -> None:
+        """Contents go out as the next messages."""
+        self.outgoing.send(*map(Place, repeat(address), sequences))
+        self.reading[address].start = sequences[-1] + 1
 
     def goes_on(self, asked: Connect, received: int) -> bool:
         """Whether a reconnect fits what both know (MBWS-27, 28). `received`: the client's last that we have, SSLR."""

@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Final
 
 from mtl.doors.limits import MBWS_HEADER
-from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
+from mtl.doors.mbws.codec import Acknowledge, Alike, Connect, Frame, Kind, Message, encode
+from mtl.doors.mbws.contents import ToMessages
 from mtl.errors import Malformed
 from mtl.limits import MAX_CONTENT
 
@@ -54,13 +55,14 @@ class Session:
     def __init__(self, role: Role, subprotocol: str, kind: Kind, *, characters: bool = False) -> None:
         self.light = subprotocol == MBLWS
         self.state = State.OPEN if self.light else State.WAITING
+        self.kind = kind
         self._role = role
-        self._kind = kind
         self._characters = characters
+        self._decode = Alike(characters=characters).decode
 
     def received(self, message: bytes | str) -> Frame | None:
         """What a message of the peer says; None: nothing. Raises `Malformed`."""
-        frame = decode(message, characters=self._characters)
+        frame = self._decode(message)
         if self.light and not isinstance(frame, Message):
             return None
         following = STEPS[self._role, self.state].get(type(frame))
@@ -68,24 +70,13 @@ class Session:
             raise Malformed(f"no {type(frame).__name__} is expected by a {self._role.value} now")
         self.state = following
         if isinstance(frame, Connect) and self._role is Role.SERVER:
-            self._kind = Kind.TEXT if isinstance(message, str) else Kind.BINARY
+            self.kind = Kind.TEXT if isinstance(message, str) else Kind.BINARY
         return frame
 
-    def say(self, frame: Frame) -> bytes | str:
-        """The WebSocket message of a frame. Raises `FieldError` for what has no form."""
-        return said(frame, self._kind, characters=self._characters)
+    def say(self, frame: Connect | Acknowledge) -> bytes | str:
+        """The WebSocket message of a frame that is no Message; for those there is `to_messages`."""
+        return encode(frame, self.kind, characters=self._characters)
 
-
-def said(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str:
-    """A frame in this form; a message whose body is no text is binary in any case. Raises `FieldError`."""
-    if isinstance(frame, Message) and kind is Kind.TEXT and not _is_text(frame.body):
-        kind = Kind.BINARY
-    return encode(frame, kind, characters=characters)
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    def to_messages(self, address: str) -> ToMessages:
+        """What puts the messages of one address together, with their sequences."""
+        return ToMessages(address, self.kind, characters=self._characters, numbered=True)

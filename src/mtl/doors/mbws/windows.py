@@ -24,19 +24,19 @@ class Outgoing(Generic[T]):
         return self.acked + len(self.entries)
 
     @property
-    def room(self) -> bool:
-        """Whether one more may be sent."""
-        return len(self.entries) < self.window
+    def room(self) -> int:
+        """How many more may be sent."""
+        return self.window - len(self.entries)
 
     @property
     def bounds(self) -> tuple[int, int]:
         """What a reconnect says of it: the first and the last one that is retained (CSLW, CSUW); 1, 0 of nothing."""
         return self.acked + 1, self.sent
 
-    def send(self, entry: T) -> None:
-        """One more. Only where there is room."""
-        assert self.room
-        self.entries.append(entry)
+    def send(self, *entries: T) -> None:
+        """So many more. Only where there is room."""
+        assert len(entries) <= self.room
+        self.entries.extend(entries)
 
     def acknowledged(self, sequence: int) -> list[T]:
         """The entries that an acknowledgement settles: all up to its number; an older one settles nothing.

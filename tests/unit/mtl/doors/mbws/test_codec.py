@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.doors.limits import MBWS_ENTRIES
+from mtl.doors.limits import MBWS_ALIKE, MBWS_ENTRIES
 from mtl.doors.mbws.codec import (
     LAST_NUMBER,
     Acknowledge,
+    Alike,
     Connect,
     Frame,
     Kind,
@@ -48,7 +49,7 @@ def test_text(frame: Frame, _: str, text: str) -> None:
 
 @pytest.mark.requirement("MBWS-15")
 def test_a_message_does_not_say_its_number() -> None:
-    assert [field for field in Message.__slots__ if "sequence" in field] == []
+    assert [field for field in Message.__struct_fields__ if "sequence" in field] == []
     assert decode(encode(MESSAGE, Kind.BINARY)) == MESSAGE
 
 
@@ -127,3 +128,36 @@ FRAMES = st.one_of(
 @given(FRAMES, st.sampled_from(Kind), st.booleans())
 def test_what_is_encoded_decodes(frame: Frame, kind: Kind, characters: bool) -> None:
     assert decode(encode(frame, kind, characters=characters), characters=characters) == frame
+
+
+# --- what many have alike -------------------------------------------------------------------------------------
+
+ALIKE = [
+    Message(("a",), b"1", "t", (("k", "v"), ("n", "1"))),
+    Message(("a",), b"2", "t", (("k", "v"), ("n", "2"))),
+    Message(("a",), b"", "t", (("k", "v"), ("n", "ü" * 100))),
+    Message(("a",), b"4", "t", (("k", "v"),)),
+    Message(("a",), b"5", "t"),
+    Message(("a",), b"", "t"),
+    Message(("a", "b"), b"7", "t"),
+    Message(("a",), b"8", "t", (("k" * MBWS_ALIKE, "v"),)),
+    Message(("a",), b"9", "t", (("k", "v"), ("n", "1"))),
+]
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("characters", [False, True])
+def test_what_is_alike_is_decoded_as_anything_else(kind: Kind, characters: bool) -> None:
+    alike = Alike(characters=characters)
+    frames: list[Frame] = [frame for one in ALIKE for frame in (one, Acknowledge(5), one)]
+    assert [alike.decode(encode(frame, kind, characters=characters)) for frame in frames] == frames
+
+
+def test_what_is_alike_and_cut_off_is_malformed() -> None:
+    alike = Alike()
+    whole = encode(Message(("a",), b"", "", (("k", "value"),)), Kind.BINARY)
+    assert isinstance(whole, bytes)
+    assert alike.decode(whole) == decode(whole)
+    for end in range(len(whole)):
+        with pytest.raises(Malformed):
+            alike.decode(whole[:end])

@@ -2,23 +2,73 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.doors.mbws.codec import Message
-from mtl.doors.mbws.contents import from_message, to_message
+from mtl.doors.mbws.codec import Kind, Message, decode
+from mtl.doors.mbws.contents import ToMessages, ToTables, from_message
 from mtl.errors import Refused
+from mtl.wire.fields import Value, encode_properties
 
 
-def test_there_and_back() -> None:
-    properties = {"kind": "new", "content-type": "text/plain"}
-    message = to_message("a", b"hi", properties)
-    assert message == Message(("a",), b"hi", "text/plain", (("kind", "new"),))
-    assert from_message(message) == properties
+def put_together(properties: dict[str, Value], *bodies: bytes, kind: Kind = Kind.BINARY) -> list[Message]:
+    to = ToMessages("a", kind)
+    to.alike(properties)
+    return [read(to.message(body), kind) for body in bodies]
+
+
+def read(said: bytes | str, kind: Kind) -> Message:
+    assert isinstance(said, str) is (kind is Kind.TEXT)
+    message = decode(said)
+    assert isinstance(message, Message)
+    return message
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_there_and_back(kind: Kind) -> None:
+    properties: dict[str, Value] = {"kind": "new", "content-type": "text/plain"}
+    expected = [Message(("a",), body, "text/plain", (("kind", "new"),)) for body in (b"hi", b"", b"ho")]
+    assert put_together(properties, b"hi", b"", b"ho", kind=kind) == expected
+    assert from_message(expected[0]) == properties
     assert from_message(Message(("a",), b"")) == {}
 
 
+def test_a_body_that_is_no_text_is_in_a_binary_frame() -> None:
+    to = ToMessages("a", Kind.TEXT, numbered=True)
+    to.alike({})
+    assert read(to.message(b"\xff", 7), Kind.BINARY) == Message(("a",), b"\xff", "", (("mtl-sequence", "7"),))
+    assert read(to.message(b"hi", 8), Kind.TEXT) == Message(("a",), b"hi", "", (("mtl-sequence", "8"),))
+
+
 @pytest.mark.requirement("MBWS-38")
-def test_a_delivered_content_has_its_address_and_its_sequence() -> None:
-    message = to_message("a", b"", {"n": 7, "none": None}, 12)
-    assert message == Message(("a",), b"", "", (("n", "7"), ("none", ""), ("mtl-sequence", "12")))
+@pytest.mark.parametrize("kind", Kind)
+def test_a_delivered_content_has_its_address_and_its_sequence(kind: Kind) -> None:
+    to = ToMessages("a", kind, numbered=True)
+    to.alike({"n": 7, "none": None})
+    for sequence in (9, 10**17):
+        assert read(to.message(b"", sequence), kind) == Message(
+            ("a",), b"", "", (("n", "7"), ("none", ""), ("mtl-sequence", str(sequence)))
+        )
+    to.alike({})
+    assert read(to.message(b"", 5), kind) == Message(("a",), b"", "", (("mtl-sequence", "5"),))
+
+
+def test_lengths_may_be_of_characters() -> None:
+    to = ToMessages("ü", Kind.BINARY, characters=True)
+    to.alike({})
+    assert to.message(b"") == b"\3\1\1" + "ü".encode() + b"\0\0"
+
+
+def test_tables_are_those_of_the_messages_properties() -> None:
+    tables = ToTables()
+    for message in (
+        Message(("a",), b"1"),
+        Message(("a",), b"2", "", (("k", "v"),)),
+        Message(("b",), b"3", "", (("k", "v"),)),
+        Message(("a",), b"4", "text/plain", (("k", "v"),)),
+        Message(("a",), b"5"),
+    ):
+        assert tables.table(message) == encode_properties(from_message(message))
+    for _ in range(2):
+        with pytest.raises(Refused, match="bad-properties"):
+            tables.table(Message((), b"", "", (("mtl-sequence", "1"),)))
 
 
 @pytest.mark.parametrize(

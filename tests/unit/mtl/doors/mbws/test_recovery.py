@@ -31,7 +31,7 @@ def delivered() -> Connection:
     """Five messages of two addresses, in turns, the first of them acknowledged."""
     connection = Connection("c", PAGE, {"a": 10, "b": "earliest"})
     for address, sequence in (("a", 10), ("b", 1), ("a", 11), ("b", 2), ("a", 12)):
-        connection.sent(address, sequence)
+        connection.sent(address, [sequence])
     connection.outgoing.acknowledged(1)
     return connection
 
