@@ -21,6 +21,7 @@ from mtl.net.router import BindFailed
 from mtl.testing import RunningBroker
 from tests.support.aio import in_loop, until
 from tests.support.doors import BODIES, door
+from tests.support.elements import apart
 
 ANYWHERE = "127.0.0.1:0"
 
@@ -42,7 +43,7 @@ class Bare:
         while not self._heard:
             octets = await self._reader.read(1 << 16)
             assert octets, "the door closed the connection"
-            self._heard += self._decoder.feed(octets)
+            self._heard += apart(self._decoder.feed(octets))
         return self._heard.pop(0)
 
     async def silent(self, seconds: float = 0.1) -> bool:
@@ -340,7 +341,8 @@ async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: R
             for n in range(200):
                 await w.send(b"%d" % n + bytes(100_000))
         await one.say(m.Subscribe("big", 1, 2**63 - 1))
-        await asyncio.sleep(0.2)
+        (peer,) = opened.peers.values()  # type: ignore[attr-defined]
+        await until(lambda: peer._link._transport.waiting > 0)  # the door has more than the network takes
         assert await one.hear() == m.Subscribed(1)
         numbers: list[int] = []
         while len(numbers) < 200:
@@ -357,7 +359,7 @@ async def test_a_send_that_is_cancelled_in_its_middle_ends_the_writer(mtl_broker
     async with at(mtl_broker) as (opened, _), reactive.connect(opened.endpoint) as c:
         w = await c.writer("orders")
         async with c._link._turn:
-            sending = asyncio.create_task(w.send(b"never"))
+            sending = asyncio.create_task(w.send(bytes(RS_PART + 1)))
             await until(lambda: bool(w._unconfirmed))
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -26,6 +26,7 @@ from mtl.limits import MAX_CONTENT
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop, until
 from tests.support.doors import BODIES, door
+from tests.support.elements import apart
 from tests.support.tls import Certificates
 
 ANYWHERE = "ws://127.0.0.1:0"
@@ -56,7 +57,7 @@ class Bare:
         while not self._heard:
             octets = await self.socket.recv()
             assert isinstance(octets, bytes)
-            self._heard += self._decoder.feed(octets)
+            self._heard += apart(self._decoder.feed(octets))
         return self._heard.pop(0)
 
     async def closed(self) -> tuple[int | None, str | None]:

@@ -12,8 +12,9 @@ The document leaves the types' numbers open; they are ours (PROTOCOL.md 7).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from mtl.doors.limits import RS_ELEMENT, RS_PACKED, RS_STREAMS, RS_TEXT
 from mtl.errors import FieldError, Malformed
@@ -25,36 +26,31 @@ VERSION = 0
 # --- messages -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ClientHello:
+class ClientHello(Struct, frozen=True):
     """The first message of whoever opened the connection (RS-05)."""
 
     version: int = VERSION
     extensions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerHello:
+class ServerHello(Struct, frozen=True):
     """The first message of the other side (RS-06)."""
 
     version: int = VERSION
     extensions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Goodbye:
+class Goodbye(Struct, frozen=True):
     """The end of the connection and of all its streams, and the answer to it (RS-39, RS-40)."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GoodbyeAck:
+class GoodbyeAck(Struct, frozen=True):
     """The answer to a goodbye in later drafts; understood, never sent. What follows it is read no more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True):
     """Begin a stream; `subscriber` is its Id from now on, of its subscriber's choosing (RS-17, RS-26)."""
 
     publisher: str
@@ -62,62 +58,61 @@ class Subscribe:
     demand: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """So many elements more (RS-18)."""
 
     subscriber: int
     demand: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """No element more (RS-19)."""
 
     subscriber: int
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribed:
+class Subscribed(Struct, frozen=True):
     """The stream has begun; its elements have `element_size` octets each, or with 0 any number (RS-20)."""
 
     subscriber: int
     element_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OnNext:
+class OnNext(Struct, frozen=True):
     """One element (RS-21)."""
 
     subscriber: int
     element: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class OnComplete:
+class OnNexts(Struct, frozen=True):
+    """Several onNext of one stream, one behind the other; on the wire nothing tells that they came together."""
+
+    subscriber: int
+    elements: tuple[bytes, ...]
+
+
+class OnComplete(Struct, frozen=True):
     """The end (RS-22)."""
 
     subscriber: int
 
 
-@dataclass(frozen=True, slots=True)
-class OnError:
+class OnError(Struct, frozen=True):
     """The end, and why (RS-23)."""
 
     subscriber: int
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class OnNextPacked:
+class OnNextPacked(Struct, frozen=True):
     """Several elements of a stream of fixed size (RS-31)."""
 
     subscriber: int
     elements: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OnNextPart:
+class OnNextPart(Struct, frozen=True):
     """A part of an element, and not the last one; `element` is its number in the stream (RS-35)."""
 
     subscriber: int
@@ -125,8 +120,7 @@ class OnNextPart:
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class OnNextLastPart:
+class OnNextLastPart(Struct, frozen=True):
     """The last part of an element."""
 
     subscriber: int
@@ -144,6 +138,7 @@ Message: TypeAlias = (
     | Cancel
     | Subscribed
     | OnNext
+    | OnNexts
     | OnComplete
     | OnError
     | OnNextPacked
@@ -284,6 +279,8 @@ _OCTETS = _Field(_read_octets, _write_octets)
 _ELEMENT = _Field(_read_element, _write_element)
 _PACKED = _Field(_read_packed, _write_packed)
 
+_ON_NEXT: Final = 33
+
 _LAYOUTS: Final[dict[int, tuple[type[Message], tuple[_Field, ...]]]] = {
     0: (ClientHello, (_VARINT, _IDS)),
     1: (ServerHello, (_VARINT, _IDS)),
@@ -293,7 +290,7 @@ _LAYOUTS: Final[dict[int, tuple[type[Message], tuple[_Field, ...]]]] = {
     17: (Request, (_VARINT, _VARINT)),
     18: (Cancel, (_VARINT,)),
     32: (Subscribed, (_VARINT, _VARINT)),
-    33: (OnNext, (_VARINT, _ELEMENT)),
+    _ON_NEXT: (OnNext, (_VARINT, _ELEMENT)),
     34: (OnComplete, (_VARINT,)),
     35: (OnError, (_VARINT, _TEXT)),
     36: (OnNextPacked, (_VARINT, _PACKED)),
@@ -312,6 +309,8 @@ def encode(message: Message, *, fixed: bool = False) -> bytes:
 
     Raises `FieldError` for a text that is too long or not Unicode.
     """
+    if isinstance(message, OnNexts):
+        return _encode_all(message, fixed)
     number, fields = _TYPES[type(message)]
     values = [getattr(message, name) for name in type(message).__match_args__]
     return b"".join(
@@ -320,6 +319,14 @@ def encode(message: Message, *, fixed: bool = False) -> bytes:
             *(field.write(value, fixed) for field, value in zip(fields, values, strict=True)),
         )
     )
+
+
+def _encode_all(message: OnNexts, fixed: bool) -> bytes:
+    head = _write_varint(_ON_NEXT) + _write_varint(message.subscriber)
+    parts: list[Buffer] = []
+    for element in message.elements:
+        parts += (head, element) if fixed else (head, _write_varint(len(element)), element)
+    return b"".join(parts)
 
 
 class Decoder:
@@ -340,7 +347,7 @@ class Decoder:
         try:
             with memoryview(self._octets) as buf:
                 while at < len(buf):
-                    message, at = self._read(buf, at)
+                    message, at = (self._read_all if buf[at] == _ON_NEXT else self._read)(buf, at)
                     yield message
         except _CutOff:
             pass
@@ -350,6 +357,36 @@ class Decoder:
     def waiting(self) -> int:
         """Octets of a message that is not complete."""
         return len(self._octets)
+
+    def _read_all(self, buf: memoryview, at: int) -> tuple[Message, int]:
+        """An onNext, and those of its stream that follow at once: what is decoded most, without the table."""
+        subscriber, first = _read_varint(buf, at + 1)
+        head, end, fixed = bytes(buf[at:first]), len(buf), self._sizes.get(subscriber)
+        elements: list[bytes] = []
+        behind = at
+        while first < end and len(elements) < RS_PACKED:
+            if fixed is not None:
+                size = fixed
+            elif buf[first] < 0x80:
+                size, first = buf[first], first + 1
+            else:
+                try:
+                    size, first = _read_varint(buf, first)
+                except _CutOff:
+                    break
+            if size > RS_ELEMENT or first + size > end:
+                break
+            behind = first + size
+            elements.append(bytes(buf[first:behind]))
+            first = behind + len(head)
+            if buf[behind:first] != head:
+                break
+        match elements:
+            case []:  # it is cut off, or nothing that may be
+                return self._read(buf, at)
+            case [element]:
+                return OnNext(subscriber, element), behind
+        return OnNexts(subscriber, tuple(elements)), behind
 
     def _read(self, buf: memoryview, at: int) -> tuple[Message, int]:
         number, at = _read_varint(buf, at)

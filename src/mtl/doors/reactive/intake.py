@@ -21,7 +21,9 @@ from mtl.doors.limits import RS_DEMAND
 from mtl.doors.reactive.link import Link
 from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations
 from mtl.doors.running import failure
+from mtl.doors.runs import Run
 from mtl.errors import MtlError
+from mtl.wire.fields import EMPTY
 
 
 class Intake:
@@ -39,7 +41,7 @@ class Intake:
         self._bridge = bridge
         self._resource = name.resource
         self._over = over
-        self._sent: asyncio.Queue[asyncio.Future[None] | None] = asyncio.Queue()
+        self._sent: asyncio.Queue[tuple[asyncio.Future[None], int] | None] = asyncio.Queue()
         self._confirmed = self._told = self._renew = 0
         self._complete = False
         self._telling = False
@@ -50,17 +52,25 @@ class Intake:
 
     async def take(self, elements: tuple[bytes, ...]) -> None:
         """Elements of Q came; waits for room in the door's budget."""
+        run = Run(self._resource)
         for element in elements:
-            if self._task.done():
-                return
-            try:
-                settled = await self._bridge.publish(self._resource, element)
-            except MtlError as failed:
-                settled = asyncio.get_running_loop().create_future()
-                settled.set_exception(failed)
-            # A failure behind another one is nobody's business.
-            settled.add_done_callback(lambda one: one.cancelled() or one.exception())
-            self._sent.put_nowait(settled)
+            if not run.fits(element, EMPTY):
+                await self._publish(run)
+                run = Run(self._resource)
+            run.add(element, EMPTY)
+        await self._publish(run)
+
+    async def _publish(self, run: Run) -> None:
+        if self._task.done():
+            return
+        try:
+            settled = await self._bridge.publish_run(run)
+        except MtlError as failed:
+            settled = asyncio.get_running_loop().create_future()
+            settled.set_exception(failed)
+        # A failure behind another one is nobody's business.
+        settled.add_done_callback(lambda one: one.cancelled() or one.exception())
+        self._sent.put_nowait((settled, len(run.bodies)))
 
     def no_more(self) -> None:
         """Q is over. P is, too, when everything is confirmed and told."""
@@ -99,10 +109,11 @@ class Intake:
     async def _confirms(self) -> None:
         """In the order of sending, so that a number is all that there is to tell."""
         try:
-            while (settled := await self._sent.get()) is not None:
+            while (sent := await self._sent.get()) is not None:
+                settled, contents = sent
                 await settled
-                self._confirmed += 1
-                self._renew += 1
+                self._confirmed += contents
+                self._renew += contents
                 self._tell_soon()
             self._complete = True
             self.tell()

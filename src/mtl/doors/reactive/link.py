@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
@@ -51,6 +51,27 @@ class Link:
                     more = next(steps, steps) is not steps
                     self.flush()
                     await self._transport.drained()
+
+    async def publish_all(self, subscriber: int, elements: Sequence[bytes]) -> None:
+        """Send elements, for which there has to be demand, at the peer's pace: small ones together."""
+        at = 0
+        while at < len(elements):
+            if len(elements[at]) > RS_PART:
+                await self.publish(subscriber, elements[at])
+                at += 1
+                continue
+            async with self._turn:
+                end, octets = at, 0
+                while end < len(elements) and (octets := octets + len(elements[end])) <= RS_PART:
+                    end += 1
+                self.session.publishing.publish_all(subscriber, elements[at:end])
+                self.flush()
+                await self._transport.drained()
+            at = end
+
+    async def drained(self) -> None:
+        """Wait until the peer has read most of what was sent."""
+        await self._transport.drained()
 
     def flush(self) -> None:
         """Send what the session has to say, together with whatever else it says in this turn of the event loop: a call

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import structs
-from websockets.asyncio.connection import Connection as WebSocket
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.protocol import State
@@ -21,7 +20,7 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
-from mtl.doors.websocket import Socket, WebSocketServer, break_off
+from mtl.doors.websocket import Socket, Together, WebSocketServer, break_off
 from mtl.doors.websocket_client import open_websocket
 from mtl.errors import OptionError
 
@@ -35,21 +34,26 @@ LARGEST: Final = RS_ELEMENT + RS_TEXT
 class WebSocketTransport:
     """A WebSocket of either side. See `Transport` for what its methods promise."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: Together) -> None:
         self._websocket = websocket
+        self._text = False
 
     async def read(self) -> bytes:
         """See `Transport`. A text message is no part of the protocol: it ends the connection."""
-        while True:
+        while not self._text:
+            octets = bytearray()
             try:
-                message = await self._websocket.recv()
+                for message in await self._websocket.recv_all():
+                    if isinstance(message, str):
+                        self._text = True
+                        break
+                    octets += message
             except ConnectionClosed:
                 return b""
-            if isinstance(message, str):
-                await self._closed(CloseCode.UNSUPPORTED_DATA, "Reactive Streams are in binary messages")
-                return b""
-            if message:
-                return message
+            if octets:
+                return bytes(octets)
+        await self._closed(CloseCode.UNSUPPORTED_DATA, "Reactive Streams are in binary messages")
+        return b""
 
     def write(self, octets: bytes) -> None:
         """See `Transport`. The library's own `send` would wait, and be one more place where its order is decided."""

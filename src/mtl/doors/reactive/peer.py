@@ -128,17 +128,25 @@ class _Outlet:
                 publishing.accept(self.subscriber)
                 self._link.flush()
                 while True:
-                    while not publishing.demand(self.subscriber):
-                        self.wake.clear()
-                        await self.wake.wait()
-                    content = await subscription.next()
-                    assert content is not None, "it is read without an end"
-                    await self._link.publish(self.subscriber, self._element(content))
+                    await self._demand()  # before anything is read
+                    elements = list(map(self._element, await subscription.some()))
+                    at = 0
+                    while at < len(elements):
+                        end = at + await self._demand()
+                        await self._link.publish_all(self.subscriber, elements[at:end])
+                        at = end
             finally:
                 await subscription.close()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a subscriber waiting
             publishing.fail(self.subscriber, failure(failed))
             self._link.flush()
+
+    async def _demand(self) -> int:
+        """How many elements may be published, as soon as it is any."""
+        while not (demand := self._link.session.publishing.demand(self.subscriber)):
+            self.wake.clear()
+            await self.wake.wait()
+        return demand
 
     def _element(self, content: Content) -> bytes:
         if not self._name.enveloped:

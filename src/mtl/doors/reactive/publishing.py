@@ -143,6 +143,16 @@ class Publishing:
             self._say(part(subscriber, number, data))
             yield
 
+    def publish_all(self, subscriber: int, elements: Sequence[bytes]) -> None:
+        """Publish elements of at most RS_PART each, within the demand, one behind the other."""
+        stream = self._streams.get(subscriber)
+        if stream is None:
+            return
+        assert stream.size is not None
+        assert len(elements) <= stream.demand, "published without demand (RS-41)"
+        stream.use(len(elements))
+        self._say(m.OnNexts(subscriber, tuple(elements)), fixed=stream.size > 0)
+
     def publish_packed(self, subscriber: int, elements: Sequence[bytes]) -> None:
         """Publish elements of a stream of fixed size, within its demand, in few messages (RS-31, RS-33)."""
         stream = self._streams.get(subscriber)

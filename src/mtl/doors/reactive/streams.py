@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mtl.doors.clients import Inbox, Reading, settle
+from mtl.doors.limits import RS_PART
 from mtl.doors.reactive.link import Link
 from mtl.doors.reactive.names import SEQUENCE_OCTETS
 from mtl.doors.received import Received
@@ -25,7 +26,8 @@ class Stream(ABC):
         self.resource = resource
         self.error: MtlError | None = None
         """What ended it."""
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self._loop.create_future()
         self._link = link
         self._forget = forget
 
@@ -85,13 +87,20 @@ class Reader(Reading, Stream):
 
     def begun(self) -> None:
         """Whatever is published from now on is read. A refusal would follow at once, in the same octets."""
-        asyncio.get_running_loop().call_soon(settle, self.opened)
+        self._loop.call_soon(settle, self.opened)
 
     def arrived(self, elements: tuple[bytes, ...]) -> None:
         """Contents, each behind its sequence."""
-        for element in elements:
-            sequence = int.from_bytes(element[:SEQUENCE_OCTETS], "big")
-            self._inbox.put(Received(self.resource, sequence, element[SEQUENCE_OCTETS:]))
+        self._inbox.put_all(
+            [
+                Received(
+                    self.resource,
+                    int.from_bytes(element[:SEQUENCE_OCTETS], "big"),
+                    element[SEQUENCE_OCTETS:],
+                )
+                for element in elements
+            ]
+        )
 
     def _over(self, error: MtlError) -> None:
         self._inbox.fail(error)
@@ -106,6 +115,9 @@ class Writer(Stream):
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._ended = asyncio.Event()
+        self._together: list[bytes] = []
+        """Contents that leave together at the end of this turn of the event loop; of at most RS_PART octets."""
+        self._octets = 0
         self._unconfirmed: deque[asyncio.Future[None]] = deque()
         self._confirmed = 0
         self._complete = False
@@ -118,23 +130,52 @@ class Writer(Stream):
         """
         if len(body) > MAX_CONTENT:
             raise ContentTooLarge(len(body), MAX_CONTENT)
-        publishing = self._link.session.publishing
         async with self._turn:  # contents are confirmed in the order of their sending
-            while self.error is None and not self._complete and not publishing.demand(self._elements):
-                self._wake.clear()
-                await self._wake.wait()
-            if self.error is not None:
-                raise self.error
-            if self._complete:
-                raise Closed("the writer is closed")
-            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await self._wanted()
+            settled: asyncio.Future[None] = self._loop.create_future()
             self._unconfirmed.append(settled)
+            if len(body) <= RS_PART:
+                self._join(body)
             try:
-                await self._link.publish(self._elements, body)
+                if len(body) > RS_PART:
+                    self._leave()
+                    await self._link.publish(self._elements, body)
+                elif self._octets > RS_PART:
+                    self._leave()
+                    await self._link.drained()
             except BaseException:  # also when cancelled
                 self.cancel()  # it may be half sent, and confirmations are numbers
                 raise
         return settled
+
+    async def _wanted(self) -> None:
+        """Until the door wants one more. Raises what ended the writer."""
+        publishing = self._link.session.publishing
+        while (
+            self.error is None
+            and not self._complete
+            and publishing.demand(self._elements) <= len(self._together)
+        ):
+            self._wake.clear()
+            await self._wake.wait()
+        if self.error is not None:
+            raise self.error
+        if self._complete:
+            raise Closed("the writer is closed")
+
+    def _join(self, body: Buffer) -> None:
+        if not self._together:
+            self._loop.call_soon(self._leave)
+        self._together.append(bytes(body))
+        self._octets += len(body)
+
+    def _leave(self) -> None:
+        """What waits to leave together does so."""
+        together, self._together, self._octets = self._together, [], 0
+        if together and self.error is None:
+            self._link.session.publishing.publish_all(self._elements, together)
+            self._link.flush()
+            self._wake.set()  # demand may have come that they left over
 
     async def flush(self) -> None:
         """Wait until everything is durable. Raises what ended the writer before."""

@@ -93,6 +93,7 @@ class Subscribing:
             (
                 m.Subscribed,
                 m.OnNext,
+                m.OnNexts,
                 m.OnNextPacked,
                 m.OnNextPart,
                 m.OnNextLastPart,
@@ -112,7 +113,7 @@ class Subscribing:
             case m.OnNext(_, element):
                 self._use(subscriber, stream, 1)
                 return Elements(subscriber, (bytes(element),))
-            case m.OnNextPacked(_, elements):
+            case m.OnNexts(_, elements) | m.OnNextPacked(_, elements):
                 self._use(subscriber, stream, len(elements))
                 return Elements(subscriber, elements) if elements else None
             case m.OnNextPart() | m.OnNextLastPart():

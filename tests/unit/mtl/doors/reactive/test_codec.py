@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mtl.doors.limits import RS_ELEMENT, RS_PACKED, RS_STREAMS, RS_TEXT
 from mtl.doors.reactive import codec as m
 from mtl.errors import FieldError, Malformed
+from tests.support.elements import apart
 
 VARINTS = st.integers(0, 2**64 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -62,11 +63,36 @@ def test_what_is_encoded_is_decoded_in_whatever_pieces(
 ) -> None:
     messages = [*free, *one, *two, m.Subscribed(7), m.OnNext(7, b"of any size")]
     octets = encoded(messages)
-    assert decoded(octets) == messages
+    assert apart(decoded(octets)) == messages
     decoder = m.Decoder()
     pieces = [octets[at : at + size] for at in range(0, len(octets), size)]
-    assert [message for piece in pieces for message in decoder.feed(piece)] == messages
+    assert apart(message for piece in pieces for message in decoder.feed(piece)) == messages
     assert decoder.waiting == 0
+
+
+RUN = (b"a", b"", b"b" * 200, b"c" * 20_000, b"d")
+
+
+@pytest.mark.requirement("RS-21")
+def test_elements_that_follow_each_other_are_taken_together() -> None:
+    octets = m.encode(m.OnNexts(300, RUN))
+    assert octets == b"".join(m.encode(m.OnNext(300, element)) for element in RUN)
+    assert decoded(octets + m.encode(m.Cancel(1))) == [m.OnNexts(300, RUN), m.Cancel(1)]
+    assert decoded(octets + m.encode(m.OnNext(301, b"x"))) == [m.OnNexts(300, RUN), m.OnNext(301, b"x")]
+    for end in range(len(octets)):
+        decoder = m.Decoder()
+        first = list(decoder.feed(octets[:end]))
+        assert apart([*first, *decoder.feed(octets[end:])]) == apart([m.OnNexts(300, RUN)])
+    fixed = m.encode(m.OnNexts(7, (b"ab", b"cd")), fixed=True)
+    assert decoded(m.encode(m.Subscribed(7, 2)) + fixed)[1:] == [m.OnNexts(7, (b"ab", b"cd"))]
+
+
+def test_what_comes_before_an_element_that_is_too_large_counts() -> None:
+    decoder = m.Decoder()
+    messages = decoder.feed(m.encode(m.OnNexts(5, (b"a", b"b"))) + b"\x21\x05\xff\xff\xff\xff\x0f")
+    assert next(messages) == m.OnNexts(5, (b"a", b"b"))
+    with pytest.raises(Malformed, match="an element of"):
+        next(messages)
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5))

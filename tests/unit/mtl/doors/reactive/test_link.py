@@ -51,7 +51,22 @@ async def test_what_is_said_in_one_turn_is_one_write() -> None:
     await asyncio.sleep(0)
     (octets,) = transport.writes
     messages = list(m.Decoder().feed(octets))
-    assert messages == [m.ServerHello(), m.Subscribed(1), *(m.OnNext(1, body) for body in (b"a", b"b", b"c"))]
+    assert messages == [m.ServerHello(), m.Subscribed(1), m.OnNexts(1, (b"a", b"b", b"c"))]
+
+
+@in_loop
+async def test_small_elements_leave_together_and_large_ones_in_parts() -> None:
+    link, transport = linked()
+    half, large = bytes(RS_PART // 2), bytes(RS_PART + 1)
+    await link.publish_all(1, [half, half, b"a", large, b"b", b"c"])
+    await asyncio.sleep(0)
+    _, _, *messages = m.Decoder().feed(b"".join(transport.writes))
+    assert messages == [
+        m.OnNexts(1, (half, half, b"a")),
+        m.OnNextPart(1, 0, bytes(RS_PART)),
+        m.OnNextLastPart(1, 0, b"\0"),
+        m.OnNexts(1, (b"b", b"c")),
+    ]
 
 
 @in_loop

@@ -109,6 +109,16 @@ def test_elements_of_a_fixed_size_are_packed_within_demand() -> None:
         publishing.publish_packed(7, [b"ab"])
 
 
+@pytest.mark.requirement("RS-41")
+def test_elements_of_any_size_go_together_within_demand() -> None:
+    publishing, said = begun(3)
+    publishing.publish_all(7, [b"ab", b""])
+    assert said.take() == [m.OnNexts(7, (b"ab", b""))]
+    assert publishing.demand(7) == 1
+    with pytest.raises(AssertionError, match="without demand"):
+        publishing.publish_all(7, [b"a", b"b"])
+
+
 @pytest.mark.requirement("RS-42", "RS-45")
 @pytest.mark.parametrize("how", ["complete", "fail", "cancel", "end"])
 def test_after_the_end_nothing_is_said_and_nothing_heard(how: str) -> None:
@@ -128,6 +138,7 @@ def test_after_the_end_nothing_is_said_and_nothing_heard(how: str) -> None:
     assert publishing.demand(7) == 0
     publishing.accept(7)
     publishing.publish_packed(7, [b"x"])
+    publishing.publish_all(7, [b"x"])
     publishing.complete(7)
     publishing.fail(7, "late")
     assert publish(publishing, b"x") == 0

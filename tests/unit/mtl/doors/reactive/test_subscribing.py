@@ -29,17 +29,20 @@ def begun(demand: int = 0) -> tuple[Subscribing, list[m.Message]]:
 def test_elements_come_as_they_were_asked_for() -> None:
     subscribing, said = begun(1)
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
-    subscribing.request(0, 3)
+    subscribing.request(0, 5)
+    assert subscribing.received(m.OnNexts(0, (b"v", b"w"))) == Elements(0, (b"v", b"w"))
     assert subscribing.received(m.OnNextPacked(0, (b"y", b"z"))) == Elements(0, (b"y", b"z"))
     assert subscribing.received(m.OnNextPacked(0, ())) is None
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
     subscribing.cancel(0)
-    assert said == [m.Request(0, 3), m.Cancel(0)]
+    assert said == [m.Request(0, 5), m.Cancel(0)]
 
 
 @pytest.mark.requirement("RS-41")
 @pytest.mark.parametrize(
-    "message", [m.OnNext(0, b"x"), m.OnNextPacked(0, (b"x",) * 3), m.OnNextPart(0, 9, b"")], ids=str
+    "message",
+    [m.OnNext(0, b"x"), m.OnNexts(0, (b"x",) * 3), m.OnNextPacked(0, (b"x",) * 3), m.OnNextPart(0, 9, b"")],
+    ids=str,
 )
 def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
     subscribing, _ = begun(2)

@@ -1,0 +1,20 @@
+"""Messages of Reactive Streams as they are on the wire, however many of them came together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mtl.doors.reactive import codec as m
+
+
+def apart(messages: Iterable[m.Message]) -> list[m.Message]:
+    """Each onNext by itself."""
+    return [
+        one
+        for message in messages
+        for one in (
+            [m.OnNext(message.subscriber, element) for element in message.elements]
+            if isinstance(message, m.OnNexts)
+            else [message]
+        )
+    ]
