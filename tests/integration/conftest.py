@@ -8,7 +8,7 @@ import pytest
 
 import mtl
 from mtl.client import Connection
-from mtl.testing import RunningBroker
+from mtl.testing import RunningBroker, broker
 
 
 @pytest.fixture
@@ -16,3 +16,10 @@ def connection(mtl_broker: RunningBroker) -> Iterator[Connection]:
     with mtl.connect(mtl_broker.endpoint, request_timeout=2.0, retry_deadline=20.0) as connected:
         connected.create_resource("orders")
         yield connected
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One broker for all tests of a module that do no harm to it; each has a resource of its own."""
+    with broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running

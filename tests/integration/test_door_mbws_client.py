@@ -1,0 +1,238 @@
+"""The MBWS door and its own client, whose network, door, broker and process end in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from mtl.client import aio
+from mtl.doors.mbws import client as mbws
+from mtl.errors import ContentTooLarge, FieldError, OptionError, Refused
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.cutting_proxy import HERE, CuttingProxy
+from tests.support.doors import BODIES, PROPERTIES, await_line, door, door_process
+from tests.support.mbws import ANYWHERE, at, bare, in_log, names
+from tests.support.tls import Certificates
+
+
+@pytest.mark.parametrize("text", [False, True])
+@in_loop
+async def test_what_is_sent_is_delivered_and_durable(shared: RunningBroker, *, text: bool) -> None:
+    a = next(names)
+    async with at(shared) as (opened, beside), mbws.connect(opened.endpoint, text=text) as c:
+        async with c.reader(a, start="earliest") as r, c.writer(a) as w:
+            for body in BODIES:
+                await w.send(body, PROPERTIES)
+            received = [await r.next() for _ in BODIES]
+        assert [one.body for one in received] == BODIES
+        assert [one.sequence for one in received] == [1, 2, 3, 4]
+        assert all(one.properties == PROPERTIES for one in received)
+        async with beside.reader(a, start="earliest", until=5) as log:
+            assert [(content.body, content.properties) async for content in log] == [
+                (body, PROPERTIES) for body in BODIES
+            ]
+
+
+@pytest.mark.requirement("MBWS-07", "MBWS-10", "MBWS-18", "MBWS-21", "MBWS-30")
+@in_loop
+async def test_a_cut_network_costs_nothing_and_doubles_nothing(shared: RunningBroker) -> None:
+    """Numbered contents in both directions, cut again and again in the middle of them."""
+    a = next(names)
+    async with at(shared) as (opened, beside):
+        port = urlsplit(opened.endpoint).port
+        assert port is not None
+        with CuttingProxy(port) as proxy:
+            async with (
+                mbws.connect(f"ws://{HERE}:{port}") as c,
+                c.reader(a, start="earliest") as r,
+                c.writer(a) as w,
+            ):
+                got: list[int] = []
+                reading = asyncio.create_task(read(r, got))
+                for n in range(3000):
+                    await w.send(b"%d" % n)
+                    if n % 500 == 250:
+                        await until(lambda n=n: len(got) > n - 200)  # type: ignore[misc]
+                        await asyncio.to_thread(proxy.cut)
+                await w.flush()
+                await until(lambda: len(got) >= 3000)
+                reading.cancel()
+                assert got == list(range(3000))
+                assert c.line.beginnings == r.line.beginnings == 1
+                assert c.line.recoveries + r.line.recoveries >= 6
+        assert await in_log(beside, a) == [b"%d" % n for n in range(3000)]
+
+
+async def read(r: mbws.Reader, got: list[int]) -> None:
+    while True:
+        got.append(int((await r.next()).body))
+
+
+@pytest.mark.requirement("MBWS-32")
+@in_loop
+async def test_a_door_that_was_started_again_knows_nothing_and_nothing_is_lost(shared: RunningBroker) -> None:
+    """The reader goes on behind what it has; the writer sends what was not acknowledged."""
+    a = next(names)
+    async with at(shared) as (opened, _):
+        place = opened.endpoint.removeprefix("ws://")
+        c = await mbws.connect(opened.endpoint)
+        r, w = await c.reader(a, start="earliest"), await c.writer(a)
+        for n in range(3):
+            await w.send(b"%d" % n)
+        await w.flush()
+        assert [int((await r.next()).body) for _ in range(2)] == [0, 1]
+    away = await w.send(b"3")
+    async with door("mbws", shared.endpoint, place) as (_, beside):
+        await away
+        assert [int((await r.next()).body) for _ in range(2)] == [2, 3]
+        assert c.line.beginnings == r.line.beginnings == 2
+        await c.close()
+        assert await in_log(beside, a) == [b"0", b"1", b"2", b"3"]
+
+
+@in_loop
+async def test_a_door_that_stops_has_acknowledged_what_it_took_in(shared: RunningBroker) -> None:
+    """Nothing is sent twice, then: the next door's log has each number once."""
+    a = next(names)
+    sending: asyncio.Task[None]
+    async with at(shared) as (opened, _):
+        place = opened.endpoint.removeprefix("ws://")
+        c = await mbws.connect(opened.endpoint)
+        w = await c.writer(a)
+        sending = asyncio.create_task(send_all(w, range(5000)))
+        await until(lambda: c.line._outgoing.acked > 500)
+    async with door("mbws", shared.endpoint, place) as (_, beside):
+        await sending
+        await w.flush()
+        await c.close()
+        assert await in_log(beside, a) == [b"%d" % n for n in range(5000)]
+
+
+async def send_all(w: mbws.Writer, numbers: range) -> None:
+    for n in numbers:
+        await w.send(b"%d" % n)
+
+
+@in_loop
+async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mbws.connect(opened.endpoint) as c:
+        w, r = await c.writer("orders"), await c.reader("orders", start="earliest")
+        answered = [await w.send(b"%d" % n) for n in range(300)]
+        await answered[100]
+        await asyncio.to_thread(mtl_broker.kill)
+        sending = asyncio.create_task(send_all(w, range(300, 500)))
+        await asyncio.to_thread(mtl_broker.restart)
+        await sending
+        await w.flush()
+        assert await in_log(beside, "orders") == [b"%d" % n for n in range(500)]
+        assert [int((await r.next()).body) for _ in range(500)] == list(range(500))
+
+
+@in_loop
+async def test_a_killed_door_costs_nothing_that_was_acknowledged(shared: RunningBroker) -> None:
+    """The next one knows no connection: what was under way may be there twice, what was acknowledged is there once."""
+    a = next(names)
+    command = ["mbws", "--connect", shared.endpoint, "--listen"]
+    with door_process(*command, ANYWHERE) as process:
+        assert process.stdout is not None
+        place = await_line(process.stdout.fileno(), r"mtl door mbws ready at ws://(\S+) ")
+        c = await mbws.connect(f"ws://{place}")
+        w, r = await c.writer(a), await c.reader(a, start="earliest")
+        sent = [await w.send(b"%d" % n) for n in range(500)]
+        got = [int((await r.next()).body) for _ in range(50)]
+        await sent[300]
+        process.kill()
+    acknowledged = sum(one.done() for one in sent)
+    with door_process(*command, place) as process:
+        await w.flush()
+        async with aio.connect(shared.endpoint) as beside:
+            log = [int(body) for body in await in_log(beside, a)]
+        got += [int((await r.next()).body) for _ in log[50:]]
+        await c.close()
+    assert got == log, "the reader went on where it was"
+    assert sorted(set(log)) == list(range(500))
+    assert log[:acknowledged] == list(range(acknowledged))
+    assert log.count(acknowledged - 1) == 1
+
+
+CLIENT = """
+import asyncio, sys
+from mtl.doors.mbws import client as mbws
+async def main():
+    async with mbws.connect(sys.argv[1]) as c, c.writer(sys.argv[2]) as w:
+        for n in range(10**9):
+            sent = await w.send(b"%d" % n)
+            sent.add_done_callback(lambda _, n=n: print(n, flush=True))
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_what_a_killed_client_was_told_is_there(shared: RunningBroker) -> None:
+    a = next(names)
+    async with at(shared) as (opened, beside):
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CLIENT, opened.endpoint, a, stdout=asyncio.subprocess.PIPE
+        )
+        assert client.stdout is not None
+        told = -1
+        while told < 500:
+            told = int(await client.stdout.readline())
+        client.kill()
+        for line in (await client.stdout.read()).split(b"\n")[:-1]:
+            told = int(line)
+        await client.wait()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        log = [int(body) for body in await in_log(beside, a)]
+        assert log == list(range(len(log)))
+        assert len(log) > told
+
+
+@pytest.mark.requirement("MBWS-44", "MBWS-45")
+@in_loop
+async def test_tls_and_origins(shared: RunningBroker, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    async with at(shared, certificate_file=certificates.certificate, key_file=certificates.key) as (
+        opened,
+        _,
+    ):
+        assert opened.endpoint.startswith("wss://")
+        async with mbws.connect(opened.endpoint, tls=certificates.trusting) as c, c.writer(next(names)) as w:
+            await w.send(b"private")
+        with pytest.raises(Refused, match="untrusted"):
+            await mbws.connect(opened.endpoint)
+    async with at(shared) as (opened, _):
+        with pytest.raises(InvalidStatus, match="403"):
+            async with bare(opened, origin="https://example.org"):
+                pass
+
+
+@in_loop
+async def test_what_cannot_be_sent_is_said_at_once(shared: RunningBroker) -> None:
+    async with at(shared, create=()) as (opened, _), mbws.connect(opened.endpoint) as c, c.writer("a") as w:
+        with pytest.raises(ContentTooLarge):
+            await w.send(bytes((4 << 20) + 1))
+        with pytest.raises(FieldError, match="are the most"):
+            await w.send(b"", {"k": "x" * 70_000})
+        with pytest.raises(Refused, match="no such resource"):
+            await c.reader("nowhere")
+    for url in ("127.0.0.1:5979", "http://127.0.0.1", "ws://127.0.0.1/?address=a", "ws://"):
+        with pytest.raises(OptionError):
+            mbws.connect(url)
+
+
+@in_loop
+async def test_a_full_door_turns_clients_away(shared: RunningBroker) -> None:
+    async with at(shared, max_sessions=1) as (opened, _):
+        async with mbws.connect(opened.endpoint):
+            with pytest.raises(Refused, match="limit"):
+                await mbws.connect(opened.endpoint)
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        async with mbws.connect(opened.endpoint):
+            pass

@@ -1,0 +1,154 @@
+"""The MBWS door: connections that outlive their sessions, and those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.doors.mbws.codec import Acknowledge, Connect
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.mbws import OURS, at, bare, bodies_of, in_log, names, numbered, written
+
+
+@pytest.mark.requirement("MBWS-06", "MBWS-07", "MBWS-16", "MBWS-24", "MBWS-25", "MBWS-29", "MBWS-30")
+@in_loop
+async def test_a_connection_goes_on_where_both_sides_are(shared: RunningBroker) -> None:
+    """Contents come while the client is away, and it does not know what became of its last ones."""
+    a, b = next(names), next(names)
+    query = f"address={a}"  # from now on
+    async with at(shared) as (opened, beside):
+        async with bare(opened, query) as one:
+            name = (await one.connect()).name
+            await written(beside, a, range(10))
+            assert bodies_of(await one.messages(10)) == list(range(10))
+            await one.say(Acknowledge(3), *numbered(b, range(5)))
+            await one.acknowledged(5)
+            await one.say(*numbered(b, range(5, 8)))
+            one.break_off()
+        await written(beside, a, range(10, 12))
+        async with bare(opened, query) as one:
+            connected = await one.connect(name, 7, 6, 8)
+            assert connected.name == name
+            assert len(connected.numbers) == 1
+            (received,) = connected.numbers
+            assert 5 <= received <= 8
+            assert bodies_of(await one.messages(5)) == [7, 8, 9, 10, 11]
+            await one.say(*numbered(b, range(received, 10)))
+            await one.acknowledged(10)
+        assert await in_log(beside, b) == [b"%d" % n for n in range(10)]
+
+
+@pytest.mark.requirement("MBWS-24")
+@in_loop
+async def test_a_session_that_is_lost_without_a_word_is_taken_over(shared: RunningBroker) -> None:
+    """The door knows nothing of a loss when the client comes back; both have messages under way."""
+    a = next(names)
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as old:
+        name = (await old.connect()).name
+        await old.say(*numbered(a, range(300)))
+        assert bodies_of(await old.messages(50)) == list(range(50))
+        async with bare(opened) as new:
+            connected = await new.connect(name, 50, 1, 300)
+            assert connected.name == name
+            await new.say(*numbered(a, range(connected.numbers[0], 400)))
+            assert bodies_of(await new.messages(350)) == list(range(50, 400))
+            assert await old.closed() == 1006
+        assert await in_log(beside, a) == [b"%d" % n for n in range(400)]
+
+
+@pytest.mark.requirement("MBWS-14", "MBWS-26", "MBWS-27", "MBWS-28", "MBWS-31")
+@pytest.mark.parametrize(
+    ("numbers", "origin", "theirs"),
+    [
+        ((2, 1, 2), "https://example.org", True),
+        ((0, 1, 2), OURS, False),
+        ((4, 1, 2), OURS, False),
+        ((3, 4, 9), OURS, False),
+    ],
+)
+@in_loop
+async def test_what_does_not_fit_is_a_new_connection(
+    shared: RunningBroker, numbers: tuple[int, ...], origin: str, *, theirs: bool
+) -> None:
+    """And the old one is over, unless it was another's."""
+    a, b = next(names), next(names)
+    async with at(shared, origins=("https://example.org",)) as (opened, beside):
+        await written(beside, a, range(3))
+        async with bare(opened, f"address={a}&from=earliest") as one:
+            name = (await one.connect()).name
+            await one.say(*numbered(b, range(2)))
+            assert bodies_of(await one.messages(3)) == [0, 1, 2]
+            await one.say(Acknowledge(1))
+            await one.acknowledged(2)
+            one.break_off()
+        async with bare(opened, f"address={a}&from=3", origin=origin) as one:
+            connected = await one.connect(name, *numbers)
+            assert connected.name != name
+            assert connected.numbers == ()
+            assert bodies_of(await one.messages(1)) == [2]
+        async with bare(opened) as one:
+            assert ((await one.connect(name, 2, 1, 2)).name == name) is theirs
+
+
+@in_loop
+async def test_a_client_in_a_hurry_has_its_connection_once(shared: RunningBroker) -> None:
+    """Three sessions ask for it at the same time: one of them has it, and nothing is lost or doubled."""
+    a, b = next(names), next(names)
+    async with at(shared) as (opened, beside):
+        await written(beside, a, range(20))
+        async with bare(opened, f"address={a}&from=earliest") as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(20)) == list(range(20))
+            await one.say(*numbered(b, range(100)))
+            one.break_off()
+        async with bare(opened) as first, bare(opened) as second, bare(opened) as third:
+            hasty = {first, second, third}
+            for one in hasty:
+                await one.say(Connect(name, (7, 1, 100)))
+            await until(lambda: sum(one.socket.close_code == 1006 for one in hasty) == 2)
+            (recovered,) = (one for one in hasty if one.socket.close_code is None)
+            connected = await recovered.hear()
+            assert isinstance(connected, Connect)
+            assert connected.name == name
+            assert bodies_of(await recovered.messages(13)) == list(range(7, 20))
+            await recovered.say(*numbered(b, range(connected.numbers[0], 101)))
+            await recovered.acknowledged(101)  # SSLR may have acknowledged all before it
+        assert await in_log(beside, b) == [b"%d" % n for n in range(101)]
+
+
+@in_loop
+async def test_a_resource_that_was_made_anew_is_no_place_to_go_on(shared: RunningBroker) -> None:
+    """Its sequences are others: the client is told, instead of having them take the old ones' places."""
+    a = next(names)
+    async with at(shared) as (opened, beside):
+        await written(beside, a, range(3))
+        async with bare(opened, f"address={a}&from=earliest") as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(3)) == [0, 1, 2]
+            one.break_off()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        await beside.delete_resource(a)
+        await written(beside, a, range(10, 14))
+        async with bare(opened) as one:
+            await one.say(Connect(name, (2, 1, 0)))
+            assert await one.closed() == 1008
+            assert "incarnation" in str(one.socket.close_reason)
+
+
+@pytest.mark.requirement("MBWS-23")
+@in_loop
+async def test_another_connect_clears_the_connection_before(shared: RunningBroker) -> None:
+    a = next(names)
+    async with at(shared) as (opened, beside), bare(opened, f"address={a}&from=earliest") as one:
+        first = await one.connect()
+        await written(beside, a, range(3))
+        assert bodies_of(await one.messages(3)) == [0, 1, 2]
+        second = await one.connect(first.name, 3, 1, 0)
+        assert second.name != first.name
+        assert second.numbers == ()
+        await one.say(Acknowledge(0))
+        one.break_off()
+        async with bare(opened) as other:
+            assert (await other.connect(first.name, 3, 1, 0)).name != first.name
+        async with bare(opened) as other:
+            assert (await other.connect(second.name, 0, 1, 0)).name == second.name

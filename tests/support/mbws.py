@@ -1,0 +1,122 @@
+"""The MBWS door in front of a broker, and bare WebSockets that know the document."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Origin, Subprotocol
+
+from mtl.client.aio import Connection
+from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
+from mtl.doors.mbws.session import MBWS
+from mtl.doors.running import Door
+from mtl.doors.websocket import break_off
+from mtl.testing import RunningBroker
+from tests.support.doors import door
+
+ANYWHERE = "127.0.0.1:0"
+OURS = "ours"
+"""The origin of a page of the door's own."""
+
+names = (f"resource-{n}" for n in itertools.count())
+
+
+@asynccontextmanager
+async def at(broker: RunningBroker, **config: Any) -> AsyncIterator[tuple[Door, Connection]]:
+    async with door("mbws", broker.endpoint, ANYWHERE, **config) as opened:
+        yield opened
+
+
+class Bare:
+    """A WebSocket and the document."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def say(self, *frames: Frame, kind: Kind = Kind.BINARY) -> None:
+        for frame in frames:
+            await self.socket.send(encode(frame, kind))
+
+    async def hear(self) -> Frame:
+        return decode(await self.socket.recv())
+
+    async def connect(self, name: str = "", *numbers: int, kind: Kind = Kind.BINARY) -> Connect:
+        await self.say(Connect(name, numbers), kind=kind)
+        frame = await self.hear()
+        assert isinstance(frame, Connect)
+        return frame
+
+    async def messages(self, count: int) -> list[Message]:
+        """The next ones; acknowledgements between them are passed over."""
+        found: list[Message] = []
+        while len(found) < count:
+            frame = await self.hear()
+            if isinstance(frame, Message):
+                found.append(frame)
+        return found
+
+    async def acknowledged(self, sequence: int) -> None:
+        """Wait for it; messages before it are passed over."""
+        while True:
+            frame = await self.hear()
+            if isinstance(frame, Acknowledge):
+                assert frame.sequence <= sequence
+                if frame.sequence == sequence:
+                    return
+
+    async def closed(self) -> int | None:
+        """The code; what comes before it is passed over."""
+        try:
+            while True:
+                await self.socket.recv()
+        except ConnectionClosed:
+            return self.socket.close_code
+
+    def break_off(self) -> None:
+        break_off(self.socket)
+
+
+@asynccontextmanager
+async def bare(
+    opened: Door, query: str = "", subprotocol: str = MBWS, origin: str | None = OURS
+) -> AsyncIterator[Bare]:
+    if origin == OURS:
+        origin = opened.endpoint.replace("ws", "http", 1)
+    socket = await connect(
+        f"{opened.endpoint}/?{query}",
+        subprotocols=[Subprotocol(subprotocol)],
+        origin=None if origin is None else Origin(origin),
+        max_size=None,
+    )
+    assert socket.subprotocol == subprotocol
+    try:
+        yield Bare(socket)
+    finally:
+        break_off(socket)
+
+
+def numbered(address: str, numbers: range) -> list[Message]:
+    return [Message((address,), b"%d" % n) for n in numbers]
+
+
+def bodies_of(messages: list[Message]) -> list[int]:
+    return [int(message.body) for message in messages]
+
+
+async def in_log(beside: Connection, resource: str) -> list[bytes]:
+    """All that is there."""
+    end = (await beside.describe([resource]))[resource].next
+    async with beside.reader(resource, start="earliest", until=end) as log:
+        return [content.body async for content in log]
+
+
+async def written(beside: Connection, resource: str, numbers: range) -> None:
+    await beside.create_resource(resource, exist_ok=True)
+    async with beside.writer(resource) as w:
+        for n in numbers:
+            await w.send(b"%d" % n)
