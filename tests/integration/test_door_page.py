@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +22,10 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: 
 async def test_the_page_publishes_subscribes_and_survives_its_network(
     mtl_broker: RunningBroker, tmp_path: Path
 ) -> None:
-    """Its own forms first; then numbered contents, cut in the middle of them again and again."""
+    """Its own forms first; then numbered contents, cut in the middle of them again and again.
+
+    With MTL_SCREENSHOT=FILE in the environment it keeps what the page shows after all that, as the README does.
+    """
     async with door("mbws", mtl_broker.endpoint, "127.0.0.1:0", page=True) as (opened, beside):
         port = urlsplit(opened.endpoint).port
         assert port is not None
@@ -52,6 +56,8 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
                 shown = "Array.from(the.contents.rows, row => row.cells[1].textContent).reverse().slice(2)"
                 assert await there.evaluate(shown) == [str(n) for n in range(500)]
                 assert await there.evaluate("connection.beginnings") == 1
+                if (kept := os.environ.get("MTL_SCREENSHOT")) is not None:
+                    await there.screenshot(Path(kept), 960, 540)
         async with beside.reader("orders", start=3, until=503) as log:
             assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
         assert (await beside.describe(["orders"]))["orders"].next == 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 import os
@@ -42,6 +43,13 @@ class Page:
         """Wait until an expression is true; the test's own time is the limit."""
         look = f"const look = () => ({script}) ? done() : setTimeout(look, 5); look();"
         await self.evaluate(f"new Promise(done => {{ {look} }})")
+
+    async def screenshot(self, path: Path, width: int, height: int) -> None:
+        """What one sees in a window of this size, as a PNG."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self._command("Emulation.setDeviceMetricsOverride", **metrics)
+        taken = await self._command("Page.captureScreenshot", format="png")
+        await asyncio.to_thread(path.write_bytes, base64.b64decode(taken["data"]))
 
     async def open(self, url: str) -> None:
         """Go there."""
