@@ -20,6 +20,7 @@ from mtl.doors.running import Door, running
 from mtl.errors import Refused, Unreachable
 from mtl.net.curve import read_public, write_keys
 from mtl.testing import RunningBroker
+from mtl.wire.fields import Value
 from tests.support.aio import in_loop, until
 from tests.support.doors import BODIES, PROPERTIES, door
 
@@ -86,6 +87,18 @@ async def test_what_is_put_is_delivered_and_durable(mtl_broker: RunningBroker) -
         async with beside.reader("orders", until=5) as log:
             stored = [(content.body, content.properties) async for content in log]
         assert stored == [(body, PROPERTIES) for body in BODIES]
+
+
+@in_loop
+async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mc0.connect(opened.endpoint) as c, c.writer("orders") as w:
+        said: dict[str, Value] = {"n": 1}
+        await w.send(b"", said)
+        said["n"] = True  # which is equal
+        await w.send(b"", said)
+        await w.flush()
+        async with beside.reader("orders", start="earliest", until=3) as log:
+            assert [content.properties async for content in log] == [{"n": "1"}, {"n": "true"}]
 
 
 @in_loop

@@ -15,6 +15,7 @@ from mtl.doors.micromessage.codec import Decoder, Error, Frame, Handshake, Messa
 from mtl.doors.running import Door
 from mtl.errors import FieldError, MtlError, Refused
 from mtl.testing import RunningBroker
+from mtl.wire.fields import Value
 from tests.support.aio import in_loop, until
 from tests.support.doors import BODIES, PROPERTIES, door
 
@@ -83,6 +84,18 @@ async def test_what_is_sent_is_delivered_and_durable(mtl_broker: RunningBroker, 
             assert [(content.body, content.properties) async for content in log] == [
                 (body, PROPERTIES) for body in BODIES
             ]
+
+
+@in_loop
+async def test_properties_are_what_they_were_when_it_was_sent(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside), mm2.connect(opened.endpoint) as c, c.writer("orders") as w:
+        said: dict[str, Value] = {"n": 1}
+        await w.send(b"", said)
+        said["n"] = True  # which is equal
+        await w.send(b"", said)
+        await w.flush()
+        async with beside.reader("orders", start="earliest", until=3) as log:
+            assert [content.properties async for content in log] == [{"n": 1}, {"n": "true"}]
 
 
 @pytest.mark.requirement("MM2-02", "MM2-20", "MM2-47", "MM2-53")

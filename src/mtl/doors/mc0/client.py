@@ -234,20 +234,21 @@ class Writer(Writing):
         super().__init__()
         self.topic = topic
         self._connection = connection
-        self._properties: Mapping[str, Value] = {}
+        self._texts: dict[str, str] = {}
         self._head = _put(topic, {})
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
         """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
-        if (properties or {}) != self._properties:
-            self._properties = dict(properties or {})
-            self._head = _put(self.topic, self._properties)
+        texts = to_texts(properties or {})
+        if texts != self._texts:  # texts: 1 and True are equal, too, and not the same
+            self._texts = texts
+            self._head = _put(self.topic, texts)
         return self._sent(await self._connection.put(self._head, body))
 
 
-def _put(topic: str, properties: Mapping[str, Value]) -> list[bytes]:
+def _put(topic: str, texts: Mapping[str, str]) -> list[bytes]:
     """Verb and headers of a PUT; those in a row are mostly alike."""
-    headers = {f"{FREE}{name}": value for name, value in to_texts(properties).items()}
+    headers = {f"{FREE}{name}": value for name, value in texts.items()}
     return encode(Message(Verb.PUT, {TOPIC: topic, **headers}))
 
 

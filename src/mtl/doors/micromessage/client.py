@@ -121,7 +121,7 @@ class Connection:
             if self._error is not None:
                 raise self._error
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(_Sent(destination, body, properties, settled))
+            self._waiting.append(_Sent(destination, body, dict(properties), settled))  # theirs may change
             return settled
 
         settled = await self._window.place(begin)
@@ -178,10 +178,13 @@ class Connection:
             if sent.settled.done():
                 continue  # nobody waits any more
             try:
-                properties, kind = to_message(sent.properties, agreed)
+                said, kind = "", None
+                if sent.properties:
+                    properties, kind = to_message(sent.properties, agreed)
+                    said = encode_properties(properties)
                 if JSON in agreed:
                     check_json(sent.body)
-                session.send(sent.destination, sent.body, encode_properties(properties), kind)
+                session.send(sent.destination, sent.body, said, kind)
             except MtlError as error:
                 settle(sent.settled, error)
                 continue

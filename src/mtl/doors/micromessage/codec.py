@@ -237,26 +237,36 @@ class Decoder:
         return _command(payload) if kind == COMMAND else _error(payload)
 
     def _message(self, width: struct.Struct, *, continued: bool) -> Message:
-        sequence, length = _NUMBERED.unpack_from(self._data, self._at)
-        self._at += _NUMBERED.size
-        destination = self._octets(length)
-        properties = self._octets(self._number(_U16))
-        payload = self._payload(width, MAX_CONTENT)
+        """In one go, since there is one for every content."""
+        data = self._data
+        sequence, length = _NUMBERED.unpack_from(data, self._at)
+        named = self._at + _NUMBERED.size
+        measured = named + length
+        said = measured + _U16.size
+        sized = said + _U16.unpack_from(data, measured)[0]
+        length = width.unpack_from(data, sized)[0]
+        if length > MAX_CONTENT:
+            raise _too_long(length, MAX_CONTENT)
+        begin = sized + width.size
+        end = self._at = begin + length
+        if end > len(data):
+            raise _Short
         if not sequence:
             raise Malformed("sequence numbers begin with 1")
         try:
-            named = destination.decode()
+            destination = data[named:measured].decode()
         except UnicodeDecodeError:
             raise Malformed("a destination is UTF-8 text") from None
-        if properties != self._said:
+        if data[said:sized] != self._said:
+            properties = bytes(data[said:sized])
             self._values = decode_properties(ascii_text(properties, "the properties"))
             self._said = properties
-        return Message(sequence, named, payload, self._values, continued)
+        return Message(sequence, destination, bytes(data[begin:end]), self._values, continued)
 
     def _payload(self, width: struct.Struct, most: int) -> bytes:
         length = self._number(width)
         if length > most:
-            raise Malformed(f"a payload of {length} octets; {most} are the most in one frame of this kind")
+            raise _too_long(length, most)
         return self._octets(length)
 
     def _number(self, width: struct.Struct) -> int:
@@ -270,6 +280,10 @@ class Decoder:
         if end > len(self._data):
             raise _Short
         return bytes(memoryview(self._data)[begin:end])
+
+
+def _too_long(length: int, most: int) -> Malformed:
+    return Malformed(f"a payload of {length} octets; {most} are the most in one frame of this kind")
 
 
 def _command(payload: bytes) -> Command:
