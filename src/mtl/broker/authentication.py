@@ -158,5 +158,6 @@ def _too_many() -> Refused:
     return Refused(
         403,
         w.NOT_AUTHORIZED,
-        f"too many log-ins failed; check the user and its password, and try again in {limits.FAILED_LOGINS_S:.0f} s",
+        "too many log-ins failed; check the user and its password, and try again on a new connection in "
+        f"{limits.FAILED_LOGINS_S:.0f} s",
     )
