@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         # Where a new query begins; one with a checkpoint goes on from there.
         .option("startingOffsets", "earliest")
         .option("includeProperties", "true")
-        .option("maxOffsetsPerTrigger", arguments.limit)
+        .options(**mtl_job.limit(arguments))
         .load()
     )
     # The column `resource` would send each row back to where it came from; the option below sends it to the target.

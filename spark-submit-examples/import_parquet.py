@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     (
         rows.select(*columns)
         .write.format("mtl")
-        .mode("append")  # the only mode, but not Spark's default, so it has to be said
+        .mode("append")  # Spark's default, errorifexists, is no mode of a Python source
         .options(**mtl_job.broker(arguments))
         .option("resource", arguments.target)
         .option("createResource", "true")

@@ -47,7 +47,10 @@ def add_query(found: argparse.ArgumentParser) -> None:
         help="go on for ever, a batch every '10 seconds' (default: what is there now)",
     )
     found.add_argument(
-        "--limit", type=int, default=100_000, help="contents in a batch, at most (default: %(default)s)"
+        "--limit",
+        type=int,
+        default=100_000,
+        help="contents in a batch, at most (default: %(default)s; 0: all there are, as Spark 4.0 and 4.1 need it)",
     )
 
 
@@ -59,6 +62,11 @@ def broker(arguments: argparse.Namespace) -> dict[str, str]:
             first, *others = name.split("_")
             options[first + "".join(other.title() for other in others)] = value
     return options
+
+
+def limit(arguments: argparse.Namespace) -> dict[str, int]:
+    """The options of format("mtl") that bound a batch of a streaming job that reads from it."""
+    return {"maxOffsetsPerTrigger": arguments.limit} if arguments.limit else {}
 
 
 def run(writer: DataStreamWriter, arguments: argparse.Namespace) -> None:

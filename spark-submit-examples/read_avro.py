@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         .options(**mtl_job.broker(arguments))
         .option("resources", arguments.source)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", arguments.limit)
+        .options(**mtl_job.limit(arguments))
         .load()
     )
     # substring counts from 1, and without a length goes to the end.

@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         .option("resources", arguments.source)
         .option("startingOffsets", "earliest")
         .option("includeProperties", "true")
-        .option("maxOffsetsPerTrigger", arguments.limit)
+        .options(**mtl_job.limit(arguments))
         .load()
     )
     each = partial(split, arguments=arguments, broker=broker)

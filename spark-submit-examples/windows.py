@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         .options(**broker)
         .option("resources", arguments.source)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", arguments.limit)
+        .options(**mtl_job.limit(arguments))
         .option("bodyFormat", "json")
         .option("mode", "DROPMALFORMED")
         .option("deadLetter", f"{arguments.source}.bad")

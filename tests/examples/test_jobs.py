@@ -219,3 +219,10 @@ def test_credentials_are_options_of_the_same_name() -> None:
     }
     with pytest.raises(SystemExit):
         parser.parse_args(["--password", "secret"])
+
+
+@pytest.mark.parametrize(("given", "options"), [("5", {"maxOffsetsPerTrigger": 5}), ("0", {})])
+def test_a_batch_without_a_limit_is_what_older_spark_takes(given: str, options: dict[str, int]) -> None:
+    parser = mtl_job.parser("A job.")
+    mtl_job.add_query(parser)
+    assert mtl_job.limit(parser.parse_args(["--checkpoint", "c", "--limit", given])) == options
