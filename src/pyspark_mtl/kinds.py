@@ -174,8 +174,9 @@ def pattern(value: str) -> str:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether a pattern matches the whole of a name. ValueError for what is no pattern."""
-    import pyarrow as pa  # noqa: PLC0415 } it brings RE2; only patterns need it here, and Python's `re` is another
-    import pyarrow.compute as pc  # noqa: PLC0415 } language
+    # RE2 comes with Arrow, which nothing else here needs. Python's `re` is another language.
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
 
     try:
         found = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
