@@ -8,7 +8,6 @@ broker, and what is not confirmed is not retention's to take (PROTOCOL.md 5.3).
 from __future__ import annotations
 
 import os
-import re
 import socket
 import subprocess
 import threading
@@ -22,6 +21,7 @@ from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Descripti
 from pyspark_mtl.connections import connection
 from pyspark_mtl.kinds import Place
 from pyspark_mtl.limits import LET_GO_S
+from pyspark_mtl.news import News, describe
 from pyspark_mtl.options import ReadSettings
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Driver:
         self._settings = settings
         self._holders: dict[str, _Holder] = {}
         self._confirmed: dict[str, tuple[str, int]] = {}
+        self._news = News(lambda: self._broker, settings.resources, settings.pattern)
 
     @property
     def _broker(self) -> Connection:
@@ -49,22 +50,11 @@ class Driver:
         """The query's resources that exist. With `after` it waits, up to `wait` seconds, until one's `next` is above
         the one named, or one is there that is not named.
         """
-        names, pattern = self._settings.resources, self._settings.pattern
-        if names is None:
-            return self._broker.describe(pattern=pattern, after=after, wait=wait)
-        return self.look_at(names, after, wait)
+        return self._news.look(after, wait)
 
-    def look_at(
-        self, names: Sequence[str], after: Mapping[str, int] | None = None, wait: float = 0.0
-    ) -> dict[str, Description]:
-        """Those of `names` that exist; waits as `look` does."""
-        try:
-            return self._broker.describe(names=names, after=after, wait=wait)
-        except Refused as refused:
-            if refused.reason != UNKNOWN_RESOURCE:
-                raise
-        # A pattern finds what is there and waits for what is not.
-        return self._broker.describe(pattern="|".join(map(re.escape, names)), after=after, wait=wait)
+    def look_at(self, names: Sequence[str]) -> dict[str, Description]:
+        """Those of `names` that exist."""
+        return describe(self._broker, names)
 
     # --- locating -------------------------------------------------------------------------------------------
 

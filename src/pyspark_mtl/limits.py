@@ -6,6 +6,11 @@ LATEST_OFFSET_WAIT_MS = 250
 """How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
 otherwise; a longer wait would only delay what else the trigger does."""
 
+NEWS_WAIT_S = 5.0
+"""How long the broker keeps an idle query's question for news before it answers that there are none. A request costs
+client and broker 2 ms of processor time, so more often would show; what the broker does not tell of itself, that a
+resource of a pattern was deleted or made again, is noticed so late."""
+
 MAX_OPEN_RESOURCES_PER_TASK = 100
 """Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
 

@@ -136,6 +136,21 @@ class FakeWriter:
 
 
 @dataclass
+class FakeWatch:
+    """Answers when one of the resources has grown, one is there that was not named, or `time_is_up`."""
+
+    client: FakeClient
+    names: Sequence[str] | None
+    pattern: str | None
+    after: dict[str, int]
+
+    def news(self, seconds: float) -> dict[str, Description] | None:
+        found = self.client.describe(self.names, self.pattern)
+        told = any(one.next > self.after.get(name, -1) for name, one in found.items())
+        return found if told or self.client.time_is_up else None
+
+
+@dataclass
 class FakeClient:
     logs: dict[str, FakeLog] = field(default_factory=dict)
     chunk: int = 4
@@ -156,6 +171,8 @@ class FakeClient:
     letters: list[dict[str, Any]] = field(default_factory=list)
     fences: int = 0
     patterns: list[str] = field(default_factory=list)
+    watches: list[dict[str, int]] = field(default_factory=list)
+    time_is_up: bool = False
 
     def describe(
         self,
@@ -171,6 +188,12 @@ class FakeClient:
             self.patterns.append(pattern)
             names = sorted(name for name in self.logs if re.fullmatch(pattern, name))
         return {name: self._description(name) for name in names or ()}
+
+    def watch(
+        self, names: Sequence[str] | None, pattern: str | None, *, after: Mapping[str, int], wait: float
+    ) -> FakeWatch:
+        self.watches.append(dict(after))
+        return FakeWatch(self, names, pattern, dict(after))
 
     def _description(self, name: str) -> Description:
         log = self.logs[name]

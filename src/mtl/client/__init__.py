@@ -6,6 +6,7 @@ from mtl.client.connection import Connection, connect
 from mtl.client.consumer import Consumer, QueuedContent
 from mtl.client.contents import Content, Pack
 from mtl.client.reader import Reader
+from mtl.client.resources import Watch
 from mtl.client.writer import Writer
 from mtl.wire.control import Committed as CommitResult
 from mtl.wire.control import Description, Retention, Sealed, StageSpec
@@ -22,6 +23,7 @@ __all__ = [
     "Retention",
     "Sealed",
     "StageSpec",
+    "Watch",
     "Writer",
     "connect",
 ]

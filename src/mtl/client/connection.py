@@ -11,7 +11,7 @@ from typing import Literal, Self
 from uuid import uuid4
 
 from mtl.client.consumer import Consumer
-from mtl.client.control import Call, Channel, Waiter
+from mtl.client.control import Call, Channel, Outcome, Waiter
 from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.client.feed import Feed, ReaderOptions, Start
 from mtl.client.io import Loop, loop
@@ -145,29 +145,34 @@ class Connection(Administration):
         `patience` is how long, in seconds, the broker may take on purpose (a Describe with `wait`).
         """
         if patience:
-            # Not on the session that everything else waits for.
-            channel = self._lend()
-            try:
-                outcome, _ = self._call(channel, request, patience)
-            finally:
-                self._give_back(channel, None)
-        else:
-            outcome, _ = self._call(self._channel(), request)
+            return self.ask(request, patience=patience).wait(
+                self.settings.retry_deadline + patience + _MARGIN_S
+            )
+        outcome, _ = self._call(self._channel(), request)
         if isinstance(outcome, Refused):
             raise outcome
         return outcome
 
+    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+        """Send a request that the broker may take its time over, as `request` does, and leave waiting to the caller."""
+        channel, waiter = self._lend(), Waiter()  # not on the session that everything else waits for
+
+        def done(outcome: Outcome) -> None:
+            self._give_back(channel, None)
+            waiter.done(outcome)
+
+        self._loop.post(lambda: channel.submit(Call(request, done, patience=patience)))
+        return waiter
+
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         return self._call(self._channel(), request)
 
-    def _call(
-        self, channel: Channel, request: w.Request | None, patience: float = 0.0
-    ) -> tuple[w.Reply | Refused, int]:
+    def _call(self, channel: Channel, request: w.Request | None) -> tuple[w.Reply | Refused, int]:
         waiter = Waiter()
-        call = Call(request, waiter.done, patience=patience)
+        call = Call(request, waiter.done)
         self._loop.post(lambda: channel.submit(call))
         try:
-            outcome: w.Reply | Refused = waiter.wait(self.settings.retry_deadline + patience + _MARGIN_S)
+            outcome: w.Reply | Refused = waiter.wait(self.settings.retry_deadline + _MARGIN_S)
         except Refused as refused:
             outcome = refused
         return outcome, call.attempts

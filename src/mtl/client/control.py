@@ -73,8 +73,14 @@ class Waiter:
 
     def wait(self, seconds: float) -> w.Reply:
         """The reply, or the error raised. `seconds` is only a safety net above the call's own deadline."""
-        if not self._event.wait(seconds) or self._outcome is None:
+        reply = self.within(seconds)
+        if reply is None:
             raise Closed("the client's IO thread does not answer")
+        return reply
+
+    def within(self, seconds: float) -> w.Reply | None:
+        """The reply if it comes within `seconds`, or the error raised; None where the call is still under way."""
+        self._event.wait(seconds)
         if isinstance(self._outcome, MtlError):
             raise self._outcome
         return self._outcome

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
+from mtl.client.control import Waiter
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
@@ -17,6 +18,18 @@ def listed(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
+class Watch:
+    """A question for news of resources, under way: the broker answers when there is some, or when its time is up."""
+
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter = waiter
+
+    def news(self, seconds: float) -> dict[str, w.Description] | None:
+        """The answer, as that of `describe`, if it comes within `seconds`; None where it is still under way."""
+        reply = self._waiter.within(seconds)
+        return None if reply is None else _by_name(_expected(reply, w.Resources))
+
+
 class Administration(ABC):
     """The methods of `Connection` that are one request each. Times in µs are since 1970, UTC."""
 
@@ -25,14 +38,15 @@ class Administration(ABC):
         """Send any request and return its reply; `patience` is how long, in seconds, the broker may take on purpose."""
 
     @abstractmethod
+    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+        """Send a request that the broker may take its time over, and leave waiting to the caller."""
+
+    @abstractmethod
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         """The outcome of a request and how many attempts it took; an earlier one may have been carried out."""
 
     def _ask(self, request: w.Request, reply: type[R], *, patience: float = 0.0) -> R:
-        got = self.request(request, patience=patience)
-        if not isinstance(got, reply):
-            raise Malformed(f"{request.command} was answered with {type(got).__name__}")
-        return got
+        return _expected(self.request(request, patience=patience), reply)
 
     # --- resources ------------------------------------------------------------------------------------------
 
@@ -85,14 +99,19 @@ class Administration(ABC):
         With `after` it waits, up to `wait` seconds, until a resource's `next` is above the one given, or one is there
         that is not in it.
         """
-        request = w.ResourceDescribe(
-            resources=None if names is None else listed(names),
-            pattern=pattern,
-            after=None if after is None else dict(after),
-            wait=int(wait * 1000),
-        )
-        found = self._ask(request, w.Resources, patience=wait)
-        return {one.resource: one for one in found.resources}
+        request = _describe(names, pattern, after, wait)
+        return _by_name(self._ask(request, w.Resources, patience=wait))
+
+    def watch(
+        self,
+        names: str | Iterable[str] | None = None,
+        pattern: str | None = None,
+        *,
+        after: Mapping[str, int],
+        wait: float,
+    ) -> Watch:
+        """Ask as `describe` does, and wait for the answer whenever there is time for it (`Watch.news`)."""
+        return Watch(self.ask(_describe(names, pattern, after, wait), patience=wait))
 
     def list_resources(self, pattern: str | None = None) -> list[w.Description]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
@@ -222,3 +241,24 @@ class Administration(ABC):
         outcome, attempts = self._attempted(w.StageForget(application=application))
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_APPLICATION):
             raise outcome
+
+
+def _describe(
+    names: str | Iterable[str] | None, pattern: str | None, after: Mapping[str, int] | None, wait: float
+) -> w.ResourceDescribe:
+    return w.ResourceDescribe(
+        resources=None if names is None else listed(names),
+        pattern=pattern,
+        after=None if after is None else dict(after),
+        wait=int(wait * 1000),
+    )
+
+
+def _by_name(found: w.Resources) -> dict[str, w.Description]:
+    return {one.resource: one for one in found.resources}
+
+
+def _expected(got: w.Reply, reply: type[R]) -> R:
+    if not isinstance(got, reply):
+        raise Malformed(f"a request for {reply.__name__} was answered with {type(got).__name__}")
+    return got

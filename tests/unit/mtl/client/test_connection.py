@@ -82,6 +82,22 @@ def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker:
     memory_broker.silent = False
 
 
+def test_a_watch_waits_as_long_as_it_is_asked_to(connection: Connection, memory_broker: MemoryBroker) -> None:
+    released = threading.Event()
+
+    def later() -> list[bytes]:
+        assert released.wait(10)
+        return w.encode_reply(200, {"resources": []})
+
+    memory_broker.answers[w.ResourceDescribe] = later
+    watch = connection.watch(["a"], after={}, wait=5)
+    assert watch.news(0.01) is None
+    released.set()
+    assert watch.news(10) == {}
+    assert watch.news(0) == {}
+    assert not connection._lent
+
+
 @pytest.mark.parametrize(
     ("profile", "options"),
     [

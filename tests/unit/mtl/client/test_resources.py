@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mtl.client.control import Waiter
 from mtl.client.resources import Administration
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
@@ -26,6 +27,11 @@ class Scripted(Administration):
         if isinstance(outcome, Refused):
             raise outcome
         return outcome
+
+    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+        waiter = Waiter()
+        waiter.done(self.request(request, patience=patience))
+        return waiter
 
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         self.asked.append(request)
@@ -63,6 +69,15 @@ def test_a_string_is_one_name_and_not_its_letters() -> None:
         w.StageCommit(application="app", version=1, stages=["stage"], truncate=["orders"]),
         w.StageAbort(stages=["stage"]),
     ]
+
+
+def test_resources_are_watched_for_news() -> None:
+    there = Scripted(w.Resources(resources=[FOUND]), w.Ok())
+    assert there.watch(["a"], after={"a": 4}, wait=5).news(1) == {"a": FOUND}
+    assert there.patience == 5
+    assert there.asked == [w.ResourceDescribe(resources=["a"], after={"a": 4}, wait=5000)]
+    with pytest.raises(Malformed, match="Resources was answered with Ok"):
+        there.watch(["a"], after={"a": 4}, wait=5).news(1)
 
 
 def test_places_are_located() -> None:
