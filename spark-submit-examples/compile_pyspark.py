@@ -37,6 +37,8 @@ def compile_archive(archive: Path) -> int:
             legacy=True,
             invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
             force=True,
+            stripdir=str(modules),  # a traceback names the place in the archive, not this one
+            prependdir=str(archive),
         )
         files = sorted(path for path in modules.rglob("*") if path.is_file())
         with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:

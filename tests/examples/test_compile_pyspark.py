@@ -18,7 +18,7 @@ def home(tmp_path: Path) -> Path:
     library.mkdir(parents=True)
     with zipfile.ZipFile(library / "pyspark.zip", "w") as archive:
         archive.writestr("pyspark/__init__.py", "")
-        archive.writestr("pyspark/worker.py", "answer = 42\n")
+        archive.writestr("pyspark/worker.py", "import sys\nplace = sys._getframe().f_code.co_filename\n")
         archive.writestr("pyspark/later.py", "this is no Python yet\n")
         archive.writestr("pyspark/data.json", "{}")
     with zipfile.ZipFile(library / "py4j-1-src.zip", "w") as archive:
@@ -27,8 +27,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def imported(home: Path) -> str:
-    """Where a fresh Python finds the worker, and its answer."""
-    code = "import pyspark.worker as w; print(w.__file__, w.answer)"
+    """Where a fresh Python finds the worker, and where its tracebacks would say that it is."""
+    code = "import pyspark.worker as w; print(w.__file__, w.place)"
     archive = home / "python" / "lib" / "pyspark.zip"
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -37,17 +37,17 @@ def imported(home: Path) -> str:
         text=True,
         check=True,
     )
-    return ran.stdout.removeprefix(str(archive)).strip()
+    return ran.stdout.replace(str(archive), "").strip()
 
 
 def test_python_finds_bytecode(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert imported(home) == "/pyspark/worker.py 42"
+    assert imported(home) == "/pyspark/worker.py /pyspark/worker.py"
     monkeypatch.setattr(sys, "argv", ["compile_pyspark.py", str(home)])
     for _ in range(2):  # again is no harm
         compile_pyspark.main()
-        assert imported(home) == "/pyspark/worker.pyc 42"
+        assert imported(home) == "/pyspark/worker.pyc /pyspark/worker.py"
         told = capsys.readouterr().out.splitlines()
         assert [line.partition(": ")[2] for line in told] == ["1 modules compiled", "2 modules compiled"]
     with zipfile.ZipFile(home / "python" / "lib" / "pyspark.zip") as archive:
