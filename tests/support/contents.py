@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from mtl.client import Connection, Reader, Writer
@@ -34,3 +36,18 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary())], schema=SCHEMA
     )
+
+
+# --- for Spark, which shows them as text ---------------------------------------------------------------------
+
+
+def numbers(first: int, last: int) -> list[str]:
+    """Bodies: "first" to "last"."""
+    return [str(number) for number in range(first, last + 1)]
+
+
+def publish(connection: Connection, resource: str, *bodies: str | bytes, **properties: Any) -> None:
+    """Contents with these bodies, durable when this returns; `properties` are those of each."""
+    with connection.writer(resource, packed=True) as writer:
+        for body in bodies:
+            writer.send(body.encode() if isinstance(body, str) else body, properties or None)

@@ -1,4 +1,4 @@
-"""Streaming queries of tests: run them to their end, look at what they did."""
+"""Queries of tests: begin them, run them to their end, look at what they did."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtl.testing import RunningBroker
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PATIENCE_S = 120
 """No query of a test takes this long; a hang becomes a failure."""
+
+
+def read(spark: SparkSession, broker: RunningBroker, **options: str) -> DataFrame:
+    """A batch read."""
+    return spark.read.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
+
+
+def stream(spark: SparkSession, broker: RunningBroker, **options: str) -> DataFrame:
+    """The source of a query."""
+    return spark.readStream.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
+
+
+def bodies(frame: DataFrame) -> list[str]:
+    """The bodies in a frame of contents, as text, in the order of their resources."""
+    rows = frame.selectExpr("resource", "sequence", "cast(body as string) body").collect()
+    return [row.body for row in sorted(rows, key=lambda row: (row.resource, row.sequence))]
 
 
 def run_now(frame: DataFrame, checkpoint: Path, *, sink: str = "noop", **options: str) -> StreamingQuery:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from pyspark.errors import PySparkException
 
 import mtl
 import mtl.testing
+from tests.support.contents import publish
 from tests.support.queries import forget_commit, run_now
 
 if TYPE_CHECKING:
@@ -27,32 +27,6 @@ ROW = (
     "n bigint, i int, s smallint, b tinyint, f float, d double, c decimal(10,2), t string, o boolean, x binary, "
     "day date, at timestamp, local timestamp_ntz, l array<int>, r struct<a:int,b:string>, m map<string,double>"
 )
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[mtl.testing.RunningBroker]:
-    with mtl.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
-    with mtl.connect(broker.endpoint) as opened:
-        yield opened
-
-
-@pytest.fixture
-def resource(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
-    """A resource for this test alone."""
-    name = str(request.node.name)
-    connection.create_resource(name)
-    return name
-
-
-def publish(connection: mtl.Connection, resource: str, *bodies: bytes) -> None:
-    with connection.writer(resource, packed=True) as writer:
-        for body in bodies:
-            writer.send(body)
 
 
 def contents(connection: mtl.Connection, resource: str) -> list[Any]:

@@ -112,7 +112,7 @@ def test_a_planted_secret_is_nowhere_to_be_seen(
     with (place / "log").open("wb") as log:
         done = subprocess.run(
             [sys.executable, "-m", "tests.support.secret_app", *arguments],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             env=environment,
             stdout=log,
             stderr=log,

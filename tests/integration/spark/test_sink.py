@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from pyspark.errors import PySparkException
 import mtl
 import mtl.testing
 from mtl.wire.control import Retention
+from tests.support.contents import numbers, publish
 from tests.support.queries import batches, forget_commit, logged, run_now
 
 if TYPE_CHECKING:
@@ -24,18 +24,6 @@ pytestmark = pytest.mark.spark
 
 OUTAGE_S = 3.0
 """How long the broker is away while a query runs: less than the connector's retryDeadline, 30 s."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[mtl.testing.RunningBroker]:
-    with mtl.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
-    with mtl.connect(broker.endpoint) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -52,16 +40,6 @@ def target(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
     name = f"{request.node.name}-out"
     connection.create_resource(name)
     return name
-
-
-def publish(connection: mtl.Connection, resource: str, *bodies: str) -> None:
-    with connection.writer(resource, packed=True) as writer:
-        for body in bodies:
-            writer.send(body.encode())
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
 
 
 def contents(connection: mtl.Connection, resource: str) -> list[str]:

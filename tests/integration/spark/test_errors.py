@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from pyspark.errors import PySparkException
 import mtl
 import mtl.testing
 from mtl.limits import MAX_CONTENT
+from tests.support.contents import numbers, publish
 from tests.support.queries import run_now
 
 if TYPE_CHECKING:
@@ -22,24 +22,6 @@ pytestmark = pytest.mark.spark
 
 NOBODY = "tcp://127.0.0.1:9"
 """The discard service, which nobody runs."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[mtl.testing.RunningBroker]:
-    with mtl.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
-    with mtl.connect(broker.endpoint) as opened:
-        yield opened
-
-
-def publish(connection: mtl.Connection, resource: str, count: int) -> None:
-    with connection.writer(resource, packed=True) as writer:
-        for number in range(count):
-            writer.send(str(number).encode())
 
 
 def read(spark: SparkSession, endpoint: str, **options: str) -> DataFrame:
@@ -113,7 +95,7 @@ def test_a_broker_that_goes_away_ends_the_query_after_the_deadline(
     with mtl.testing.broker() as broker:
         with mtl.connect(broker.endpoint) as connection:
             connection.create_resource("left")
-            publish(connection, "left", 10)
+            publish(connection, "left", *numbers(1, 10))
         options = {
             "startingOffsets": "earliest",
             "group": "g",
@@ -149,13 +131,13 @@ def test_a_resource_made_again_ends_the_query(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     connection.create_resource("again")
-    publish(connection, "again", 10)
+    publish(connection, "again", *numbers(1, 10))
     run_now(stream(spark, broker.endpoint, resources="again", startingOffsets="earliest"), tmp_path)
     connection.delete_resource("again")
     with pytest.raises(PySparkException, match="resource 'again' was deleted"):
         run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
     connection.create_resource("again")
-    publish(connection, "again", 5)
+    publish(connection, "again", *numbers(1, 5))
     with pytest.raises(PySparkException, match="resource 'again' was deleted and made again"):
         run_now(stream(spark, broker.endpoint, resources="again"), tmp_path)
     forgiving = stream(spark, broker.endpoint, resources="again", failOnDataLoss="false")
@@ -166,7 +148,7 @@ def test_a_start_outside_the_log_ends_the_query(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, tmp_path: Path
 ) -> None:
     connection.create_resource("short")
-    publish(connection, "short", 10)
+    publish(connection, "short", *numbers(1, 10))
     beyond = stream(spark, broker.endpoint, resources="short", startingOffsets='{"short": 90}')
     with pytest.raises(PySparkException, match="resource 'short' ends at 11 and should be read from 90"):
         run_now(beyond, tmp_path)

@@ -1,15 +1,13 @@
-"""Reading MTL resources with a real Spark from a real broker."""
+"""Streaming queries over MTL resources with a real Spark and a real broker."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 
 import mtl
@@ -17,103 +15,22 @@ import mtl.testing
 import pyspark_mtl
 from mtl.wire.control import Retention
 from pyspark_mtl.lag import lags
-from tests.support.queries import batches, collect_now, forget_commit, logged, offset, run_now
+from tests.support.contents import numbers, publish
+from tests.support.queries import (
+    batches,
+    bodies,
+    collect_now,
+    forget_commit,
+    logged,
+    offset,
+    run_now,
+    stream,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[mtl.testing.RunningBroker]:
-    with mtl.testing.broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
-    with mtl.connect(broker.endpoint) as opened:
-        yield opened
-
-
-@pytest.fixture
-def resource(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
-    """A resource for this test alone."""
-    name = request.node.name
-    connection.create_resource(name)
-    return str(name)
-
-
-def publish(connection: mtl.Connection, resource: str, *bodies: str, **properties: Any) -> None:
-    with connection.writer(resource, packed=True) as writer:
-        for body in bodies:
-            writer.send(body.encode(), properties or None)
-
-
-def numbers(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
-
-
-def read(spark: SparkSession, broker: mtl.testing.RunningBroker, **options: str) -> DataFrame:
-    return spark.read.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
-
-
-def stream(spark: SparkSession, broker: mtl.testing.RunningBroker, **options: str) -> DataFrame:
-    return spark.readStream.format("mtl").option("endpoint", broker.endpoint).options(**options).load()
-
-
-def bodies(frame: DataFrame) -> list[str]:
-    rows = frame.selectExpr("resource", "sequence", "cast(body as string) body").collect()
-    return [row.body for row in sorted(rows, key=lambda row: (row.resource, row.sequence))]
-
-
-# --- batches ------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_read_is_the_contents_of_a_resource(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    before = datetime.now(UTC)
-    publish(connection, resource, "one", "two", "")
-    frame = read(spark, broker, resources=resource)
-    expected = spark.createDataFrame(
-        [(resource, 1, bytearray(b"one")), (resource, 2, bytearray(b"two")), (resource, 3, bytearray())],
-        "resource string, sequence bigint, body binary",
-    )
-    assert_df_equality(frame.drop("timestamp"), expected)
-    times = [row.timestamp for row in frame.selectExpr("unix_micros(timestamp) timestamp").collect()]
-    assert all(before.timestamp() * 1e6 <= at <= time.time() * 1e6 for at in times)
-
-
-def test_properties_are_a_column(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    publish(connection, resource, "with", kind="order", number=7, urgent=True)
-    publish(connection, resource, "without")
-    frame = read(spark, broker, resources=resource, includeProperties="true")
-    expected = spark.createDataFrame(
-        [(1, {"kind": "order", "number": "7", "urgent": "true"}), (2, {})],
-        "sequence bigint, properties map<string,string>",
-    )
-    assert_df_equality(frame.select("sequence", "properties"), expected)
-
-
-def test_where_a_batch_read_starts_and_ends(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    publish(connection, resource, *numbers(1, 20))
-    middle = datetime.now(UTC).isoformat()
-    publish(connection, resource, *numbers(21, 30))
-
-    def found(**options: str) -> list[str]:
-        return bodies(read(spark, broker, resources=resource, **options))
-
-    assert found() == numbers(1, 30)
-    assert found(startingOffsets=f'{{"{resource}": 11}}') == numbers(11, 30)
-    assert found(endingOffsets=f'{{"{resource}": 11}}') == numbers(1, 10)
-    assert found(startingTimestamp=middle) == numbers(21, 30)
-    assert found(endingTimestamp=middle) == numbers(1, 20)
 
 
 def test_a_bounded_stream_ends_where_it_is_told(
@@ -155,54 +72,6 @@ def test_the_lag_of_a_query_is_told_to_whoever_listens(
     behind = [lags(one.sources, one.timestamp)[resource] for one in query.recentProgress if one.numInputRows]
     assert [lag.contents for lag in behind] == [6, 2, 0]
     assert all((lag.bytes > 0) == (lag.seconds > 0) == (lag.contents > 0) for lag in behind)
-
-
-def test_a_batch_read_is_split_into_tasks(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    publish(connection, resource, *numbers(1, 30))
-    frame = read(spark, broker, resources=resource, maxRecordsPerPartition="7")
-    assert [row["count"] for row in frame.groupBy("resource").count().collect()] == [30]
-    parts = frame.selectExpr("spark_partition_id() part", "sequence").groupBy("part").count().collect()
-    assert sorted(row["count"] for row in parts) == [6, 6, 6, 6, 6]
-    assert bodies(frame) == numbers(1, 30)
-
-
-def test_several_resources_by_pattern(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection
-) -> None:
-    for name, body in (("pattern-a", "1"), ("pattern-b", "2"), ("other-c", "3")):
-        connection.create_resource(name)
-        publish(connection, name, body)
-    assert bodies(read(spark, broker, resourcePattern="pattern-.*")) == ["1", "2"]
-    assert bodies(read(spark, broker, resourcePattern="nothing-like-it")) == []
-
-
-def test_a_temporary_view_in_sql(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    publish(connection, resource, "one")
-    spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW contents USING mtl "
-        f"OPTIONS (endpoint '{broker.endpoint}', resources '{resource}')"
-    )
-    assert [row.body for row in spark.sql("SELECT CAST(body AS STRING) body FROM contents").collect()] == [
-        "one"
-    ]
-
-
-def test_many_contents_arrive_whole(
-    spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, resource: str
-) -> None:
-    publish(connection, resource, *(f"{number:0100d}" for number in range(200_000)))
-    frame = read(spark, broker, resources=resource, minPartitions="4")
-    found = frame.selectExpr(
-        "count(*)", "count(distinct sequence)", "max(sequence)", "sum(cast(cast(body as string) as bigint))"
-    )
-    assert tuple(found.collect()[0]) == (200_000, 200_000, 200_000, sum(range(200_000)))
-
-
-# --- streams ------------------------------------------------------------------------------------------------
 
 
 def test_a_query_reads_everything_once_over_its_runs(
