@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.support import java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -19,6 +21,21 @@ ROOT = Path(__file__).parents[1]
 # How long an example takes says more about who else uses the machine.
 settings.register_profile("mtl", deadline=None)
 settings.load_profile("mtl")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with Spark first: they take longest, and none is to begin when the other process is done."""
+    slow = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_processes() -> Iterator[None]:
+    """Hundreds of processes live for seconds: they neither optimize Java nor compile our Python each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(java.VARIABLE, java.SHORT_LIVED)
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

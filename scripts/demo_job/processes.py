@@ -17,8 +17,10 @@ TAIL = 40
 """Lines of a log that are shown when its process failed."""
 
 
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""For a JVM that lives for seconds: half the processor time without the optimizing compiler, and no file in /tmp."""
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""For a JVM that lives for seconds: half the processor time without optimizing compiler and parallel collector, and no
+file in /tmp.
+"""
 
 
 class Failed(Exception):

@@ -19,7 +19,7 @@ import pytest
 
 import mtl
 from mtl.testing import RunningBroker
-from tests.support import standalone
+from tests.support import java, standalone
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "spark-submit-examples"
@@ -36,7 +36,7 @@ def environment(place: Path, **more: str) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_DIRS": str(place),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={place}",
+        java.VARIABLE: java.options(place),
         **more,
     }
     found.pop("SPARK_HOME", None)  # another Spark of this machine

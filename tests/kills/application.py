@@ -14,14 +14,12 @@ from pathlib import Path
 
 from tests.kills import holds
 from tests.kills.app import Job
+from tests.support import java
 
 ROOT = Path(__file__).parents[2]
 
 PATIENCE_S = 240.0
 """No query of these takes longer, on a machine with other work."""
-
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""For a JVM that lives for seconds: half the processor time without the optimizing compiler, and no file in /tmp."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Application:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(scratch),
             "TMPDIR": str(scratch),
-            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch} {_SHORT_LIVED}",
+            java.VARIABLE: java.options(scratch),
         }
         environment.pop("SPARK_HOME", None)  # another Spark of this machine
         with self.log.open("ab") as log:

@@ -10,6 +10,8 @@ import run_notebooks
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from tests.support import java
+
 HERE = re.compile(r"/(?:tmp|home|root|Users|srv|work)/")
 """Paths of the machine on which a notebook ran."""
 
@@ -17,9 +19,7 @@ HERE = re.compile(r"/(?:tmp|home|root|Users|srv|work)/")
 @pytest.mark.spark
 @pytest.mark.parametrize("name", run_notebooks.names())
 def test_it_runs_and_shows_what_comes_out(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing stays in /tmp of a JVM that ends with its kernel; and half the processor time, for one that lives briefly.
-    options = f"-Djava.io.tmpdir={tmp_path} -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", options)
+    monkeypatch.setenv(java.VARIABLE, java.options(tmp_path))  # the JVM is killed with its kernel
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     assert run_notebooks.differences(run_notebooks.stored(name), run_notebooks.executed(name)) == []
 

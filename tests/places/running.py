@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support import java
+
 ROOT = Path(__file__).parents[2]
 
 PATIENCE_S = 400.0
@@ -79,6 +81,7 @@ def run(
 def _environment(python: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}  # another Spark's
     return {
+        java.VARIABLE: java.SHORT_LIVED,
         **kept,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
         "PYSPARK_PYTHON": python,

@@ -18,6 +18,8 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support import java
+
 READY_S = 60.0
 """A JVM that starts on a busy machine."""
 
@@ -64,7 +66,7 @@ def _daemon(place: Path, role: str, host: str, *arguments: str) -> Iterator[Path
         "SPARK_CONF_DIR": str(place),
         "SPARK_LOCAL_DIRS": str(place),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={place}",
+        "SPARK_DAEMON_JAVA_OPTS": java.options(place),
     }
     daemon = f"org.apache.spark.deploy.{role.lower()}.{role}"
     with log.open("wb") as output:

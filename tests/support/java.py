@@ -1,0 +1,16 @@
+"""Java in tests: it lives for seconds, so that its optimizing compiler costs more than it brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+VARIABLE = "JDK_JAVA_OPTIONS"
+"""What every `java` reads before its arguments, also one that Spark starts."""
+
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""Half the processor time for a Spark that does some small jobs, no threads beside those of Spark, no file in /tmp."""
+
+
+def options(scratch: Path) -> str:
+    """Those of a short-lived JVM whose temporary files lie in `scratch`, since it may be killed."""
+    return f"-Djava.io.tmpdir={scratch} {SHORT_LIVED}"
