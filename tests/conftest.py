@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support import java
+from tests.support import java, spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cheap_processes() -> Iterator[None]:
-    """Hundreds of processes live for seconds: they neither optimize Java nor compile our Python each time."""
+def cheap_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hundreds of processes live for seconds: they neither optimize Java nor compile Python each time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(java.VARIABLE, java.SHORT_LIVED)
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        if any(item.get_closest_marker("spark") for item in request.session.items):
+            patch.setenv(spark_home.VARIABLE, str(spark_home.compiled()))
         yield
 
 
@@ -54,7 +56,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         patch.setenv("SPARK_CONF_DIR", str(ROOT / "conf"))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.delenv("SPARK_HOME", raising=False)  # another Spark of this machine
 
         session = (
             SparkSession.builder.master("local[2]")

@@ -101,7 +101,6 @@ class Spark:
             "TMPDIR": str(scratch),
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch} {_SHORT_LIVED}",
         }
-        environment.pop("SPARK_HOME", None)  # another Spark of this machine
         if self._hook is not None:
             environment["MTL_TEST_HOOK_AFTER_COMMIT"] = str(self._hook)
         return environment

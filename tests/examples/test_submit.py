@@ -29,7 +29,7 @@ BODIES = [str(number) for number in range(1000)]
 
 def environment(place: Path, **more: str) -> dict[str, str]:
     """That of a user who has activated .venv; what Spark leaves behind lies under `place`."""
-    found = {
+    return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": sys.executable,
@@ -39,8 +39,6 @@ def environment(place: Path, **more: str) -> dict[str, str]:
         java.VARIABLE: java.options(place),
         **more,
     }
-    found.pop("SPARK_HOME", None)  # another Spark of this machine
-    return found
 
 
 def copies(command: Path, place: Path, broker: RunningBroker, **more: str) -> list[str]:

@@ -63,7 +63,6 @@ class Application:
             "TMPDIR": str(scratch),
             java.VARIABLE: java.options(scratch),
         }
-        environment.pop("SPARK_HOME", None)  # another Spark of this machine
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.kills.app", master],

@@ -79,7 +79,9 @@ def run(
 
 
 def _environment(python: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}  # another Spark's
+    kept = dict(os.environ)
+    if python != sys.executable:
+        kept.pop("SPARK_HOME", None)  # another Spark's
     return {
         java.VARIABLE: java.SHORT_LIVED,
         **kept,

@@ -28,7 +28,9 @@ _JOINED = re.compile(r"Successfully registered with master")
 
 
 def spark_home() -> Path:
-    """The directory of the pip package, with `bin` and `jars`."""
+    """With `bin` and `jars`: what the environment says, else the directory of the pip package."""
+    if given := os.environ.get("SPARK_HOME"):
+        return Path(given)
     package = find_spec("pyspark")
     assert package is not None
     assert package.origin is not None

@@ -107,7 +107,6 @@ def test_a_planted_secret_is_nowhere_to_be_seen(
         "SPARK_LOCAL_IP": "127.0.0.1",
         "MTL_PLANTED": SECRET,
     }
-    environment.pop("SPARK_HOME", None)
     arguments = [running.endpoint, public, str(password), str(place)]
     with (place / "log").open("wb") as log:
         done = subprocess.run(
