@@ -13,6 +13,7 @@ from itertools import pairwise
 import mtl
 from tests.bridging.ends import DOORS, MTL, PATIENCE_S, End
 from tests.bridging.places import Site
+from tests.support.contents import visible
 from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 
 COUNT = 3_000
@@ -183,9 +184,7 @@ async def _applications(
 
 def _log(c: mtl.Connection, resource: str) -> list[bytes]:
     """All that is in the resource."""
-    until = c.describe([resource])[resource].next
-    with c.reader(resource, start="earliest", until=until) as reader:
-        return [bytes(content.body) for content in reader]
+    return [bytes(content.body) for content in visible(c, resource)]
 
 
 async def _shown_the_end(c: mtl.Connection, resource: str, reading: Application) -> None:

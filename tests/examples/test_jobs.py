@@ -18,6 +18,8 @@ import windows
 
 import mtl
 import mtl.testing
+from tests.support.contents import publish as append
+from tests.support.contents import texts, visible
 from tests.support.queries import forget_commit
 
 if TYPE_CHECKING:
@@ -42,22 +44,14 @@ def connection(broker: mtl.testing.RunningBroker) -> Iterator[mtl.Connection]:
 
 def publish(connection: mtl.Connection, resource: str, *bodies: str, **properties: str) -> None:
     connection.create_resource(resource, exist_ok=True)
-    with connection.writer(resource) as writer:
-        for body in bodies:
-            writer.send(body.encode(), properties)
+    append(connection, resource, *bodies, **properties)
 
 
 def contents(connection: mtl.Connection, resource: str) -> list[tuple[str, dict[str, str]]]:
-    end = connection.describe([resource])[resource].next
-    with connection.reader(resource, start="earliest", until=end) as reader:
-        return [
-            (content.body.decode(), {name: str(value) for name, value in content.properties.items()})
-            for content in reader
-        ]
-
-
-def bodies(connection: mtl.Connection, resource: str) -> list[str]:
-    return [body for body, _ in contents(connection, resource)]
+    return [
+        (content.body.decode(), {name: str(value) for name, value in content.properties.items()})
+        for content in visible(connection, resource)
+    ]
 
 
 def checkpoint(place: Path) -> list[str]:
@@ -137,12 +131,12 @@ def test_windows(spark: SparkSession, connection: mtl.Connection, tmp_path: Path
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
     assert sorted(
-        (json.loads(body) for body in bodies(connection, "minutes")), key=lambda one: one["start"]
+        (json.loads(body) for body in texts(connection, "minutes")), key=lambda one: one["start"]
     ) == [
         {"start": "2026-01-31T12:00:00Z", "sensor": "north", "readings": 2, "mean": 20.5, "highest": 21.0},
         {"start": "2026-01-31T12:01:00Z", "sensor": "north", "readings": 1, "mean": 5.0, "highest": 5.0},
     ]
-    assert bodies(connection, "readings.bad") == ["no reading"]
+    assert texts(connection, "readings.bad") == ["no reading"]
 
 
 @pytest.mark.spark
@@ -158,8 +152,8 @@ def test_split_once_however_often_a_batch_is_repeated(
     forget_commit(tmp_path / "checkpoint", 0)
     split_batches.main(job)
 
-    assert bodies(connection, "nz") == ["1", "2"]
-    assert bodies(connection, "abroad") == ["3", "4"]
+    assert texts(connection, "nz") == ["1", "2"]
+    assert texts(connection, "abroad") == ["3", "4"]
     known = {one.application: (one.version, one.replays) for one in connection.stages().applications}
     assert known["split/nz"] == known["split/abroad"] == (0, 1)
 

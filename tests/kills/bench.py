@@ -15,6 +15,7 @@ from tests.kills.app import Job
 from tests.kills.application import Application
 from tests.kills.holds import Holds
 from tests.kills.wire import Wire
+from tests.support.contents import texts
 
 LIMIT = 200
 """Contents of a batch, over both resources."""
@@ -177,9 +178,7 @@ class Query:
 
     def contents(self, target: str) -> list[str]:
         """Every visible content of a resource, in order."""
-        end = self.bench.connection.describe([target])[target].next
-        with self.bench.connection.reader(target, start="earliest", until=end) as reader:
-            return [content.body.decode() for content in reader]
+        return texts(self.bench.connection, target)
 
     def judge(self, *, suffix: str = "copy", ordered: bool = True) -> None:
         """Every content once, in order of its resource; and nothing confirmed to the group that is not done."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import mtl
 from pyspark_mtl.datasource import HAS_LIMITS
+from tests.support.contents import texts
 from tests.support.queries import collect_now, forget_commit, logged, run_now
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class Ground:
 
     def numbers(self, resource: str) -> list[int]:
         """All visible contents, in order."""
-        end = self.connection.describe([resource])[resource].next
-        with self.connection.reader(resource, start="earliest", until=end) as reader:
-            return [int(content.body) for content in reader]
+        return [int(text) for text in texts(self.connection, resource)]
 
     def stream(self, resource: str, **options: str) -> DataFrame:
         """A streaming read from the beginning."""

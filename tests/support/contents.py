@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtl.client import Connection, Reader, Writer
+from mtl.client import Connection, Content, Reader, Writer
 from mtl.wire.packs import SCHEMA
 
 
@@ -38,6 +38,13 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
     )
 
 
+def visible(connection: Connection, resource: str) -> list[Content]:
+    """All that is visible now, in order."""
+    end = connection.describe([resource])[resource].next
+    with connection.reader(resource, start="earliest", until=end) as reader:
+        return list(reader)
+
+
 # --- for Spark, which shows them as text ---------------------------------------------------------------------
 
 
@@ -51,3 +58,8 @@ def publish(connection: Connection, resource: str, *bodies: str | bytes, **prope
     with connection.writer(resource, packed=True) as writer:
         for body in bodies:
             writer.send(body.encode() if isinstance(body, str) else body, properties or None)
+
+
+def texts(connection: Connection, resource: str) -> list[str]:
+    """The bodies of all that is visible now, in order."""
+    return [content.body.decode() for content in visible(connection, resource)]

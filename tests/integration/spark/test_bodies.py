@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from chispa import assert_df_equality
@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import mtl
 import mtl.testing
-from tests.support.contents import publish
+from tests.support.contents import publish, visible
 from tests.support.queries import forget_commit, run_now
 
 if TYPE_CHECKING:
@@ -27,12 +27,6 @@ ROW = (
     "n bigint, i int, s smallint, b tinyint, f float, d double, c decimal(10,2), t string, o boolean, x binary, "
     "day date, at timestamp, local timestamp_ntz, l array<int>, r struct<a:int,b:string>, m map<string,double>"
 )
-
-
-def contents(connection: mtl.Connection, resource: str) -> list[Any]:
-    end = connection.describe([resource])[resource].next
-    with connection.reader(resource, start="earliest", until=end) as reader:
-        return list(reader)
 
 
 def read(
@@ -155,7 +149,7 @@ def test_bad_bodies_are_written_once_with_where_they_came_from(
         run_now(stream(spark, broker, resource, "id bigint", **options), tmp_path)
         forget_commit(tmp_path, 0)
     assert read(spark, broker, resource, "id bigint", **options).count() == 2
-    found = contents(connection, f"{resource}.bad")
+    found = visible(connection, f"{resource}.bad")
     assert [bytes(one.body) for one in found] == BAD
     incarnation = connection.describe([resource])[resource].incarnation
     for one, sequence in zip(found, (2, 4), strict=True):

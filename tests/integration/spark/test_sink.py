@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 import mtl
 import mtl.testing
 from mtl.wire.control import Retention
-from tests.support.contents import numbers, publish
+from tests.support.contents import numbers, publish, texts
 from tests.support.queries import batches, forget_commit, logged, run_now
 
 if TYPE_CHECKING:
@@ -40,13 +40,6 @@ def target(connection: mtl.Connection, request: pytest.FixtureRequest) -> str:
     name = f"{request.node.name}-out"
     connection.create_resource(name)
     return name
-
-
-def contents(connection: mtl.Connection, resource: str) -> list[str]:
-    """Every visible content, in order."""
-    end = connection.describe([resource])[resource].next
-    with connection.reader(resource, start="earliest", until=end) as reader:
-        return [content.body.decode() for content in reader]
 
 
 def stream(spark: SparkSession, broker: mtl.testing.RunningBroker, source: str, **options: str) -> DataFrame:
@@ -81,7 +74,7 @@ def test_a_query_copies_every_content_once(
     publish(connection, source, *numbers(101, 110))
     copy(frame, broker, tmp_path, resource=target)
     assert batches(first) == [40, 40, 20]
-    assert contents(connection, target) == numbers(1, 110)
+    assert texts(connection, target) == numbers(1, 110)
 
 
 def test_a_batch_that_spark_repeats_is_published_once(
@@ -101,7 +94,7 @@ def test_a_batch_that_spark_repeats_is_published_once(
         copy(frame, broker, tmp_path, resource=target)
     publish(connection, source, *numbers(21, 30))
     copy(frame, broker, tmp_path, resource=target)
-    assert contents(connection, target) == numbers(1, 30)
+    assert texts(connection, target) == numbers(1, 30)
     (application,) = connection.stages(str(query.id)).applications
     assert (application.version, application.replays) == (1, 2)
     assert connection.stages(str(query.id)).stages == []
@@ -133,7 +126,7 @@ def test_a_checkpoint_that_was_rolled_back_is_an_error(
     for _ in range(2):
         with pytest.raises(PySparkException, match="the checkpoint was rolled back or copied"):
             copy(frame, broker, tmp_path, resource=target)
-    assert contents(connection, target) == numbers(1, 25)
+    assert texts(connection, target) == numbers(1, 25)
 
 
 def test_another_query_cannot_take_an_applications_name(
@@ -149,7 +142,7 @@ def test_another_query_cannot_take_an_applications_name(
     copy(frame, broker, tmp_path / "one", resource=target, txnAppId="reused")
     with pytest.raises(PySparkException, match="the name is reused by another query"):
         copy(frame, broker, tmp_path / "two", resource=target, txnAppId="reused")
-    assert contents(connection, target) == numbers(1, 10)
+    assert texts(connection, target) == numbers(1, 10)
 
 
 def test_rows_go_where_their_column_says(
@@ -166,7 +159,7 @@ def test_rows_go_where_their_column_says(
     copy(frame, broker, tmp_path, createResource="true")
     for rest in range(3):
         expected = [str(number) for number in range(1, 31) if number % 3 == rest]
-        assert contents(connection, f"routed-{rest}") == expected
+        assert texts(connection, f"routed-{rest}") == expected
 
 
 def test_empty_batches_and_partitions_leave_nothing_behind(
@@ -182,7 +175,7 @@ def test_empty_batches_and_partitions_leave_nothing_behind(
     query = copy(frame.where("body = X'33'"), broker, tmp_path, resource=target)
     publish(connection, source, "nothing that passes")
     copy(frame.where("body = X'33'"), broker, tmp_path, resource=target)
-    assert contents(connection, target) == ["3"]
+    assert texts(connection, target) == ["3"]
     found = connection.stages(str(query.id))
     assert [(one.version, one.resources) for one in found.applications] == [(1, {})]
     assert found.stages == []
@@ -199,10 +192,10 @@ def test_at_least_once_appends_as_it_goes(
     publish(connection, source, *numbers(1, 10))
     frame = stream(spark, broker, source).select("body")
     query = copy(frame, broker, tmp_path, resource=target, deliveryGuarantee="at-least-once")
-    assert contents(connection, target) == numbers(1, 10)
+    assert texts(connection, target) == numbers(1, 10)
     forget_commit(tmp_path, 0)
     copy(frame, broker, tmp_path, resource=target, deliveryGuarantee="at-least-once")
-    assert contents(connection, target) == numbers(1, 10) * 2
+    assert texts(connection, target) == numbers(1, 10) * 2
     assert connection.stages(str(query.id)).applications == []
 
 
@@ -224,7 +217,7 @@ def test_an_aggregation_is_published_as_it_closes(
         .selectExpr("concat(date(at), ' ', count) as body")
     )
     copy(frame, broker, tmp_path, resource=target)
-    assert sorted(contents(connection, target)) == ["2026-01-01 2", "2026-01-02 1", "2026-01-03 3"]
+    assert sorted(texts(connection, target)) == ["2026-01-01 2", "2026-01-02 1", "2026-01-03 3"]
 
 
 def test_foreach_batch_writes_once_under_a_name(
@@ -245,7 +238,7 @@ def test_foreach_batch_writes_once_under_a_name(
         query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
         query.awaitTermination()
         forget_commit(tmp_path, 0)
-    assert contents(connection, target) == numbers(1, 10)
+    assert texts(connection, target) == numbers(1, 10)
 
 
 def test_two_writes_of_a_batch_and_their_repetitions(
@@ -275,8 +268,8 @@ def test_two_writes_of_a_batch_and_their_repetitions(
         query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
         query.awaitTermination()
         forget_commit(tmp_path, 0)
-    assert contents(connection, target) == ["2", "4", "6", "8", "10"]
-    assert contents(connection, other) == ["1", "3", "5", "7", "9"]
+    assert texts(connection, target) == ["2", "4", "6", "8", "10"]
+    assert texts(connection, other) == ["1", "3", "5", "7", "9"]
     assert [connection.stages(name).applications[0].replays for name in (target, other)] == [1, 1]
 
 
@@ -296,7 +289,7 @@ def test_a_complete_result_takes_the_place_of_the_one_before(
         writer = counts.writeStream.format("mtl").outputMode("complete").option("endpoint", broker.endpoint)
         writer = writer.options(resource=target, overwriteMode="truncate", checkpointLocation=str(tmp_path))
         writer.trigger(availableNow=True).start().awaitTermination()
-        return sorted(contents(connection, target))
+        return sorted(texts(connection, target))
 
     publish(connection, source, "a", "b", "a")
     assert run() == ["a 2", "b 1"]
@@ -328,7 +321,7 @@ def test_a_query_writes_through_restarts_of_the_broker(
     finally:
         query.stop()
     assert query.exception() is None
-    assert contents(connection, target) == numbers(1, 15_000)
+    assert texts(connection, target) == numbers(1, 15_000)
 
 
 # --- batches ------------------------------------------------------------------------------------------------
@@ -365,7 +358,7 @@ def test_text_is_written_as_a_body(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     save(spark.range(3).selectExpr("cast(id as string) body").coalesce(1), broker, resource=target)
-    assert contents(connection, target) == ["0", "1", "2"]
+    assert texts(connection, target) == ["0", "1", "2"]
 
 
 def test_a_write_that_fails_leaves_nothing_visible(
@@ -376,7 +369,7 @@ def test_a_write_that_fails_leaves_nothing_visible(
     )
     with pytest.raises(PySparkException, match="the last row"):
         save(failing, broker, resource=target)
-    assert contents(connection, target) == []
+    assert texts(connection, target) == []
 
 
 def test_a_repeated_write_happens_once(
@@ -385,10 +378,10 @@ def test_a_repeated_write_happens_once(
     frame = spark.range(10).selectExpr("cast(id as string) body")
     for version in ("0", "0", "1"):
         save(frame, broker, resource=target, txnAppId="loader", txnVersion=version)
-    assert len(contents(connection, target)) == 20
+    assert len(texts(connection, target)) == 20
     save(frame, broker, resource=target)
     save(frame, broker, resource=target)
-    assert len(contents(connection, target)) == 40
+    assert len(texts(connection, target)) == 40
 
 
 def test_an_overwrite_replaces_everything_in_one_step(
@@ -399,14 +392,14 @@ def test_an_overwrite_replaces_everything_in_one_step(
     def overwrite(rows: str) -> list[str]:
         writer = frame.where(rows).write.format("mtl").mode("overwrite").option("endpoint", broker.endpoint)
         writer.options(resource=target, overwriteMode="truncate").save()
-        return sorted(contents(connection, target))
+        return sorted(texts(connection, target))
 
     publish(connection, target, "before")
     assert overwrite("id < 3") == ["0", "1", "2"]
     assert overwrite("id > 3") == ["4", "5"]
     assert overwrite("id > 9") == []
     save(frame.where("id = 3"), broker, resource=target)
-    assert contents(connection, target) == ["3"]
+    assert texts(connection, target) == ["3"]
 
 
 def test_a_resource_is_made_as_it_is_wanted(
@@ -427,7 +420,7 @@ def test_partitions_are_published_in_their_order(
     spark: SparkSession, broker: mtl.testing.RunningBroker, connection: mtl.Connection, target: str
 ) -> None:
     save(spark.range(0, 40_000, 1, 4).selectExpr("cast(id as string) body"), broker, resource=target)
-    assert contents(connection, target) == numbers(0, 39_999)
+    assert texts(connection, target) == numbers(0, 39_999)
 
 
 def test_a_write_to_several_resources_is_one(
@@ -439,6 +432,6 @@ def test_a_write_to_several_resources_is_one(
     frame = spark.createDataFrame(rows, "resource string, body string").coalesce(1)
     with pytest.raises(PySparkException, match="the resource 'both-c' to write to does not exist"):
         save(frame, broker)
-    assert contents(connection, "both-a") == []
+    assert texts(connection, "both-a") == []
     save(frame.where("body < '4'"), broker)
-    assert (contents(connection, "both-a"), contents(connection, "both-b")) == (["1", "3"], ["2"])
+    assert (texts(connection, "both-a"), texts(connection, "both-b")) == (["1", "3"], ["2"])
