@@ -235,8 +235,9 @@ def _options() -> argparse.Namespace:
         "--batches", metavar="N", type=int, default=BATCHES, help="micro-batches (default: %(default)s)"
     )
     options = parser.parse_args()
-    if options.batches < chaos.LEAST_BATCHES:
-        parser.error(f"--batches is at least {chaos.LEAST_BATCHES}")
+    least = chaos.LEAST_BATCHES if options.kill else 1
+    if options.batches < least:
+        parser.error(f"--batches is at least {least}{' with --kill' * options.kill}")
     if options.sample is not None and not LEAST_SAMPLE <= options.sample <= flights.ALL:
         parser.error(f"--sample is between {LEAST_SAMPLE:,} and {flights.ALL:,}")
     return options

@@ -5,6 +5,7 @@ python -m tests.support.secret_app ENDPOINT SERVER_KEY PASSWORD_FILE DIRECTORY, 
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
@@ -76,13 +77,18 @@ class Job:
         rows = self.spark.range(0, 3, 1, 1).selectExpr("'no JSON' body")
         rows.write.format("mtl").options(**self.login, **options).mode("append").save()
 
-    def copy(self, name: str, **options: str) -> None:
-        """A streaming query from `events` to `name`."""
-        reader = self.spark.readStream.format("mtl").options(**self.login, resources="events", group=name)
+    def stream(self, login: dict[str, str], group: str, **options: str) -> DataFrame:
+        """Bodies of `events`; with options, those of typed bodies."""
+        reader = self.spark.readStream.format("mtl").options(**login, resources="events", group=group)
         if options:
             reader = reader.schema("id bigint")
         frame = reader.options(startingOffsets="earliest", **options).load()
-        rows = frame.selectExpr("cast(id as string) body") if options else frame.select("body")
+        return frame.selectExpr("cast(id as string) body") if options else frame.select("body")
+
+    def copy(self, name: str, *logins: dict[str, str], **options: str) -> None:
+        """A streaming query to `name` that reads `events` once with each of the logins."""
+        sources = [self.stream(login, f"{name}-{n}", **options) for n, login in enumerate(logins)]
+        rows = functools.reduce(DataFrame.union, sources)
         writer = rows.writeStream.format("mtl").options(**self.login, resource=name, createResource="true")
         query = writer.option("checkpointLocation", str(self.place / name)).trigger(availableNow=True).start()
         try:
@@ -117,10 +123,10 @@ class Job:
         self.fails(lambda: self.read(resources="events", passwordEnv=VARIABLE).count())
         self.fails(lambda: self.write(resource="salaries"))
         self.fails(lambda: self.write(resource="events", includeProperties="true"))
-        self.fails(lambda: self.copy("events-bad", bodyFormat="json", mode="FAILFAST"))
+        self.fails(lambda: self.copy("events-bad", self.login, bodyFormat="json", mode="FAILFAST"))
         self.login |= {"endpoint": "tcp://127.0.0.1:1", "requestTimeout": "100ms", "retryDeadline": "200ms"}
         self.fails(lambda: self.read(resources="events").count())
-        self.fails(lambda: self.copy("events-away"))
+        self.fails(lambda: self.copy("events-away", self.login))
 
     def look(self) -> None:
         """What the web pages and their REST answers say, by file."""
@@ -142,11 +148,12 @@ def main() -> None:
     (place / "events").mkdir()
     common = {"endpoint": endpoint, "user": "etl", "curveServerKey": key}
     ways = {"passwordFile": password_file, "passwordEnv": VARIABLE, "password": os.environ[VARIABLE]}
-    job = Job(common | {"passwordFile": password_file}, place)
-    job.write(resource="events", createResource="true")
-    for way, value in ways.items():
-        job.login = common | {way: value}
-        job.copy(f"events-{way}")
+    logins = [common | {way: value} for way, value in ways.items()]
+    job = Job(logins[0], place)
+    for login in logins:
+        job.login = login
+        job.write(resource="events", createResource="true")
+    job.copy("events-copy", *logins)
     job.show()
     job.fail()
     job.look()

@@ -31,7 +31,7 @@ PATIENCE_S = 480
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.testing.RunningBroker, str]]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.testing.RunningBroker, str]]:
     """A broker with one user, and the file of its public key."""
     place: Path = tmp_path_factory.mktemp("secure")
     private, public = write_keys(place / "broker")
@@ -46,9 +46,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.testi
 
 
 @pytest.fixture(scope="module")
-def options(broker: tuple[mtl.testing.RunningBroker, str]) -> dict[str, str]:
+def options(secured: tuple[mtl.testing.RunningBroker, str]) -> dict[str, str]:
     """How to reach the broker; all but the password."""
-    running, public = broker
+    running, public = secured
     return {"endpoint": running.endpoint, "user": "etl", "curveServerKey": public}
 
 
@@ -94,10 +94,10 @@ def showing(secret: str, *places: Path) -> list[str]:
 
 
 def test_a_planted_secret_is_nowhere_to_be_seen(
-    broker: tuple[mtl.testing.RunningBroker, str], tmp_path: Path
+    secured: tuple[mtl.testing.RunningBroker, str], tmp_path: Path
 ) -> None:
     """Plans, event log, offsets, partitions, logs, errors, tracebacks, checkpoint, progress, web pages and REST."""
-    running, public = broker
+    running, public = secured
     password, place = tmp_path / "password", tmp_path / "shown"
     password.write_text(SECRET)
     place.mkdir()
@@ -131,11 +131,12 @@ def test_a_planted_secret_is_nowhere_to_be_seen(
         "With mode=PERMISSIVE",
     ):
         assert said in told
+    assert '"numInputRows":27' in told.replace(" ", ""), "9 rows, read with each of the three logins"
     events = b"".join(path.read_bytes() for path in (place / "events").rglob("events_*"))
     assert b"SparkListenerSQLExecutionStart" in events
     assert b"BatchScan" in events
     assert {path.name for path in place.iterdir()} >= {
         "page-0",
-        "events-passwordEnv",
+        "events-copy",
         "partitions.pickle",
     }

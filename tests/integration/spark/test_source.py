@@ -12,10 +12,7 @@ from chispa import assert_df_equality
 import mtl
 import mtl.testing
 from tests.support.contents import numbers, publish
-from tests.support.queries import (
-    bodies,
-    read,
-)
+from tests.support.queries import bodies, read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
