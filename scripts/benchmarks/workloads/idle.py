@@ -1,4 +1,6 @@
-"""What a query costs before it has anything to do, and when it has nothing to do, beside Kafka's source."""
+"""What a query costs before it has anything to do, and when it has nothing to do, beside Kafka's source and beside a
+Python source that does nothing: what Spark's Python API costs by itself.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,9 @@ NOTE = "every Python source waits for a process that loads pyspark, from an arch
 MOST_ROUNDS = 3
 """Of what takes its time by waiting."""
 
+EVERY_MS = 500
+"""Between triggers where both sides are to have the same number of them; longer than ours waits for news in each."""
+
 
 def start(bench: Bench) -> list[Row]:
     """Seconds from `start()` to the end of the first batch, in a session that has run queries before."""
@@ -43,14 +48,32 @@ def start(bench: Bench) -> list[Row]:
 
 
 def idle(bench: Bench) -> list[Row]:
-    """Processor seconds per minute of Spark and the broker, above what they take without a query."""
+    """Processor time of Spark and the broker, above what they take without a query: per minute with the default
+    trigger, where each source decides how long a trigger waits for news, and per trigger where all come equally often.
+    """
     subject = Subject("idle", "idle query, processor time per minute", "CPU s/min", "less")
     try:
         accounting.required()
     except NotMeasured as reason:
         missing = Peer(bench.kafka_name(KAFKA), None, NO_MORE, str(reason))
         return compare(subject, lambda: Sample(0.0), [missing], 1, warm_up=False)
-    return _beside_kafka(bench, subject, partial(_idle_side, bench), [], min(MOST_ROUNDS, bench.plan.rounds))
+    rounds = min(MOST_ROUNDS, bench.plan.rounds)
+    rows = _beside_kafka(bench, subject, partial(_idle_side, bench), [], rounds)
+    return [*rows, *_triggers(bench, rounds)]
+
+
+def _triggers(bench: Bench, rounds: int) -> list[Row]:
+    subject = Subject("idle", "micro-batch with nothing new, processor time", "CPU ms", "less")
+    no_op = bench.spark.readStream.format("bench_generator").options(**generator(ROWS, OCTETS)).load()
+    peer = Peer(TICK, partial(_per_trigger, _idle_side(bench, no_op, bench.broker.pid, EVERY_MS)), NO_MORE)
+    with backlog(bench, ROWS, OCTETS) as names:
+        frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
+        ours = partial(_per_trigger, _idle_side(bench, frame, bench.broker.pid, EVERY_MS))
+        return compare(subject, ours, [peer], rounds, warm_up=False)
+
+
+def _per_trigger(side: Side) -> Sample:
+    return Sample(side().value / 60 * EVERY_MS)
 
 
 def _beside_kafka(
@@ -100,14 +123,15 @@ def _loading() -> float:
     return seconds(lambda: subprocess.run(command, env=environment, check=True))
 
 
-def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
+def _idle_side(bench: Bench, frame: DataFrame, broker: int, every_ms: int = 0) -> Side:
     span = bench.plan.time(short=10, full=30)
 
     def side() -> Sample:
         time.sleep(SETTLE_S)
         without = _used(bench, broker, span)
         with sparks.checkpoint(bench.place) as directory:
-            query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
+            writer = frame.writeStream.format("noop").option("checkpointLocation", directory)
+            query = writer.trigger(processingTime=f"{every_ms} milliseconds").start()  # 0 is Spark's default
             try:
                 sparks.first_progress(query, FIRST_S, LOOK_S)
                 time.sleep(SETTLE_S)
