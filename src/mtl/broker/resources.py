@@ -414,6 +414,6 @@ def unknown(*names: str) -> Refused:
     return Refused(
         404,
         w.UNKNOWN_RESOURCE,
-        f"no such resource: {listed}; make it with Resource.Create",
+        f"no such resource: {listed}; make it with Resource.Create (mtl resource create)",
         missing=list(names),
     )

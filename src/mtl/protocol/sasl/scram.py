@@ -40,10 +40,11 @@ def make_verifier(password: str, salt: bytes, iterations: int) -> Verifier:
 
     Raises `LocalError` for a password that SASLprep (RFC 4013) forbids, or without the extra `scram`.
     """
+    mechanism = _mechanism()
     from scramp import ScramException  # noqa: PLC0415 see the module
 
     try:
-        salt, stored, server, count = _mechanism().make_auth_info(password, iterations, salt)
+        salt, stored, server, count = mechanism.make_auth_info(password, iterations, salt)
     except (ScramException, ValueError) as error:
         raise LocalError(f"this password cannot be used: {_reason(error)}") from error
     return Verifier(salt, count, stored, server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,12 @@ def test_the_example_of_rfc_7677() -> None:
         "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert final == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+def test_without_scramp_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scramp", None)  # importing it fails
+    with pytest.raises(LocalError, match=r"pip install 'pyspark-mtl\[scram\]'"):
+        make_verifier("secret", SALT, 4096)
 
 
 def test_a_verifier_is_not_the_password_and_checks_it() -> None:
