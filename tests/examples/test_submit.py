@@ -6,11 +6,15 @@ local/submit.sh is what notebooks/exactly_once.ipynb submits with.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,11 +108,28 @@ def free_port() -> int:
         return port
 
 
+def packed(place: Path) -> Path:
+    """What pack.sh makes, without fetching anything: an environment with pyspark-mtl and, as links, what that needs."""
+    venv.create(place, symlinks=True)
+    own, ours = (Path(sysconfig.get_path("purelib", vars={"base": str(at)})) for at in (place, sys.prefix))
+    for package in ("mtl", "pyspark_mtl"):
+        shutil.copytree(ROOT / "src" / package, own / package)
+    for name in ("zmq", "pyzmq.libs", "pyarrow", "msgspec", "google_crc32c", "google_crc32c.libs"):
+        if (ours / name).exists():
+            (own / name).symlink_to(ours / name)
+    archive = place.with_suffix(".tar.gz")
+    with tarfile.open(archive, "w:gz", compresslevel=1) as file:
+        file.add(place, arcname=".")
+    return archive
+
+
 @pytest.mark.spark
-def test_standalone(tmp_path: Path, mtl_broker: RunningBroker) -> None:
+def test_standalone_with_a_packed_environment(tmp_path: Path, mtl_broker: RunningBroker) -> None:
+    more = {"EXECUTOR_MEMORY": "512m", "PACKED": str(packed(tmp_path / "packed"))}
     with standalone.cluster(tmp_path / "cluster") as master:
         command = EXAMPLES / "standalone" / "submit.sh"
-        assert copies(command, tmp_path, mtl_broker, MASTER=master, EXECUTOR_MEMORY="512m") == BODIES
+        assert copies(command, tmp_path, mtl_broker, MASTER=master, **more) == BODIES
+    assert list((tmp_path / "cluster").rglob("work/app-*/*/environment/bin/python"))
 
 
 @pytest.mark.spark
