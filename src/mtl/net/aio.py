@@ -51,7 +51,8 @@ class _Watch:
     """Wakes whoever waits for a socket, when `look` says that there is something for it.
 
     pyzmq's own futures cost a multiple of the frames. libzmq's descriptor tells only of changes, and any call on the
-    socket may be the one that takes note of one: so EVENTS are asked for whenever it tells, and after a call (`soon`).
+    socket, its connecting too, may be the one that takes note of one: so EVENTS are asked for whenever it tells, after
+    a call (`soon`), and before waiting.
     """
 
     def __init__(self, look: Callable[[], bool], *sockets: zmq.Socket[bytes]) -> None:
@@ -76,6 +77,8 @@ class _Watch:
 
     async def news(self) -> None:
         """Wait until there is something. For one task."""
+        if self._look():
+            return
         self._expected = self._loop.create_future()
         try:
             await self._expected
