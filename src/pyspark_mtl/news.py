@@ -31,33 +31,40 @@ class News:
         self._broker = broker
         self._names = names
         self._pattern = pattern
-        self._found: Found | None = None
+        self._found: Found = {}
         self._asked: tuple[dict[str, int], Watch] | None = None
 
     def look(self, after: Mapping[str, int] | None, wait: float) -> Found:
         """Those that exist. With `after` it waits, up to `wait` seconds, until one's `next` is above the one named, or
         one is there that is not named.
         """
-        if after is None or not wait or self._found is None or set(self._names or ()) - set(self._found):
-            self._found = describe(self._broker(), self._names, self._pattern, after, wait)
-            return self._found
+        asked = self._asked
+        if after is None or not wait or asked is None or asked[0] != after:
+            return self._ask(after, wait)
         try:
-            news = self._watch(after).news(wait)
+            news = asked[1].news(wait)
         except Refused as refused:
-            self._asked = None
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
-            news = describe(self._broker(), self._names, self._pattern, after, wait)
+            return self._ask(after, wait)
         if news is not None:
             self._found, self._asked = news, None
+        elif not asked[1].stands:  # the broker may have begun anew meanwhile, and know more
+            return self._ask(after, wait)
         return self._found
 
-    def _watch(self, after: Mapping[str, int]) -> Watch:
-        """The question that is under way, or a new one. It changes only with an answer, which moves `after`."""
-        if self._asked is None or self._asked[0] != after:
+    def _ask(self, after: Mapping[str, int] | None, wait: float) -> Found:
+        """Ask now. Where there is nothing new, leave the question with the broker for the triggers that follow."""
+        self._asked = None
+        found = self._found = describe(self._broker(), self._names, self._pattern, after, wait)
+        if wait and after is not None and not _news(found, after) and found.keys() >= set(self._names or ()):
             watch = self._broker().watch(self._names, self._pattern, after=after, wait=NEWS_WAIT_S)
             self._asked = (dict(after), watch)
-        return self._asked[1]
+        return found
+
+
+def _news(found: Found, after: Mapping[str, int]) -> bool:
+    return any(name not in after or one.next > after[name] for name, one in found.items())
 
 
 def describe(

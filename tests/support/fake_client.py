@@ -144,7 +144,13 @@ class FakeWatch:
     pattern: str | None
     after: dict[str, int]
 
+    @property
+    def stands(self) -> bool:
+        return not self.client.away
+
     def news(self, seconds: float) -> dict[str, Description] | None:
+        if self.client.away:
+            return None
         found = self.client.describe(self.names, self.pattern)
         told = any(one.next > self.after.get(name, -1) for name, one in found.items())
         return found if told or self.client.time_is_up else None
@@ -172,6 +178,7 @@ class FakeClient:
     fences: int = 0
     patterns: list[str] = field(default_factory=list)
     watches: list[dict[str, int]] = field(default_factory=list)
+    away: bool = False
     time_is_up: bool = False
 
     def describe(

@@ -63,6 +63,10 @@ class MemoryLink(OneByOne):
         """The client receives two frames."""
         self.inbox.append((first, second))
 
+    def up(self) -> None:
+        """The connection is there."""
+        self.pending |= Ready.UP
+
     def down(self) -> None:
         """The connection ends, after what was put before."""
         self.pending |= Ready.DOWN

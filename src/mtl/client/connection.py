@@ -145,15 +145,14 @@ class Connection(Administration):
         `patience` is how long, in seconds, the broker may take on purpose (a Describe with `wait`).
         """
         if patience:
-            return self.ask(request, patience=patience).wait(
-                self.settings.retry_deadline + patience + _MARGIN_S
-            )
+            _, waiter = self.ask(request, patience=patience)
+            return waiter.wait(self.settings.retry_deadline + patience + _MARGIN_S)
         outcome, _ = self._call(self._channel(), request)
         if isinstance(outcome, Refused):
             raise outcome
         return outcome
 
-    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+    def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
         """Send a request that the broker may take its time over, as `request` does, and leave waiting to the caller."""
         channel, waiter = self._lend(), Waiter()  # not on the session that everything else waits for
 
@@ -161,8 +160,9 @@ class Connection(Administration):
             self._give_back(channel, None)
             waiter.done(outcome)
 
-        self._loop.post(lambda: channel.submit(Call(request, done, patience=patience)))
-        return waiter
+        call = Call(request, done, patience=patience)
+        self._loop.post(lambda: channel.submit(call))
+        return call, waiter
 
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         return self._call(self._channel(), request)

@@ -35,10 +35,11 @@ class Call:
 
     `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is what the broker
     may take over it on top of that: a long poll. `fresh` asks for a session of its own for every attempt after the
-    first: the broker may have granted a lease whose reply was lost, and a session has only so many.
+    first: the broker may have granted a lease whose reply was lost, and a session has only so many. `stands` while the
+    request itself was sent and the connection it went over is up.
     """
 
-    __slots__ = ("attempts", "done", "fresh", "patience", "request", "started", "turns", "within")
+    __slots__ = ("attempts", "done", "fresh", "patience", "request", "stands", "started", "turns", "within")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Call:
         self.attempts = 0
         self.turns = 0
         self.started = 0.0
+        self.stands = False
 
 
 class Waiter:
@@ -102,6 +104,8 @@ class Channel:
         self._unanswered = w.Open.command
         """What was asked last: a server may answer Open and then no more."""
         self._link: Link | None = None
+        self._up = False
+        """Whether the link has reached the broker; what is sent before waits for that."""
         self._timer: Timer | None = None
         self._delay = 0.0
         self._denied = False
@@ -189,6 +193,8 @@ class Channel:
         self._asked, self._unanswered = request, request.command
         if not self._link.send(name, body):
             self._again()
+            return
+        call.stands = self._up and request is call.request
 
     def _next(self, call: Call) -> w.Request | None:
         """What to send in the present state; None when there is nothing more to ask."""
@@ -226,7 +232,9 @@ class Channel:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._asked = None
+        self._asked, self._up = None, False
+        if self._calls:
+            self._calls[0].stands = False
         if self._link is not None:
             self._loop.poll.remove(self._link)
             self._link.close()
@@ -240,6 +248,10 @@ class Channel:
         """The socket has something to say."""
         if link is not self._link:
             return
+        if Ready.UP in what:
+            self._up = True
+            if self._calls:
+                self._calls[0].stands = self._asked is not None and self._asked is self._calls[0].request
         if Ready.READABLE in what and self._asked is not None:
             frames = link.receive()
             if frames is not None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
-from mtl.client.control import Waiter
+from mtl.client.control import Call, Waiter
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
@@ -21,8 +21,14 @@ def listed(names: str | Iterable[str]) -> list[str]:
 class Watch:
     """A question for news of resources, under way: the broker answers when there is some, or when its time is up."""
 
-    def __init__(self, waiter: Waiter) -> None:
+    def __init__(self, call: Call, waiter: Waiter) -> None:
+        self._call = call
         self._waiter = waiter
+
+    @property
+    def stands(self) -> bool:
+        """Whether the broker was asked and has not gone since: only then is silence no news."""
+        return self._call.stands
 
     def news(self, seconds: float) -> dict[str, w.Description] | None:
         """The answer, as that of `describe`, if it comes within `seconds`; None where it is still under way."""
@@ -38,7 +44,7 @@ class Administration(ABC):
         """Send any request and return its reply; `patience` is how long, in seconds, the broker may take on purpose."""
 
     @abstractmethod
-    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+    def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
         """Send a request that the broker may take its time over, and leave waiting to the caller."""
 
     @abstractmethod
@@ -111,7 +117,7 @@ class Administration(ABC):
         wait: float,
     ) -> Watch:
         """Ask as `describe` does, and wait for the answer whenever there is time for it (`Watch.news`)."""
-        return Watch(self.ask(_describe(names, pattern, after, wait), patience=wait))
+        return Watch(*self.ask(_describe(names, pattern, after, wait), patience=wait))
 
     def list_resources(self, pattern: str | None = None) -> list[w.Description]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""

@@ -19,7 +19,8 @@ def news(client: FakeClient) -> News:
     return news
 
 
-def test_triggers_without_news_ask_once_and_see_what_was_found_last(news: News, client: FakeClient) -> None:
+def test_the_second_trigger_without_news_and_more_ask_nothing(news: News, client: FakeClient) -> None:
+    assert news.look(END, WAIT_S)["a"].earliest == 1
     client.logs["a"].earliest = 3  # nobody tells of that
     assert [news.look(END, WAIT_S)["a"].earliest for _ in range(3)] == [1, 1, 1]
     assert client.watches == [END]
@@ -33,6 +34,13 @@ def test_news_are_told_and_the_next_question_is_another_one(news: News, client: 
     assert client.watches == [END, {"a": 7}]
 
 
+def test_a_broker_that_was_away_is_asked_whether_there_is_news(news: News, client: FakeClient) -> None:
+    news.look(END, WAIT_S)
+    client.away = True  # it began anew, and nobody has asked the new one yet
+    client.logs["a"].bodies.append(b"")
+    assert news.look(END, WAIT_S)["a"].next == 7
+
+
 def test_an_answer_without_news_is_what_is_found_now(news: News, client: FakeClient) -> None:
     news.look(END, WAIT_S)
     client.logs["a"].earliest, client.time_is_up = 3, True
@@ -42,10 +50,10 @@ def test_an_answer_without_news_is_what_is_found_now(news: News, client: FakeCli
     assert client.watches == [END, END]
 
 
-def test_a_batch_within_limits_leaves_some_and_gets_it_next(news: News, client: FakeClient) -> None:
+def test_what_a_batch_within_limits_leaves_is_found_at_once(news: News, client: FakeClient) -> None:
     assert news.look({"a": 3}, WAIT_S)["a"].next == 6
     assert news.look({"a": 5}, WAIT_S)["a"].next == 6
-    assert client.watches == [{"a": 3}, {"a": 5}]
+    assert client.watches == []
 
 
 def test_a_deletion_is_told_and_what_is_gone_is_waited_for(news: News, client: FakeClient) -> None:
@@ -56,7 +64,7 @@ def test_a_deletion_is_told_and_what_is_gone_is_waited_for(news: News, client: F
     assert client.watches == [END]
     client.logs["a"] = FakeLog(
         [b""], incarnation="i2"
-    )  # which ends before the one that is gone: no news to a watch
+    )  # ends before the one that is gone: no news to a watch
     assert news.look(END, WAIT_S)["a"].incarnation == "i2"
 
 

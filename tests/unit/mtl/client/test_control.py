@@ -148,6 +148,23 @@ def test_a_long_poll_has_its_patience_on_top(bench: Bench) -> None:
     assert outcomes == [LISTED]
 
 
+def test_a_call_stands_while_it_was_sent_and_the_connection_is_up(bench: Bench) -> None:
+    call = Call(LIST, lambda _: None, patience=5.0)
+    bench.channel.submit(call)
+    bench.run()
+    bench.last("request").up()
+    bench.run()
+    seen = [call.stands]  # only Connection.Open was sent
+    bench.ready()
+    seen.append(call.stands)
+    bench.last("request").down()
+    bench.run(1.1)
+    seen.append(call.stands)  # asked again, and nobody knows whether the broker is there
+    bench.last("request").up()
+    bench.run()
+    assert [*seen, call.stands] == [False, True, False, True]
+
+
 def test_a_broker_that_forgot_the_session_gets_it_again(bench: Bench) -> None:
     ask(bench)
     link = bench.ready()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl.client.control import Waiter
+from mtl.client.control import Call, Waiter
 from mtl.client.resources import Administration
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
@@ -28,10 +28,10 @@ class Scripted(Administration):
             raise outcome
         return outcome
 
-    def ask(self, request: w.Request, *, patience: float) -> Waiter:
+    def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
         waiter = Waiter()
         waiter.done(self.request(request, patience=patience))
-        return waiter
+        return Call(request, waiter.done), waiter
 
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
         self.asked.append(request)
