@@ -43,6 +43,10 @@ def save(rows: Sequence[Row], directory: Path) -> list[Path]:
     return saved
 
 
+FARTHEST = 1_000.0
+"""Times as good as the peer that a picture shows; an idle query may take no processor time that could be counted."""
+
+
 # --- ratios -------------------------------------------------------------------------------------------------
 
 
@@ -76,8 +80,8 @@ def _ratios(rows: Sequence[Row]) -> Figure:
 
 
 def _better(row: Row, ratio: float) -> float:
-    """Above 1 where ours is better."""
-    return ratio if row.better == "more" else 1 / ratio
+    """Above 1 where ours is better; at most FARTHEST, for what is too little to be measured."""
+    return ratio if row.better == "more" else 1 / max(ratio, 1 / FARTHEST)
 
 
 def _row_texts(axes: Axes, at: int, row: Row, colour: str, *, first: bool) -> None:

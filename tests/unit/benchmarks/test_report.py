@@ -71,3 +71,5 @@ def test_all_of_it_is_saved(tmp_path: Path) -> None:
 def test_pictures_of_what_was_measured(tmp_path: Path) -> None:
     assert [path.name for path in plots.save(ROWS, tmp_path)] == ["ratios.png", "growth.png"]
     assert plots.save([MISSING], tmp_path) == []
+    nothing = Row("idle", "idle query", "Kafka", "CPU s/min", "less", 1, ours=(0.0, 0.5), theirs=(4.0, 4.0))
+    assert [path.name for path in plots.save([nothing], tmp_path)] == ["ratios.png"]
