@@ -1,9 +1,10 @@
 """What a query's resources look like now, asked of the broker once for many triggers.
 
-A trigger that finds nothing new costs no request: one question stays with the broker, which answers it when there is
-news, when a resource that it names is deleted, or when its time is up. Until then what was found last still holds, but
-for what retention took and, with a pattern, for what was deleted; a batch's planning looks again. While something that
-is named does not exist every trigger looks for it.
+The first trigger that finds nothing new leaves its question with the broker, so that those that follow cost no request:
+it is answered when there is news, when a resource that it names is deleted, or when its time is up. Until then, and
+while the connection that it went over is up, what was found last still holds, but for what retention took and, with a
+pattern, for what was deleted; a batch's planning looks again. While something that is named does not exist every
+trigger looks for it.
 """
 
 from __future__ import annotations

@@ -71,9 +71,8 @@ def _packs(connect: Connect, task: Task, first: int) -> Iterator[Pack]:
                     raise DataLoss(wanted.resource, first, pack.first)
                 first = pack.first + pack.count
                 yield pack
-    except (
-        Refused
-    ) as refused:  # the resource was deleted, or made again: before the lease was granted, or later
+    except Refused as refused:
+        # Deleted, or made again: before the lease was granted, or later.
         if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
             raise
         raise DataLoss(wanted.resource, first, wanted.until) from refused

@@ -12,7 +12,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +19,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker.store import VERSION
-from mtl.errors import DirectoryInUse
-from mtl.log import RealDisk
+from mtl.log.files import LOCK_NAME
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 from tests.support.minimal_client import minimal_client, short
@@ -232,13 +230,7 @@ def test_a_test_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert (
         subprocess.run([sys.executable, "-c", parent], check=False, timeout=120).returncode == -signal.SIGKILL
     )
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            RealDisk().lock(str(data)).release()
-        except DirectoryInUse:
-            assert time.monotonic() < deadline, "the broker is still there"
-            time.sleep(0.05)  # its end is nobody's event: its parent is gone
-        else:
-            break
+    # The lock is free when the broker has ended: whoever asks for it waits for that.
+    waiting = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
+    subprocess.run([sys.executable, "-c", waiting, data / LOCK_NAME], check=True, timeout=60)
     assert "stopped: " in (tmp_path / "data.log").read_text()  # and by itself, cleanly

@@ -198,9 +198,8 @@ class Reader(Leased):
         count = delivery.end - delivery.first
         if isinstance(delivery, Run):
             properties = delivery.like.properties
-            octets = delivery.size + count * len(
-                properties
-            )  # it goes nowhere, so that no limit of packs is its own
+            # It goes nowhere, so that no limit of packs is its own.
+            octets = delivery.size + count * len(properties)
             batch = trust_pack(encode_pack(delivery.bodies, [properties] * count, octets))
             return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
         content = delivery.content

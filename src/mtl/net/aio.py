@@ -232,10 +232,9 @@ class AsyncDealer:
         try:
             while self._unsent:
                 frames = self._unsent[0]
+                # Only the first frame can be refused: a queue that has room for it takes the rest.
                 for frame in frames[:-1]:
-                    put(
-                        frame, _FIRST
-                    )  # only the first can be refused: a queue that has room for it takes the rest
+                    put(frame, _FIRST)
                 put(frames[-1], _NOW, len(frames[-1]) < limits.ZERO_COPY)
                 self._unsent.popleft()
         except zmq.Again:

@@ -62,9 +62,8 @@ def test_a_deletion_is_told_and_what_is_gone_is_waited_for(news: News, client: F
     assert [news.look(END, WAIT_S) for _ in range(2)] == [{}, {}]
     assert client.patterns == ["a", "a"]
     assert client.watches == [END]
-    client.logs["a"] = FakeLog(
-        [b""], incarnation="i2"
-    )  # ends before the one that is gone: no news to a watch
+    # It ends before the one that is gone did: no news to a watch.
+    client.logs["a"] = FakeLog([b""], incarnation="i2")
     assert news.look(END, WAIT_S)["a"].incarnation == "i2"
 
 
