@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 
 import matplotlib as mpl
@@ -14,6 +16,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from PIL import Image
 
 from benchmarks.measure import Row
 from benchmarks.report import figure
@@ -21,8 +24,12 @@ from benchmarks.report import figure
 GOOD, BAD, NEUTRAL, FAINT = "#2a7f3f", "#b3352c", "#4a6a8a", "#777777"
 COLOURS = {True: GOOD, False: BAD, None: NEUTRAL}
 TIMES = "\N{MULTIPLICATION SIGN}"
-LINE_IN = 0.27
+LINE_IN = 0.2
 """Inches of a line."""
+LEFT, RIGHT = -0.5, 1.6
+"""Where the text begins and ends, in widths of the axes."""
+PALETTE = 64
+"""Colours of a saved picture: it has few, and README shows it, so that its size counts."""
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 _ASIDE = re.compile(r" \(([^)]*)\)")
@@ -37,10 +44,16 @@ def save(rows: Sequence[Row], directory: Path) -> list[Path]:
     for chosen, name, draw in ((others, "ratios.png", _ratios), (growing, "growth.png", _growth)):
         if chosen:
             picture = draw(chosen)
-            picture.savefig(directory / name, dpi=110, bbox_inches="tight")
-            plt.close(picture)
+            _write(picture, directory / name)
             saved.append(directory / name)
     return saved
+
+
+def _write(picture: Figure, path: Path) -> None:
+    drawn = BytesIO()
+    picture.savefig(drawn, dpi=110, bbox_inches="tight")
+    plt.close(picture)
+    Image.open(drawn).convert("RGB").quantize(PALETTE).save(path, optimize=True)
 
 
 FARTHEST = 1_000.0
@@ -51,53 +64,66 @@ FARTHEST = 1_000.0
 
 
 def _ratios(rows: Sequence[Row]) -> Figure:
-    """A bar for each row, from 1 to the ratio that counts; to the right is better, also where less is."""
-    picture, axes = plt.subplots(figsize=(8, 1.0 + LINE_IN * len(rows)))
+    """A bar for each row, below what it is of, from 1 to the ratio that counts; to the right is better, also where
+    less is.
+    """
+    lines = _lines(rows)
+    picture, axes = plt.subplots(figsize=(7, 1.0 + LINE_IN * len(lines)))
     axes.set_xscale("log")
-    for at, row in enumerate(rows):
-        colour = COLOURS[row.reached]
-        axes.barh(at, _better(row, row.judged) - 1, left=1, height=0.62, color=colour)
-        axes.plot([_better(row, one) for one in row.spread], [at, at], color="black", linewidth=1)
-        if row.target is not None:
-            goal = _better(row, row.target)
-            axes.plot([goal, goal], [at - 0.42, at + 0.42], color="black", linewidth=2.5)
-        _row_texts(axes, at, row, colour, first=at == 0 or rows[at - 1].title != row.title)
+    for at, line in enumerate(lines):
+        if isinstance(line, Row):
+            _bar(axes, at, line)
+        else:
+            _title(axes, at, line)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.xaxis.set_major_locator(LogLocator(2))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{TIMES}"))
     axes.set_yticks([])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_ylim(len(lines) - 0.4, -0.6)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     asides = sorted({aside for row in rows for aside in _ASIDE.findall(row.peer)})
     axes.set_xlabel(
-        "times as good as the peer; heavy mark: what is to be reached (green: it is); thin line: spread of the rounds"
+        "times as good as the peer\nheavy mark: what is to be reached (green: it is); thin line: spread of the rounds"
         + "".join(f"\nKafka by the {aside}" for aside in asides),
         fontsize=8,
     )
     return picture
 
 
+def _lines(rows: Sequence[Row]) -> list[Row | str]:
+    """From top to bottom: each title, and below it the rows of its peers."""
+    groups = groupby(rows, key=lambda row: row.title)
+    return [line for title, members in groups for line in (title, *members)]
+
+
+def _title(axes: Axes, at: int, title: str) -> None:
+    axes.axhline(at - 0.5, xmin=LEFT, xmax=RIGHT, color="#dddddd", linewidth=0.6, clip_on=False)
+    axes.text(LEFT, at, title, transform=axes.get_yaxis_transform(), va="center", fontsize=8, weight="bold")
+
+
+def _bar(axes: Axes, at: int, row: Row) -> None:
+    colour = COLOURS[row.reached]
+    axes.barh(at, _better(row, row.judged) - 1, left=1, height=0.62, color=colour)
+    axes.plot([_better(row, one) for one in row.spread], [at, at], color="black", linewidth=1)
+    if row.target is not None:
+        goal = _better(row, row.target)
+        axes.plot([goal, goal], [at - 0.42, at + 0.42], color="black", linewidth=2.5)
+    beside = axes.get_yaxis_transform()
+    peer = _ASIDE.sub("", row.peer)
+    axes.text(-0.02, at, peer, transform=beside, va="center", ha="right", fontsize=8, color=FAINT)
+    ratio = f"{_better(row, row.judged):.2f}{TIMES}"
+    axes.text(
+        1.1, at, ratio, transform=beside, va="center", ha="right", fontsize=8, color=colour, weight="bold"
+    )
+    both = f"{figure(row.ours)} vs {figure(row.theirs)} {row.unit}"
+    axes.text(1.12, at, both, transform=beside, va="center", fontsize=8, color=FAINT)
+
+
 def _better(row: Row, ratio: float) -> float:
     """Above 1 where ours is better; at most FARTHEST, for what is too little to be measured."""
     return ratio if row.better == "more" else 1 / max(ratio, 1 / FARTHEST)
-
-
-def _row_texts(axes: Axes, at: int, row: Row, colour: str, *, first: bool) -> None:
-    """Left of the bars what is compared, right of them the figures."""
-    at_left, at_right = axes.get_yaxis_transform(), axes.get_yaxis_transform()
-    if first:
-        axes.text(-0.78, at, row.title, transform=at_left, va="center", fontsize=8, fontweight="bold")
-        axes.axhline(at - 0.5, xmin=-0.78, xmax=1.42, color="#dddddd", linewidth=0.6, clip_on=False)
-    peer = _ASIDE.sub("", row.peer)
-    axes.text(-0.02, at, peer, transform=at_left, va="center", ha="right", fontsize=8, color=FAINT)
-    ratio = f"{_better(row, row.judged):.2f}{TIMES}"
-    axes.text(
-        1.1, at, ratio, transform=at_right, va="center", ha="right", fontsize=8, color=colour, weight="bold"
-    )
-    both = f"{figure(row.ours)} vs {figure(row.theirs)} {row.unit}"
-    axes.text(1.12, at, both, transform=at_right, va="center", fontsize=8, color=FAINT)
 
 
 # --- growth -------------------------------------------------------------------------------------------------

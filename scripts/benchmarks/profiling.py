@@ -28,6 +28,7 @@ from benchmarks.measure import Sample
 from benchmarks.roles import together
 from benchmarks.workloads import packed
 from benchmarks.workloads.drain import SIZES, backlog, generated, mtl_source, rows_of
+from benchmarks.workloads.write import MANY, spread
 from benchmarks.workloads.write import rows_of as rows_to_write
 
 LOOK_S = 0.05
@@ -235,11 +236,11 @@ def _drain_stream(bench: Bench, octets: int) -> Iterator[Work]:
 
 
 @contextmanager
-def _write(bench: Bench, octets: int) -> Iterator[Work]:
+def _write(bench: Bench, octets: int, places: int = 1) -> Iterator[Work]:
     rows = rows_to_write(bench, octets)
-    frame = generated(bench, rows, octets).select("body")
-    with bench.resources() as names:
-        writer = frame.write.format("mtl").options(endpoint=bench.endpoint, resource=names[0]).mode("append")
+    with bench.resources(places) as names:
+        frame = spread(generated(bench, rows, octets), "resource", "body", names)
+        writer = frame.write.format("mtl").options(endpoint=bench.endpoint).mode("append")
         yield lambda: _sample(rows, writer.save)
 
 
@@ -284,6 +285,7 @@ PROFILES = {
     "drain-batch": _drain,
     "drain-stream": _drain_stream,
     "write-one": _write,
+    "write-eight": partial(_write, places=MANY),
     "copy": _copy,
     "plain": _plain,
     "packed": _packed,
