@@ -1,10 +1,14 @@
-"""The limits that ours is measured against: a source that only makes the rows up, and a sink that only takes them.
+"""The limits that ours is measured against: a source that only makes the rows up, a sink that only takes them, and one
+that only writes their octets to a file.
 
-Both are what Spark's Python Data Source API costs by itself, with the same schema, batch size and number of tasks.
+The first two are what Spark's Python Data Source API costs by itself, with the same schema, batch size and number of
+tasks; the third has what the disk costs, too.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -151,6 +155,32 @@ def _taken(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
     for _ in iterator:
         pass
     return WriterCommitMessage()
+
+
+class Filer(DataSourceArrowWriter):
+    """Writes the bodies to a file for each task and syncs it at the end: the least that makes them durable."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with tempfile.NamedTemporaryFile(dir=self._directory, delete=False, buffering=0) as file:
+            for batch in iterator:
+                _, _, octets = batch.column("body").buffers()
+                file.write(octets)
+            os.fdatasync(file.fileno())
+        return WriterCommitMessage()
+
+
+class FileSink(DataSource):
+    """`format("bench_file")`: option directory."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench_file"
+
+    def writer(self, schema: StructType, overwrite: bool) -> Filer:
+        return Filer(str(self.options["directory"]))
 
 
 class DiscardSink(DataSource):

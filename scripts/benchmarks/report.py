@@ -19,7 +19,7 @@ LEGEND = (
     "largest. *Batches alone* is the ratio without what starting and ending a job or query costs by itself: by the "
     "micro-batches' own durations, or by the time above that of the same job without rows. Where the start is more "
     "than a quarter of a side's time it hides the difference, and the worse of the two ratios counts: the bold one. "
-    "Kafka with a flush moves a fifth of the rows."
+    "Kafka with a flush moves a tenth of the rows."
 )
 
 JSON = "bench.json"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.measure import START_SHARE, Sample, seconds
-from benchmarks.peers import DiscardSink, GeneratorSource, TickSource
+from benchmarks.peers import DiscardSink, FileSink, GeneratorSource, TickSource
 
 PATIENCE_S = 1800
 """No query takes this long; a hang becomes an error."""
@@ -43,7 +43,7 @@ def session(place: Path, tasks: int, jars: Sequence[Path]) -> SparkSession:
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
     spark = builder.getOrCreate()
-    for source in (GeneratorSource, DiscardSink, TickSource):
+    for source in (GeneratorSource, DiscardSink, FileSink, TickSource):
         spark.dataSource.register(source)
     return spark
 

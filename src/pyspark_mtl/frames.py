@@ -89,6 +89,26 @@ def contents(frame: Any, resource: str | None) -> Iterator[tuple[str, Any]]:
         yield resource, batch
 
 
+def gathered(frames: Iterable[Any], octets: int) -> Iterator[Any]:
+    """The same rows in frames of at least `octets` each, but for the last one. Rows that go to many resources make many
+    small packs otherwise.
+    """
+    waiting: list[Any] = []
+    size = 0
+    for frame in frames:
+        waiting.append(frame)
+        size += frame.nbytes
+        if size >= octets:
+            yield from _together(waiting)
+            waiting, size = [], 0
+    yield from _together(waiting)
+
+
+def _together(frames: list[Any]) -> list[Any]:
+    """One frame, or as many as it takes where one could not have all octets of a column."""
+    return frames if len(frames) < 2 else pa.Table.from_batches(frames).combine_chunks().to_batches()
+
+
 def _column(frame: Any, name: str, kind: Any) -> Any:
     """A column as `kind`, or None: Spark may hand over large or non-nullable variants of it."""
     index = frame.schema.get_field_index(name)

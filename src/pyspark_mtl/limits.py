@@ -14,6 +14,10 @@ resource of a pattern was deleted or made again, is noticed so late."""
 MAX_OPEN_RESOURCES_PER_TASK = 100
 """Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
 
+GATHERED_OCTETS = 8 << 20
+"""Octets of rows that a task waits for before it sorts them by resource. Eight resources have packs of a MiB each then,
+which take broker and task 40 % less processor time than those of one of Spark's frames (10,000 rows of 100 octets)."""
+
 MAX_TRIGGER_DELAY_S = 15 * 60
 """Default of `maxTriggerDelay`, Kafka's own."""
 

@@ -1,6 +1,6 @@
-"""What a task writes: rows into stages (or straight into resources), a writer lease for each resource.
+"""What a task writes: rows into stages (or straight into resources), a writer lease for all resources of a frame.
 
-A writer is opened with the first row for its resource, so a task without rows never speaks to the broker. A stage is
+Resources that a later frame brings get a lease of their own; a task without rows never speaks to the broker. A stage is
 invisible until the driver names it in Stage.Commit; that of a failed or a second attempt is never named, and expires.
 """
 
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Durability, Retention, StageSpec
 from pyspark_mtl.connections import connection
-from pyspark_mtl.frames import contents, split
-from pyspark_mtl.limits import MAX_OPEN_RESOURCES_PER_TASK
+from pyspark_mtl.frames import contents, gathered, split
+from pyspark_mtl.limits import GATHERED_OCTETS, MAX_OPEN_RESOURCES_PER_TASK
 from pyspark_mtl.options import WriteSettings
 
 if TYPE_CHECKING:
@@ -67,46 +67,53 @@ class TaskWriter:
 
     def write(self, frame: Any) -> None:
         """Send a frame's rows; blocks while the writers' windows are full."""
-        for resource, batch in contents(frame, self._settings.resource):
-            writer = self._writer(resource)
+        batches = list(contents(frame, self._settings.resource))
+        self._open([resource for resource, _ in batches if resource not in self._writers])
+        for resource, batch in batches:
+            writer = self._writers[resource]
             for part in split(batch, writer.max_content, writer.max_pack):
-                writer.send_pack(part)
+                writer.send_pack(part, resource=resource)
             self._counts[resource] = self._counts.get(resource, 0) + batch.num_rows
 
     def finish(self) -> Written:
         """Wait until everything is durable, and seal the stages."""
         if self._settings.exactly_once:
-            stages = tuple(writer.seal().stage for writer in self._writers.values())
+            stages = tuple(writer.seal().stage for writer in self._opened)
         else:
             stages = ()
-            for writer in self._writers.values():
+            for writer in self._opened:
                 writer.close()
         return Written(stages, tuple(self._counts.items()))
 
-    def _writer(self, resource: str) -> Writer:
-        if resource not in self._writers:
-            if len(self._writers) >= MAX_OPEN_RESOURCES_PER_TASK:
-                raise OptionError(
-                    f"one task writes to more than {MAX_OPEN_RESOURCES_PER_TASK} resources; "
-                    "repartition the DataFrame by its column 'resource', so that each task has fewer"
-                )
-            self._writers[resource] = self._open(resource)
-        return self._writers[resource]
+    @property
+    def _opened(self) -> list[Writer]:
+        """Each writer once, in the order in which they were opened."""
+        return list(dict.fromkeys(self._writers.values()))
 
-    def _open(self, resource: str) -> Writer:
+    def _open(self, resources: list[str]) -> None:
+        """One lease for all of these: each costs a connection and, in the broker, a stage."""
+        if not resources:
+            return
+        if len(self._writers) + len(resources) > MAX_OPEN_RESOURCES_PER_TASK:
+            raise OptionError(
+                f"one task writes to more than {MAX_OPEN_RESOURCES_PER_TASK} resources; "
+                "repartition the DataFrame by its column 'resource', so that each task has fewer"
+            )
         try:
-            return self._lease(resource)
+            writer = self._lease(resources)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
-        create(self._settings, resource)
-        return self._lease(resource)
+            for resource in refused.members.get("missing", resources):
+                create(self._settings, resource)
+            writer = self._lease(resources)
+        self._writers.update(dict.fromkeys(resources, writer))
 
-    def _lease(self, resource: str) -> Writer:
+    def _lease(self, resources: list[str]) -> Writer:
         stage = None
         if self._settings.exactly_once:
             stage = StageSpec(application=self._application, version=self._version)
-        return connection(self._settings.connect).writer(resource, packed=True, stage=stage)
+        return connection(self._settings.connect).writer(resources, packed=True, stage=stage)
 
     def __enter__(self) -> Self:
         return self
@@ -116,12 +123,14 @@ class TaskWriter:
     ) -> None:
         """Let go of the writers of a task that failed, without waiting for anything."""
         if kind is not None:
-            for writer in self._writers.values():
+            for writer in self._opened:
                 writer.abandon()
 
 
 def write(settings: WriteSettings, frames: Iterable[Any], application: str, version: int) -> Written:
     """All rows of a task. They are durable on return, and invisible until the driver's commit (when exactly-once)."""
+    if settings.resource is None:
+        frames = gathered(frames, GATHERED_OCTETS)
     with TaskWriter(settings, application, version) as task:
         for frame in frames:
             task.write(frame)

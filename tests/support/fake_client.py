@@ -91,15 +91,15 @@ class FakeReader:
         self.close()
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeWriter:
     client: FakeClient
-    resource: str
+    resources: Sequence[str]
     stage: str | None
     name: str = ""
     max_content: int = 100
     max_pack: int = 1000
-    bodies: list[bytes] = field(default_factory=list)
+    bodies: dict[str, list[bytes]] = field(default_factory=dict)
     ended: str = ""
     last: dict[str, int] = field(default_factory=dict)
     sent: list[tuple[bytes, dict[str, Any]]] = field(default_factory=list)
@@ -112,24 +112,27 @@ class FakeWriter:
         if self.client.fences:
             self.client.fences -= 1
             raise Fenced("another writer took over")
-        self.client.logs[self.resource].bodies += [body for body, _ in self.sent]
+        [resource] = self.resources
+        self.client.logs[resource].bodies += [body for body, _ in self.sent]
         self.client.letters += [properties for _, properties in self.sent]
         self.client.names[self.name] = self.client.names.get(self.name, 0) + len(self.sent)
         self.sent = []
 
-    def send_pack(self, batch: Any) -> None:
+    def send_pack(self, batch: Any, *, resource: str) -> None:
         assert batch.schema == SCHEMA
-        self.bodies += batch.column("body").to_pylist()
+        assert resource in self.resources
+        self.bodies.setdefault(resource, []).extend(batch.column("body").to_pylist())
 
     def seal(self) -> Any:
         self.ended = "sealed"
         assert self.stage is not None
-        self.client.stages[self.stage] = (self.resource, self.bodies)
+        self.client.stages[self.stage] = self.bodies
         return SimpleNamespace(stage=self.stage)
 
     def close(self) -> None:
         self.ended = "closed"
-        self.client.logs[self.resource].bodies += self.bodies
+        for resource, bodies in self.bodies.items():
+            self.client.logs[resource].bodies += bodies
 
     def abandon(self) -> None:
         self.ended = "abandoned"
@@ -168,7 +171,7 @@ class FakeClient:
     fenced: bool = False
     readers: list[FakeReader] = field(default_factory=list)
     writers: list[FakeWriter] = field(default_factory=list)
-    stages: dict[str, tuple[str, list[bytes]]] = field(default_factory=dict)
+    stages: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
     commits: dict[str, tuple[int, dict[str, Published]]] = field(default_factory=dict)
     created: dict[str, dict[str, Any]] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
@@ -255,17 +258,24 @@ class FakeClient:
         return reader
 
     def writer(
-        self, resource: str, *, packed: bool = False, stage: Any = None, name: str | None = None
+        self,
+        resources: str | Sequence[str],
+        *,
+        packed: bool = False,
+        stage: Any = None,
+        name: str | None = None,
     ) -> FakeWriter:
-        if resource not in self.logs:
-            raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
+        names = [resources] if isinstance(resources, str) else list(resources)
+        missing = [one for one in names if one not in self.logs]
+        if missing:
+            raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)
         if name is not None:
-            last = {resource: self.names.get(name, 0)}
-            self.writers.append(FakeWriter(self, resource, None, name, last=last))
+            last = dict.fromkeys(names, self.names.get(name, 0))
+            self.writers.append(FakeWriter(self, names, None, name, last=last))
             return self.writers[-1]
         assert packed
         staged = None if stage is None else f"{stage.application}/{stage.version}/{len(self.writers)}"
-        self.writers.append(FakeWriter(self, resource, staged))
+        self.writers.append(FakeWriter(self, names, staged))
         return self.writers[-1]
 
     def stage_commit(
@@ -286,10 +296,10 @@ class FakeClient:
             resources[name] = Published(first=self.logs[name].next, contents=0)
             self.logs[name].earliest = self.logs[name].next
         for stage in stages:
-            name, bodies = self.stages.pop(stage)
-            before = resources.get(name, Published(first=self.logs[name].next, contents=0))
-            resources[name] = Published(first=before.first, contents=before.contents + len(bodies))
-            self.logs[name].bodies += bodies
+            for name, bodies in self.stages.pop(stage).items():
+                before = resources.get(name, Published(first=self.logs[name].next, contents=0))
+                resources[name] = Published(first=before.first, contents=before.contents + len(bodies))
+                self.logs[name].bodies += bodies
         self.commits[application] = (version, resources)
         return SimpleNamespace(already=False, resources=resources, digest="")
 

@@ -6,6 +6,7 @@ broker's acknowledgements.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -19,11 +20,12 @@ from benchmarks.measure import Peer, Row, Sample, Side, Subject, compare
 from benchmarks.workloads.drain import SIZES, SMALL, UNIT, generated, generator
 
 DISCARD = "Arrow writer that discards"
+FILE = "Arrow writer into a plain file, fdatasync at its end"
 KAFKA = "Kafka sink"
 OF_DISCARD = 0.7
 OF_KAFKA = 1.5
 MANY = 8
-FLUSHED_SHARE = 5
+FLUSHED_SHARE = 10
 
 
 def one(bench: Bench) -> list[Row]:
@@ -42,10 +44,10 @@ def stream(bench: Bench) -> list[Row]:
 
 
 def rows_of(bench: Bench, octets: int) -> int:
-    """How many rows of a size are written."""
+    """How many rows of a size are written; as in `drain.rows_of`."""
     if octets > 100:
-        return bench.plan.amount(short=200_000, full=1_000_000, unit=UNIT)
-    return bench.plan.amount(short=1_000_000, full=5_000_000, unit=UNIT)
+        return bench.plan.amount(short=500_000, full=1_000_000, unit=UNIT)
+    return bench.plan.amount(short=2_000_000, full=5_000_000, unit=UNIT)
 
 
 def flushed_rows(rows: int) -> int:
@@ -69,6 +71,10 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
         frame = spread(generated(bench, size, octets), "resource", "body", names)
         frame.write.format("bench_discard").mode("append").save()
 
+    def file(directories: list[str], size: int) -> None:
+        frame = generated(bench, size, octets).select("body")
+        frame.write.format("bench_file").options(directory=directories[0]).mode("append").save()
+
     def kafka(peer: Kafka, rows: int = rows) -> Side:
         def run(names: list[str], size: int) -> None:
             frame = spread(generated(bench, size, octets), "topic", "value", names)
@@ -78,6 +84,7 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
 
     peers = [
         Peer(DISCARD, sparks.Job(partial(discard, rows), partial(discard, SMALL), rows), OF_DISCARD),
+        Peer(FILE, _Fresh(partial(directory, bench), file, rows)),
         bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
     ]
@@ -132,6 +139,13 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
         bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
     ]
     return compare(subject, ours, peers, bench.plan.rounds)
+
+
+@contextmanager
+def directory(bench: Bench) -> Iterator[list[str]]:
+    """A new directory on the disk that is measured, removed at the end of the block."""
+    with tempfile.TemporaryDirectory(dir=bench.place) as name:
+        yield [name]
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from mtl.errors import ContentTooLarge, SchemaError
 from mtl.limits import MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch
-from pyspark_mtl.frames import ROWS, ROWS_WITH_PROPERTIES, contents, rows, split
+from pyspark_mtl.frames import ROWS, ROWS_WITH_PROPERTIES, contents, gathered, rows, split
 
 BODIES = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
 
@@ -115,6 +116,16 @@ def test_an_empty_frame_has_no_contents() -> None:
 def test_nulls_are_errors(given: pa.RecordBatch, words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         list(contents(given, None if given.num_columns > 1 else "orders"))
+
+
+@given(st.lists(BODIES, max_size=8), st.integers(1, 400))
+def test_small_frames_are_gathered_and_nothing_is_lost(frames: list[list[bytes]], octets: int) -> None:
+    packs = [pack(bodies) for bodies in frames]
+    found = list(gathered(packs, octets))
+    assert [body for one in found for body in one.column("body").to_pylist()] == list(
+        chain.from_iterable(frames)
+    )
+    assert len(found) <= sum(one.nbytes for one in packs) // octets + 1
 
 
 # --- packs that fit -----------------------------------------------------------------------------------------

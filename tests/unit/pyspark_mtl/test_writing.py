@@ -27,11 +27,20 @@ def _logs(client: FakeClient) -> None:
     client.logs.update(a=FakeLog(), b=FakeLog())
 
 
-def test_rows_are_staged_for_each_resource(client: FakeClient) -> None:
+def test_a_frames_resources_share_a_stage(client: FakeClient) -> None:
     written = write(settings(), [frame(("a", b"1"), ("b", b"2")), frame(("a", b"3"))], "app", 7)
-    assert written == Written(("app/7/0", "app/7/1"), (("a", 2), ("b", 1)))
-    assert client.stages == {"app/7/0": ("a", [b"1", b"3"]), "app/7/1": ("b", [b"2"])}
+    assert written == Written(("app/7/0",), (("a", 2), ("b", 1)))
+    assert client.stages == {"app/7/0": {"a": [b"1", b"3"], "b": [b"2"]}}
     assert client.logs["a"].bodies == []
+
+
+def test_what_a_later_frame_brings_has_a_stage_of_its_own(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "GATHERED_OCTETS", 1)
+    written = write(settings(), [frame(("b", b"1")), frame(("a", b"2"), ("b", b"3"))], "app", 7)
+    assert written == Written(("app/7/0", "app/7/1"), (("b", 2), ("a", 1)))
+    assert client.stages == {"app/7/0": {"b": [b"1", b"3"]}, "app/7/1": {"a": [b"2"]}}
 
 
 def test_at_least_once_appends(client: FakeClient) -> None:
@@ -42,7 +51,7 @@ def test_at_least_once_appends(client: FakeClient) -> None:
 
 def test_a_task_that_fails_leaves_nothing_behind(client: FakeClient) -> None:
     with pytest.raises(SchemaError, match="null"):
-        write(settings(), [frame(("a", b"1")), frame(("a", None))], "app", 7)  # type: ignore[arg-type]
+        write(settings(resource="a"), [frame(("a", b"1")), frame(("a", None))], "app", 7)  # type: ignore[arg-type]
     assert [writer.ended for writer in client.writers] == ["abandoned"]
     assert client.stages == {}
 
@@ -58,7 +67,7 @@ def test_a_resource_that_does_not_exist_is_an_error_unless_it_is_to_be_made(clie
     ):
         write(settings(resource="new"), [frame(("a", b"1"))], "app", 7)
     write(settings(resource="new", createResource="true"), [frame(("a", b"1"))], "app", 8)
-    assert list(client.stages.values()) == [("new", [b"1"])]
+    assert list(client.stages.values()) == [{"new": [b"1"]}]
     assert client.created["new"] == {"durability": "sync", "retention": None}
     kept = settings(resource="kept", createResource="true", createDurability="os", createRetainFor="etl")
     write(kept, [frame(("a", b"1"))], "app", 9)
