@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -281,7 +281,7 @@ def _sample(rows: int, work: Callable[[], object]) -> Sample:
     return Sample(rows / (time.perf_counter() - began))
 
 
-PROFILES = {
+PROFILES: dict[str, Callable[[Bench, int], AbstractContextManager[Work]]] = {
     "drain-batch": _drain,
     "drain-stream": _drain_stream,
     "write-one": _write,

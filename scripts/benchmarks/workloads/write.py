@@ -66,13 +66,14 @@ def _batch(bench: Bench, octets: int, places: int) -> list[Row]:
         frame = spread(generated(bench, size, octets), "resource", "body", names)
         frame.write.format("mtl").options(endpoint=bench.endpoint).mode("append").save()
 
+    resources = [f"resource-{number}" for number in range(places)]
+
     def discard(size: int) -> None:
-        names = [f"resource-{number}" for number in range(places)]
-        frame = spread(generated(bench, size, octets), "resource", "body", names)
+        frame = spread(generated(bench, size, octets), "resource", "body", resources)
         frame.write.format("bench_discard").mode("append").save()
 
     def file(directories: list[str], size: int) -> None:
-        frame = generated(bench, size, octets).select("body")
+        frame = spread(generated(bench, size, octets), "resource", "body", resources)
         frame.write.format("bench_file").options(directory=directories[0]).mode("append").save()
 
     def kafka(peer: Kafka, rows: int = rows) -> Side:
