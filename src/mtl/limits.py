@@ -318,8 +318,12 @@ first that found no room would be made ready in vain."""
 TURN_CONTENTS = 1_000
 """Plain contents in one run, for the same reason: sending them is Python's work, a microsecond or two each."""
 
-BLOCKED_RETRY_S = 0.02
-"""A reader whose queue was full is tried again after this, or on its next frame."""
+BLOCKED_RETRY_S = 0.001
+"""A reader whose queue was full is tried again after this, or on its next frame. Nothing tells when there is room; one
+that reads has it a moment later, and with 20 ms it fell to a quarter of its rate."""
+
+BLOCKED_RETRY_TOP_S = 0.02
+"""The same for one that has not read anything for a while: making contents ready in vain is work for the loop."""
 
 FANOUT_RING = 1_000
 """Contents that wait for a slow reader of the `test` profile; the oldest are dropped and counted."""

@@ -141,7 +141,7 @@ class Consumers:
     def blocked(self, lease: QueueLease, number: int) -> None:
         """The deliveries from `number` on did not leave: others may have those contents."""
         self.counts["blocked"] += 1
-        self._pauses.pause(lease)
+        self._pauses.pause(lease, number)
         lease.delivered = min(lease.delivered, number - 1)
         for queue, sequences in _places(lease.unsettled.cut(number)).items():
             queue.state.release(sequences, left=False)

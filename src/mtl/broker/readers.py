@@ -156,7 +156,7 @@ class Readers:
         self.counts["blocked"] += 1
         lease.rewind(sequence)
         self._ready.pop(lease.terms.token, None)
-        self._pauses.pause(lease)
+        self._pauses.pause(lease, sequence)
 
     def retry(self) -> None:
         """Wake the blocked readers whose pause is over."""

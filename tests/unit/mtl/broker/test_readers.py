@@ -429,7 +429,7 @@ def test_a_disk_that_does_not_read_for_a_while_delays_and_loses_nothing(rig: Rig
     rig.disk.fail("read", count=3)
     flow.summon("a")
     assert flow.numbers() == []
-    rig.sleep(1, step=limits.BLOCKED_RETRY_S)
+    rig.sleep(1, step=limits.BLOCKED_RETRY_TOP_S)
     assert flow.numbers() == list(range(1, 11))
 
 
@@ -444,9 +444,9 @@ def test_an_index_that_does_not_read_stops_nobody_else(client: Client) -> None:
     rig.disk.fail("read", count=100)
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
-    rig.sleep(0.2, step=limits.BLOCKED_RETRY_S)
+    rig.sleep(0.2, step=limits.BLOCKED_RETRY_TOP_S)
     assert flow.numbers() == []
     assert client.describe("a").next == 5
     rig.disk.heal()
-    rig.sleep(1, step=limits.BLOCKED_RETRY_S)
+    rig.sleep(1, step=limits.BLOCKED_RETRY_TOP_S)
     assert flow.numbers() == [1, 2, 3, 4]
