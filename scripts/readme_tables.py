@@ -6,6 +6,7 @@ Each lies between two marks, `<!-- name -->` and `<!-- /name -->`; what is outsi
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from pyspark_mtl.option_table import OPTIONS, Use
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIGURES = ROOT / "build" / "bench" / "bench.md"
+PICTURES = ("ratios.png", "growth.png")
+"""Beside the figures; README shows them from docs/."""
 KILLS = ROOT / "build" / "kills" / "kills.md"
 
 _WHERE = {
@@ -61,6 +64,8 @@ def main() -> int:
         if made.exists():
             text = filled(text, name, made.read_text(encoding="utf-8").rstrip())
     README.write_text(text, encoding="utf-8")
+    for picture in filter(Path.exists, (FIGURES.parent / name for name in PICTURES)):
+        shutil.copy(picture, ROOT / "docs" / picture.name)
     return 0
 
 
