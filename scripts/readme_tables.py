@@ -15,8 +15,9 @@ from pyspark_mtl.option_table import OPTIONS, Use
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIGURES = ROOT / "build" / "bench" / "bench.md"
-PICTURES = ("ratios.png", "growth.png")
-"""Beside the figures; README shows them from docs/."""
+GROWTH = ROOT / "build" / "growth" / "bench.md"
+PICTURES = (FIGURES.parent / "ratios.png", GROWTH.parent / "growth.png")
+"""Beside the figures; README links them in docs/."""
 KILLS = ROOT / "build" / "kills" / "kills.md"
 
 _WHERE = {
@@ -60,11 +61,11 @@ def filled(text: str, name: str, content: str) -> str:
 def main() -> int:
     """Write the file."""
     text = filled(README.read_text(encoding="utf-8"), "options", options())
-    for name, made in (("bench", FIGURES), ("kills", KILLS)):
+    for name, made in (("bench", FIGURES), ("growth", GROWTH), ("kills", KILLS)):
         if made.exists():
             text = filled(text, name, made.read_text(encoding="utf-8").rstrip())
     README.write_text(text, encoding="utf-8")
-    for picture in filter(Path.exists, (FIGURES.parent / name for name in PICTURES)):
+    for picture in filter(Path.exists, PICTURES):
         shutil.copy(picture, ROOT / "docs" / picture.name)
     return 0
 
