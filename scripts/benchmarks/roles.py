@@ -1,7 +1,8 @@
-"""Helper processes: a publisher or a reader that is not the one that measures. `python -m benchmarks.roles NAME JSON`.
+"""Helper processes: a publisher or a reader that is not the one that measures. `python -m benchmarks.roles NAME`.
 
-A role says "ready" on standard output, waits for a line on standard input, works, and prints its result as JSON. Times
-are of the monotonic clock, which is the machine's.
+A role reads its arguments from standard input (JSON in a line: ten thousand names are too long for a command), says on
+standard output that it is ready, waits for another line, works, and prints its result as JSON. Times are of the
+monotonic clock, which is the machine's.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ class Role:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
         self._name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.roles", name, json.dumps(arguments)],
+            [sys.executable, "-m", "benchmarks.roles", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
             start_new_session=True,
         )
+        self._tell(json.dumps(arguments))
 
     @property
     def pid(self) -> int:
@@ -58,9 +60,7 @@ class Role:
 
     def go(self) -> None:
         """Let it begin."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        self._tell("go")
 
     def result(self) -> Result:
         """Wait for what it measured."""
@@ -88,6 +88,11 @@ class Role:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def _line(self, patience: float) -> Result:
         assert self._process.stdout is not None
@@ -127,8 +132,8 @@ def main() -> int:
         **raw_roles.ROLES,
         **rfc_roles.ROLES,
     }
-    name, arguments = sys.argv[1:]
-    said, work = roles[name](**json.loads(arguments))
+    [name] = sys.argv[1:]
+    said, work = roles[name](**json.loads(sys.stdin.readline()))
     say(said)
     if not sys.stdin.readline():
         return 1  # whoever started us is gone
