@@ -164,10 +164,11 @@ class Filer(DataSourceArrowWriter):
         self._directory = directory
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with tempfile.NamedTemporaryFile(dir=self._directory, delete=False, buffering=0) as file:
+        with tempfile.NamedTemporaryFile(dir=self._directory, delete=False) as file:
             for batch in iterator:
                 _, _, octets = batch.column("body").buffers()
                 file.write(octets)
+            file.flush()
             os.fdatasync(file.fileno())
         return WriterCommitMessage()
 

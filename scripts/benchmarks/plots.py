@@ -29,7 +29,7 @@ LINE_IN = 0.2
 LEFT, RIGHT = -0.5, 1.6
 """Where the text begins and ends, in widths of the axes."""
 PALETTE = 64
-"""Colours of a saved picture: it has few, and README shows it, so that its size counts."""
+"""Colours of a saved picture: it has few, and the repository keeps it, so that its size counts."""
 
 _NUMBER = re.compile(r"\d[\d,.]*")
 _ASIDE = re.compile(r" \(([^)]*)\)")

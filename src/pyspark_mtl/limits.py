@@ -12,7 +12,7 @@ client and broker 2 ms of processor time, so more often would show; what the bro
 resource of a pattern was deleted or made again, is noticed so late."""
 
 MAX_OPEN_RESOURCES_PER_TASK = 100
-"""Resources that one task of a sink may write to at once: each is a lease, a stage and its files in the broker."""
+"""Resources that one task of a sink may write to: each is a log of its stages, with files of its own in the broker."""
 
 GATHERED_OCTETS = 8 << 20
 """Octets of rows that a task waits for before it sorts them by resource. Eight resources have packs of a MiB each then,

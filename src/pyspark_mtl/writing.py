@@ -91,7 +91,7 @@ class TaskWriter:
         return list(dict.fromkeys(self._writers.values()))
 
     def _open(self, resources: list[str]) -> None:
-        """One lease for all of these: each costs a connection and, in the broker, a stage."""
+        """One lease for all of these, for every lease costs a connection and, in the broker, a stage."""
         if not resources:
             return
         if len(self._writers) + len(resources) > MAX_OPEN_RESOURCES_PER_TASK:

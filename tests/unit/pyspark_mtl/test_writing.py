@@ -49,9 +49,10 @@ def test_at_least_once_appends(client: FakeClient) -> None:
     assert client.logs["a"].bodies == [b"1"]
 
 
-def test_a_task_that_fails_leaves_nothing_behind(client: FakeClient) -> None:
+def test_a_task_that_fails_leaves_nothing_behind(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "GATHERED_OCTETS", 1)
     with pytest.raises(SchemaError, match="null"):
-        write(settings(resource="a"), [frame(("a", b"1")), frame(("a", None))], "app", 7)  # type: ignore[arg-type]
+        write(settings(), [frame(("a", b"1"), ("b", b"2")), frame(("a", None))], "app", 7)  # type: ignore[arg-type]
     assert [writer.ended for writer in client.writers] == ["abandoned"]
     assert client.stages == {}
 
@@ -69,6 +70,11 @@ def test_a_resource_that_does_not_exist_is_an_error_unless_it_is_to_be_made(clie
     write(settings(resource="new", createResource="true"), [frame(("a", b"1"))], "app", 8)
     assert list(client.stages.values()) == [{"new": [b"1"]}]
     assert client.created["new"] == {"durability": "sync", "retention": None}
+    several = settings(createResource="true")
+    write(several, [frame(("x", b"1"), ("a", b"2"), ("y", b"3"))], "app", 10)
+    assert client.stages["app/10/1"] == {"x": [b"1"], "a": [b"2"], "y": [b"3"]}
+    assert {"x", "y"} <= client.created.keys()
+    assert "a" not in client.created
     kept = settings(resource="kept", createResource="true", createDurability="os", createRetainFor="etl")
     write(kept, [frame(("a", b"1"))], "app", 9)
     assert client.created["kept"] == {"durability": "os", "retention": Retention(groups=("etl",))}
