@@ -121,11 +121,13 @@ LOCAL_FILES = 2
 
 # --- the client ---------------------------------------------------------------------------------------------
 
-READER_WINDOW_CONTENTS = 80_000
-"""Default window of a packed reader: eight full packs, so that the broker always has one to send."""
+READER_WINDOW_CONTENTS = 320_000
+"""Default window of a packed reader: as many full packs as its queue takes (PACKED_HWM). Each time half of them is done
+with, three threads in two processes are woken, which costs as much as reading one."""
 
 READER_WINDOW = 32 << 20
-"""The same in octets. This is what a slow application costs in memory, per reader."""
+"""The same in octets. This is what a slow application costs in memory, per reader; packs that are told by their place
+cost none."""
 
 PLAIN_WINDOW_CONTENTS = 20_000
 """Default window of a plain reader in contents; its octets are those of a packed one."""

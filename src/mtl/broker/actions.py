@@ -50,8 +50,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; to a `local`
-    one only the place where the pack lies, if it is large.
+    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; or `told`, a
+    packed Content that says where the chunk lies.
 
     The content sequence is the position, or with a `number` (of the first of them) a delivery number; the position
     travels in a property then, and `again` marks what may have been delivered before. When the peer's queue is full in
@@ -66,7 +66,7 @@ class Deliver:
     first: int
     last: int
     packed: bool
-    local: bool = False
+    told: bool = False
     number: int | None = None
     again: bool = False
 

@@ -190,7 +190,9 @@ class Readers:
         return True
 
     def _send_next(self, lease: ReaderLease) -> int:
-        """Send one Content (a chunk) or one run of plain contents; its octets, 0 when there is nothing or no room."""
+        """Send one Content (a chunk) or one run of plain contents; its octets (at least one), 0 when there is nothing or
+        no room. What is told by its place has none: it takes nothing of the reader's memory, nor of the socket.
+        """
         reader = lease.resource.log
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
         if reader is None or lease.flow is None:
@@ -202,7 +204,8 @@ class Readers:
         if ref is None:
             return 0
         first, last = (ref.base, ref.base + ref.count - 1) if lease.packed else self._run(lease, ref, end)
-        size = ref.size * (last - first + 1) // ref.count or 1
+        told = lease.local and ref.size >= limits.LOCAL_FROM
+        size = 0 if told else ref.size * (last - first + 1) // ref.count
         if not self._room(lease, last - first + 1, size):
             return 0
         lease.next = last + 1
@@ -218,10 +221,10 @@ class Readers:
                 first,
                 last,
                 lease.packed,
-                lease.local,
+                told,
             )
         )
-        return size
+        return size or 1
 
     def _find(self, lease: ReaderLease, reader: LogReader) -> ChunkRef | None:
         """The chunk with the lease's next content. The index of a cold segment is read for it, which may fail."""

@@ -117,7 +117,7 @@ class Sender:
     def _run(self, action: a.Deliver) -> Run:
         """What is to be sent; nothing when it cannot be read now."""
         try:
-            if action.local and action.ref.size >= limits.LOCAL_FROM:
+            if action.told:
                 return _place(action)
             return _wire(action)(action, action.log.read(action.ref))
         except LookupError:

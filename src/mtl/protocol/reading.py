@@ -24,7 +24,7 @@ from mtl.wire.places import Place
 class Delivery(NamedTuple):
     """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`.
 
-    `size` is what a window counts: the octets of the body, whether it came itself or lies at `place`.
+    `size` is what a window counts: the octets of the body, none when it lies at `place`.
     """
 
     first: int
@@ -154,8 +154,6 @@ class ReaderFlow:
             return None
         size = memoryview(content.body).nbytes
         place = Place.of(content.properties) if self.packed and not size else None
-        if place is not None:
-            size = place.size
         if last < expected:
             self._again(last, size, count)
             return None

@@ -8,6 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.granting_readers import LocalReads
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
@@ -117,6 +118,25 @@ def test_the_window_bounds_stored_octets(client: Client) -> None:
     assert 1 <= len(sent) < 6
     flow.confirm(sent[-1])
     assert flow.numbers() == list(range(sent[-1] + 1, sent[-1] + 1 + len(sent)))
+
+
+def test_who_is_told_of_large_packs_is_so_by_contents_and_of_as_many_as_a_turn_has() -> None:
+    """They take nothing of its memory. A small one is sent, and is weighed."""
+    client = Rig(local=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
+    client.create("a")
+    size = limits.LOCAL_FROM // 2
+    small, large = [bytes(size - 1_000)], [bytes(size), bytes(size)]
+    flow = client.flow(client.writer("a", packed=True))
+    for first, pack in zip((1, 3, 5, 7, 9, 10), (large, large, large, large, small, small), strict=True):
+        flow.pack(first, pack)
+    grown = client.describe("a").bytes
+    assert grown > 4 * limits.LOCAL_FROM
+    flow = reading(client, packed=True, local="here", window=window(8, size))
+    assert flow.numbers() == [1, 3, 5, 7]
+    flow.confirm(8)
+    assert flow.numbers() == [9]
+    flow.confirm(9)
+    assert flow.numbers() == [10]
 
 
 @pytest.mark.parametrize("packed", [False, True])

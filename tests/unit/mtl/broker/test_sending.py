@@ -83,12 +83,12 @@ def deliver(
     last: int = 15,
     *,
     packed: bool = False,
-    local: bool = False,
+    told: bool = False,
     size: int = 100,
     error: Exception | None = None,
 ) -> a.Deliver:
     log = cast(LogReader, Log(error))
-    return a.Deliver(PEER, "lease", log, "a", reference(size), first, last, packed, local)
+    return a.Deliver(PEER, "lease", log, "a", reference(size), first, last, packed, told)
 
 
 # --- commands -----------------------------------------------------------------------------------------------
@@ -178,22 +178,14 @@ def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
     assert content.body == bytes(encode_pack(BODIES))
 
 
-def test_a_reader_on_this_machine_is_told_where_a_large_pack_lies() -> None:
+def test_a_pack_that_is_told_is_its_place_and_no_octets() -> None:
     desk = Desk()
-    desk.sender.send(deliver(packed=True, local=True, size=limits.LOCAL_FROM))
+    desk.sender.send(deliver(packed=True, told=True, size=500))
     (content,) = desk.sent()
     assert isinstance(content, c.Content)
     assert (content.sequence, content.body) == (11, b"")
     assert (c.packed_count(content.properties), c.delivery_timestamp(content.properties)) == (5, 77)
-    assert Place.of(content.properties) == Place("/data/1.segment", 4096, limits.LOCAL_FROM)
-
-
-def test_a_small_pack_is_sent_to_everybody() -> None:
-    desk = Desk()
-    desk.sender.send(deliver(packed=True, local=True, size=limits.LOCAL_FROM - 1))
-    (content,) = desk.sent()
-    assert isinstance(content, c.Content)
-    assert content.body == bytes(encode_pack(BODIES))
+    assert Place.of(content.properties) == Place("/data/1.segment", 4096, 500)
 
 
 @pytest.mark.parametrize(("first", "last"), [(11, 15), (12, 14), (15, 15)])
@@ -235,7 +227,7 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
     assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
 
 
-@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("by_place", [False, True])
 @pytest.mark.parametrize(
     ("error", "told"),
     [
@@ -244,9 +236,9 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
         (Damaged("bad"), ("damaged", "lease")),
     ],
 )
-def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...], local: bool) -> None:
+def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...], by_place: bool) -> None:
     desk = Desk()
-    desk.sender.send(deliver(packed=local, local=local, size=limits.LOCAL_FROM, error=error))
+    desk.sender.send(deliver(packed=by_place, told=by_place, error=error))
     desk.sender.send(deliver())
     assert desk.sent() == []
     ((*heard,),) = desk.core.heard

@@ -92,17 +92,20 @@ def lying(first: int, count: int, size: int) -> c.Content:
     return c.Content(first, "a", Place("/f", 7, size).properties(count, 1_000_000), b"")
 
 
-def test_a_window_counts_what_lies_elsewhere_like_what_came() -> None:
+def test_what_lies_elsewhere_takes_a_windows_contents_and_none_of_its_octets() -> None:
     flow = reader(packed=True)
     came, lies = flow.received(content(1, 3, size=500)), flow.received(lying(4, 3, 500))
     assert isinstance(came, Delivery)
     assert isinstance(lies, Delivery)
     assert (came.place, came.size) == (None, 500)
-    assert (lies.place, lies.size) == (Place("/f", 7, 500), 500)
+    assert (lies.place, lies.size) == (Place("/f", 7, 500), 0)
     flow.finish(4)
     assert flow.credit(5.0) == c.Confirm(3, multiple=True)
     flow.finish(7)
-    assert flow.credit(5.0) == c.Confirm(6, multiple=True)
+    assert flow.credit(5.0) is None
+    flow.received(lying(7, 47, 500))
+    flow.finish(54)
+    assert flow.credit(5.0) == c.Confirm(53, multiple=True)
 
 
 def test_half_a_place_is_malformed() -> None:
