@@ -6,6 +6,7 @@ Files are parsed, not imported, so this passes or fails the same whatever is ins
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -304,6 +305,19 @@ def test_reads_imports(source: str, targets: list[str], tmp_path: Path) -> None:
     path.write_text(source, encoding="utf-8")
     found = imports_of(Module("mtl.module", path, is_package=False))
     assert [one.target for one in found] == targets
+
+
+def test_every_section_of_the_protocol_that_is_referred_to_is_there() -> None:
+    sections = set(
+        re.findall(r"^#+ ([\d.]*\d)", (ROOT / "PROTOCOL.md").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    named = {
+        section
+        for path in chain(SRC.rglob("*.py"), UNIT_TESTS.rglob("*.py"))
+        for section in re.findall(r"PROTOCOL\.md (\d(?:\.\d)?)", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10
+    assert named <= sections
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,10 @@ LOCAL_FROM = 16 << 10
 """Octets from which on a reader on the broker's machine is told where a pack lies instead of being sent it: below,
 opening and reading costs more than the socket."""
 
+LOCAL_WINDOW = 16 << 20
+"""Octets of such a file that are mapped at once: a few packs, so that mapping costs nothing beside reading them, and
+little enough to be let go of soon after."""
+
 LOCAL_FILES = 2
 """Files that a reader of such packs keeps open: the segment that it reads, and the one after it."""
 

@@ -190,8 +190,8 @@ class Readers:
         return True
 
     def _send_next(self, lease: ReaderLease) -> int:
-        """Send one Content (a chunk) or one run of plain contents; its octets (at least one), 0 when there is nothing or
-        no room. What is told by its place has none: it takes nothing of the reader's memory, nor of the socket.
+        """Send one Content (a chunk) or one run of plain contents; its octets (at least one), 0 when there is nothing
+        or no room. What is told by its place has none: it takes nothing of the reader's memory, nor of the socket.
         """
         reader = lease.resource.log
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from mtl.client.mapped import MappedFile
 from mtl.errors import Malformed
 from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LOCAL_KEY, LocalFiles
@@ -34,33 +35,32 @@ class Places:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         """Held while a file is read, for another thread may close it: its number would soon be another file's."""
-        self._open: OrderedDict[str, int] = OrderedDict()
+        self._open: OrderedDict[str, MappedFile] = OrderedDict()
 
     def read(self, place: Place) -> ArrowBuffer:
-        """The octets at a place, in memory of their own. NotLocal when they cannot be had, Malformed for too many."""
+        """The octets at a place: the file's own memory, or a copy where that cannot be had. NotLocal when they are not
+        there, Malformed for too many.
+        """
         if place.size > MAX_PACK + PACK_OVERHEAD:
             raise Malformed(f"a pack of {place.size} octets")
-        buffer = pa.allocate_buffer(place.size)
-        view = memoryview(buffer)
-        done = 0
         try:
             with self._lock:
                 file = self._file(place.file)
-                while done < place.size:
-                    read = os.preadv(file, [view[done:]], place.offset + done)
-                    if not read:
-                        raise NotLocal(f"{place.file} ends before octet {place.offset + place.size}")
-                    done += read
+                try:
+                    return file.octets(place.offset, place.size)
+                except OSError:
+                    return _copied(file.fd, place)
+        except EOFError as error:
+            raise NotLocal(f"{place.file} ends before octet {place.offset + place.size}") from error
         except OSError as error:
             raise NotLocal(f"{place.file}: {error.strerror}") from error
-        return buffer
 
-    def _file(self, path: str) -> int:
+    def _file(self, path: str) -> MappedFile:
         file = self._open.get(path)
         if file is None:
-            file = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = self._open[path] = MappedFile(path)
             if len(self._open) > LOCAL_FILES:
-                os.close(self._open.popitem(last=False)[1])
+                self._open.popitem(last=False)[1].close()
         self._open.move_to_end(path)
         return file
 
@@ -68,4 +68,17 @@ class Places:
         """Close the files; what was read stays."""
         with self._lock:
             while self._open:
-                os.close(self._open.popitem()[1])
+                self._open.popitem()[1].close()
+
+
+def _copied(fd: int, place: Place) -> ArrowBuffer:
+    """The octets at a place, in memory of their own. EOFError when the file ends before."""
+    buffer = pa.allocate_buffer(place.size)
+    view = memoryview(buffer)
+    done = 0
+    while done < place.size:
+        read = os.preadv(fd, [view[done:]], place.offset + done)
+        if not read:
+            raise EOFError
+        done += read
+    return buffer

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mtl.client import mapped
 from mtl.client.local import NotLocal, Places, sees
 from mtl.errors import Malformed
 from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
@@ -59,6 +63,34 @@ def test_a_file_that_is_gone_or_too_short_is_not_local(places: Places, tmp_path:
         places.read(Place(str(tmp_path / "segment"), 95, 10))
 
 
+@pytest.fixture
+def old_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot say beforehand whether a page can be read."""
+
+    def unknown(address: int, size: int, advice: int) -> int:
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+    monkeypatch.setattr(mapped, "_madvise", unknown)
+
+
+@pytest.mark.usefixtures("old_system")
+def test_where_nothing_can_be_mapped_safely_it_is_copied(places: Places, tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(range(100)))
+
+    assert places.read(Place(str(tmp_path / "segment"), 10, 20)).to_pybytes() == bytes(range(10, 30))
+
+
+def test_a_file_that_was_cut_after_it_was_mapped_is_not_local(places: Places, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(10_000))
+    places.read(Place(str(path), 0, 10))
+    os.truncate(path, 0)
+
+    with pytest.raises(NotLocal):
+        places.read(Place(str(path), 5_000, 10))
+
+
 def test_a_place_larger_than_any_pack_is_refused_before_memory_is_taken(places: Places) -> None:
     with pytest.raises(Malformed):
         places.read(Place("/dev/zero", 0, MAX_PACK + PACK_OVERHEAD + 1))
@@ -75,6 +107,6 @@ def test_few_files_stay_open(places: Places, tmp_path: Path) -> None:
         path.write_bytes(b"x")
         places.read(Place(str(path), 0, 1))
 
-    assert open_files() - before == LOCAL_FILES
+    assert open_files() - before == 2 * LOCAL_FILES  # each is mapped, too
     places.close()
     assert open_files() == before

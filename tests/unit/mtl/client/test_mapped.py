@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtl.client.mapped import MappedFile
+from mtl.limits import LOCAL_WINDOW
+
+OCTETS = os.urandom(3 * mmap.PAGESIZE + 100)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "segment"
+    path.write_bytes(OCTETS)
+    return path
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[MappedFile]:
+    file = MappedFile(str(path))
+    yield file
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"),
+    [
+        (0, 1),
+        (10, 20),
+        (mmap.PAGESIZE - 1, 2),
+        (mmap.PAGESIZE, mmap.PAGESIZE),
+        (5, len(OCTETS) - 5),
+        (len(OCTETS) - 1, 1),
+    ],
+)
+def test_any_part_is_what_the_file_has_there(file: MappedFile, offset: int, size: int) -> None:
+    assert file.octets(offset, size).to_pybytes() == OCTETS[offset : offset + size]
+
+
+def test_parts_that_lie_close_share_a_mapping_and_others_have_their_own(
+    file: MappedFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    real = mmap.mmap
+
+    def watched(fd: int, length: int, **more: int) -> mmap.mmap:
+        made.append(length)
+        return real(fd, length, **more)
+
+    monkeypatch.setattr(mmap, "mmap", watched)
+    with path.open("r+b") as sparse:
+        sparse.truncate(3 * LOCAL_WINDOW)
+    for offset in range(0, LOCAL_WINDOW, LOCAL_WINDOW // 8):
+        file.octets(offset, 100)
+    assert len(made) == 1
+    file.octets(LOCAL_WINDOW - 10, 100)
+    file.octets(LOCAL_WINDOW + 1_000, 100)
+    assert len(made) == 2
+    file.octets(0, 2 * LOCAL_WINDOW)
+    assert len(made) == 3
+
+
+def test_what_a_file_has_grown_by_is_found(file: MappedFile, path: Path) -> None:
+    assert file.octets(0, 10).to_pybytes() == OCTETS[:10]
+    with path.open("ab") as growing:
+        growing.write(b"more")
+    assert file.octets(len(OCTETS), 4).to_pybytes() == b"more"
+
+
+def test_a_file_that_ends_before(file: MappedFile) -> None:
+    with pytest.raises(EOFError):
+        file.octets(len(OCTETS) - 10, 11)
+    with pytest.raises(EOFError):
+        file.octets(10 * LOCAL_WINDOW, 1)
+
+
+def test_what_was_given_out_outlives_the_file_and_costs_no_descriptor_afterwards(path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    file = MappedFile(str(path))
+    found = file.octets(10, 20)
+    file.close()
+    path.unlink()
+    assert found.to_pybytes() == OCTETS[10:30]
+    del found
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_pages_that_cannot_be_read_are_an_error_and_not_the_end_of_the_process(
+    file: MappedFile, path: Path
+) -> None:
+    """A file that was cut is as near as one comes to a bad sector: touching what was mapped of it is a SIGBUS."""
+    file.octets(0, 10)
+    with path.open("r+b") as cut:
+        cut.truncate(mmap.PAGESIZE)
+    with pytest.raises(OSError, match="Bad address"):
+        file.octets(mmap.PAGESIZE, 2 * mmap.PAGESIZE)
