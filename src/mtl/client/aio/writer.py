@@ -123,10 +123,12 @@ class Writer:
     # --- news -----------------------------------------------------------------------------------------------
 
     def _heard(self) -> None:
-        """Look what has become of everything that somebody waits for."""
+        """Look what has become of everything that somebody waits for. The highest number first: what is refused in
+        between lies above it.
+        """
+        confirmed = self._writer.confirmed
         for refused in self._writer.take_refused():
             self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
-        confirmed = self._writer.confirmed
         while self._awaited and self._awaited[0][0] <= confirmed:
             number, _, future = heapq.heappop(self._awaited)
             resource = self._refused.pop(number, None)

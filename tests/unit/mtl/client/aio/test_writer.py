@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -8,6 +10,7 @@ from mtl.client import Connection
 from mtl.client.aio.worker import Worker
 from mtl.client.aio.writer import Writer
 from mtl.errors import Closed, ContentRefused, ContentTooLarge, Unreachable
+from mtl.protocol.writing import RefusedContent
 from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop
 from tests.support.memory_broker import RESOURCE, MemoryBroker
@@ -97,6 +100,41 @@ async def test_a_refusal_is_told_to_whoever_waits_for_it(
     await writer.flush()
     await writer.close()
     assert memory_broker.stored == [b"good", b"also good"]
+
+
+class RefusedMeanwhile:
+    """A blocking writer whose content 1 is refused by the IO thread right after somebody looked at it."""
+
+    error = None
+    progress = 0
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.heard: Callable[[], None] = lambda: None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        self.heard = listener
+
+    def _look(self) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+    @property
+    def confirmed(self) -> int:
+        return 1 if self._look() else 0
+
+    def take_refused(self) -> list[RefusedContent]:
+        return [RefusedContent(RESOURCE, 1, 1)] if self._look() else []
+
+
+@in_loop
+async def test_what_is_refused_while_its_writer_looks_is_not_taken_for_durable() -> None:
+    io_thread = RefusedMeanwhile()
+    writer = Writer(cast(Any, io_thread), Worker(), 5)
+    settled = writer.settled(1)
+    io_thread.heard()
+    with pytest.raises(ContentRefused):
+        await settled
 
 
 @in_loop
