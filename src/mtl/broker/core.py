@@ -65,6 +65,7 @@ from mtl.broker.requests import Requests
 from mtl.broker.resources import Resource, Resources, log_key
 from mtl.broker.sessions import Sessions
 from mtl.broker.stages import Stage, Stages
+from mtl.broker.turns import Turns
 from mtl.broker.writers import Packs, WriterLease, Writers
 from mtl.errors import Damaged, Malformed, Refused, StorageError
 from mtl.log import LogOptions, LogReader
@@ -122,6 +123,7 @@ class Broker:
         out.now = now
         self._dirty: dict[str, Intake] = {}
         self._inbound = Inbound()
+        self._turns = Turns(limits.COMMIT_THREADS)
         options = LogOptions(segment_bytes=settings.segment_bytes)
         records = restored.records
         unlimited = [ANONYMOUS_USER] if settings.authentication.anonymous is True else []
@@ -429,7 +431,9 @@ class Broker:
             self._dirty[intake.key] = intake
 
     def _open_intake(self, key: a.LogKey, reader: LogReader | None, last: dict[int, int]) -> Intake:
-        return Intake(self._outbox, key, reader, last, self._inbound, self._durable, self.writers.failed)
+        return Intake(
+            self._outbox, key, reader, last, self._inbound, self._turns, self._durable, self.writers.failed
+        )
 
     def _durable(self, intake: Intake, group: Sequence[Arrival]) -> None:
         self.writers.durable(group)

@@ -2,6 +2,7 @@
 
 One intake per resource and per staged log. At most one group of a log is with the disk at any time; what arrives
 meanwhile is the next group. That is all there is to group commit: under load groups grow, idle they are one content.
+Nor are groups of more than a few logs (`turns`), so that those of many logs grow, too.
 
 A log does one thing at a time. Whoever needs it for more than one step (a commit, retention, Delete) holds it; holders
 come one after the other, in the order in which they asked, and several logs are asked for in one go, so that two who
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
+from mtl.broker.turns import Turns
 from mtl.errors import LogStopped, StorageError
 from mtl.log import Change, LogReader, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
@@ -102,6 +104,7 @@ class Intake:
         reader: LogReader | None,
         last: dict[int, int],
         inbound: Inbound,
+        turns: Turns,
         durable: Callable[[Intake, Sequence[Arrival]], None],
         failed: Callable[[Sequence[Arrival]], None],
     ) -> None:
@@ -112,6 +115,7 @@ class Intake:
         self.taken: dict[WriterKey, int] = self.last.copy()
         self.stopped: StorageError | None = None
         self._inbound = inbound
+        self._turns = turns
         self._durable = durable
         self._failed = failed
         self._pending: deque[Arrival] = deque()
@@ -178,9 +182,20 @@ class Intake:
         return self._held or bool(self._holders)
 
     def start(self) -> None:
-        """Hand the next group to the disk if nothing is there and nobody holds the log."""
-        if self._busy or self._held or not self._pending or self.reader is None or self.stopped is not None:
-            return
+        """Hand the next group to the disk when it is this log's turn, if nothing of it is there and nobody holds it."""
+        if self._ready:
+            self._turns.ask(self, self._begin)
+
+    @property
+    def _ready(self) -> bool:
+        return bool(self._pending) and not (
+            self._busy or self._held or self.reader is None or self.stopped is not None
+        )
+
+    def _begin(self) -> bool:
+        """It is this log's turn; whether it still wants it."""
+        if not self._ready:
+            return False
         group = self._group = self._next_group()
         drafts = tuple(_drafts(group))
         wall = self._outbox.now.wall_us
@@ -188,6 +203,7 @@ class Intake:
             lambda number: a.Append(number, self.key, drafts, wall),
             lambda result: self._appended(group, result),
         )
+        return True
 
     def submit(self, make: Callable[[int], a.Action], then: Callable[[Result], None]) -> None:
         """Give this log something to do; only while it is not busy, and held unless this is the only step."""
@@ -248,6 +264,7 @@ class Intake:
         afterwards, self._afterwards = self._afterwards, []
         for then in afterwards:
             then()
+        self._turns.done()
 
     def _keep(self, group: list[Arrival]) -> None:
         """A group is durable, and with it the echoes of what is in it."""

@@ -12,6 +12,7 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.intake import Arrival, Inbound, Intake
 from mtl.broker.outbox import Outbox
+from mtl.broker.turns import Turns
 from mtl.broker.writers import WriterLease
 from mtl.errors import LogStopped, StorageFailed
 from mtl.log import LogReader, RunEntry
@@ -35,8 +36,10 @@ def lease(key: int | str = 1, *, confirmed: bool = True) -> WriterLease:
 class Desk:
     """An intake, and what it told its owner."""
 
-    def __init__(self, last: dict[int, int] | None = None) -> None:
-        self.outbox = Outbox()
+    def __init__(
+        self, last: dict[int, int] | None = None, turns: Turns | None = None, outbox: Outbox | None = None
+    ) -> None:
+        self.outbox = outbox or Outbox()
         self.log = Log()
         self.inbound = Inbound()
         self.durable: list[int] = []
@@ -47,6 +50,7 @@ class Desk:
             cast(LogReader, self.log),
             last or {},
             self.inbound,
+            turns or Turns(limits.COMMIT_THREADS),
             lambda _, group: self.durable.extend(x.last for x in group),
             lambda lost: self.failed.extend(x.last for x in lost),
         )
@@ -63,9 +67,14 @@ class Desk:
         self.outbox.completed((action or self.actions()[0]).id, result)
 
     def drafts(self) -> Sequence[a.Draft]:
-        (append,) = self.actions()
-        assert isinstance(append, a.Append)
-        return append.drafts
+        return append(self.outbox).drafts
+
+
+def append(outbox: Outbox) -> a.Append:
+    """The only thing that is to be done."""
+    (action,) = outbox.take()
+    assert isinstance(action, a.Append)
+    return action
 
 
 WRITER = lease(1)
@@ -84,6 +93,42 @@ def test_what_arrives_while_a_group_is_with_the_disk_is_the_next_group() -> None
     desk.answer("change", first)
     assert (desk.durable, desk.log.applied) == ([1], ["change"])
     assert [d.count for d in desk.drafts()] == [2]
+
+
+def test_what_arrives_before_it_is_the_logs_turn_is_one_group() -> None:
+    """Else many logs that are written to in turn would have a sync for every content."""
+    turns, outbox = Turns(1), Outbox()
+    busy, waiting = Desk(turns=turns, outbox=outbox), Desk(turns=turns, outbox=outbox)
+    busy.add(1)
+    first = append(outbox)
+    for number in (1, 2, 3):
+        waiting.add(number)
+        busy.add(number + 1)
+    assert outbox.take() == []
+    busy.answer("change", first)
+    second = append(outbox)
+    assert [d.count for d in second.drafts] == [3]
+    waiting.answer("change", second)
+    third = append(outbox)
+    assert [d.count for d in third.drafts] == [3]
+    assert (busy.durable, waiting.durable) == ([1], [1, 2, 3])
+
+
+def test_a_log_whose_turn_comes_when_it_is_held_lets_the_next_one_go_and_comes_again() -> None:
+    turns, outbox = Turns(1), Outbox()
+    busy, held, other = (Desk(turns=turns, outbox=outbox) for _ in range(3))
+    busy.add(1)
+    (first,) = outbox.take()
+    held.add(1)
+    other.add(1)
+    held.intake.hold(lambda: None)
+    busy.answer(FAILED, first)
+    (second,) = outbox.take()
+    other.answer("change", second)
+    assert (busy.failed, other.durable, outbox.take()) == ([1], [1], [])
+    held.intake.release()
+    held.answer("change")
+    assert held.durable == [1]
 
 
 def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
