@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import mtl
+from benchmarks.looking import look_at
 from mtl.wire.packs import SCHEMA
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _read_packs(reader: Reader) -> tuple[int, int]:
     contents = octets = 0
     for pack in reader.batches():
         contents += pack.count
-        octets += pack.batch.column(1).nbytes
+        octets += look_at(pack.batch.column(1).buffers()[2])
     return contents, octets
 
 

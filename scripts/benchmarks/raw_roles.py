@@ -10,6 +10,7 @@ from pathlib import Path
 
 import zmq
 
+from benchmarks.looking import look_at
 from benchmarks.segments import portions
 
 Result = dict[str, object]
@@ -107,7 +108,7 @@ def raw_send(log: str, header: str) -> Prepared:
 
 
 def raw_receive(port: int, count: int) -> Prepared:
-    """Receive `count` messages of two frames, without copying."""
+    """Receive `count` messages of two frames, without copying, and look at them."""
     dealer = _dealer(port, PACKED_QUEUE)
 
     def work() -> Result:
@@ -116,7 +117,7 @@ def raw_receive(port: int, count: int) -> Prepared:
         octets = 0
         for _ in range(count):
             dealer.recv(copy=False)
-            octets += len(dealer.recv(copy=False))
+            octets += look_at(dealer.recv(copy=False).buffer)
         return {"began": began, "ended": time.monotonic(), "octets": octets}
 
     return {}, work

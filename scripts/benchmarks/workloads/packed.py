@@ -1,7 +1,6 @@
 """Packs into the broker beside the same octets written and synced in the same groups, and beside itself without the
-syncs; packs out of it beside the same
-mapped octets sent by ZeroMQ alone. A reader on the broker's machine takes large packs out of its files, others get them
-through the socket: a row for each.
+syncs; packs out of it beside the same mapped octets sent by ZeroMQ alone. A reader on the broker's machine takes large
+packs out of its files, others get them through the socket: a row for each. Whoever receives looks at every octet.
 """
 
 from __future__ import annotations
