@@ -50,7 +50,11 @@ class MappedFile:
         end = min(os.fstat(self.fd).st_size, max(start + LOCAL_WINDOW, offset + size))
         if end < offset + size:
             raise EOFError
-        self._window = pa.py_buffer(mmap.mmap(self.fd, end - start, prot=mmap.PROT_READ, offset=start))
+        try:
+            mapped = mmap.mmap(self.fd, end - start, prot=mmap.PROT_READ, offset=start)
+        except ValueError as error:
+            raise EOFError from error  # it was cut since we looked
+        self._window = pa.py_buffer(mapped)
         self._start, self._end = start, end
 
     def close(self) -> None:

@@ -79,6 +79,16 @@ def test_a_file_that_ends_before(file: MappedFile) -> None:
         file.octets(10 * LOCAL_WINDOW, 1)
 
 
+def test_a_file_that_is_cut_while_it_is_mapped_ends_before(
+    file: MappedFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = path.stat()
+    os.truncate(path, 10)
+    monkeypatch.setattr(os, "fstat", lambda _: size)
+    with pytest.raises(EOFError):
+        file.octets(0, 100)
+
+
 def test_what_was_given_out_outlives_the_file_and_costs_no_descriptor_afterwards(path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     file = MappedFile(str(path))
