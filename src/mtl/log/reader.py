@@ -187,7 +187,11 @@ class LogReader:
         index = self._index(segment)
         if not len(index) or until >= index.length:
             return segment.end
-        return segment.base + index.sequences[max(0, index.find_offset(until))]
+        at = index.find_offset(until)
+        if at < 0:
+            return segment.base
+        last = _ref(segment, index, at)  # a mark may lie behind it
+        return last.end if last.offset + last.stored <= until else last.base
 
     def _place(self, base: int) -> int:
         return bisect_right(self._bases, base) - 1

@@ -112,6 +112,16 @@ def test_ends_within_octets_of_a_known_log(twin: FaultyDisk) -> None:
     assert reader.end_within(24, bytes=10**9) == reader.end_within(25, bytes=1) == 25
 
 
+def test_octets_that_end_where_a_mark_begins_hold_the_chunk_before_it(twin: FaultyDisk) -> None:
+    log = LogUnderTest(twin)
+    log.append(NewChunk(2, BODY))
+    log.append(NewChunk(2, BODY))
+    log.mark()
+    log.append(NewChunk(2, BODY))
+    both = sum(ref.stored for ref in map(log.reader.find, (1, 3)) if ref is not None)
+    assert [log.reader.end_within(1, bytes=octets) for octets in (both - 1, both, both + 1)] == [3, 5, 5]
+
+
 # --- reading ------------------------------------------------------------------------------------------------
 
 
