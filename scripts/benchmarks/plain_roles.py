@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import mtl
-from benchmarks.looking import look_at
+from benchmarks.looking import look
 from mtl.wire.packs import SCHEMA
 
 if TYPE_CHECKING:
@@ -85,10 +86,11 @@ def read(
     there = connection.describe([resource])[resource]
     first = there.earliest if start == "earliest" else there.next
     reader = connection.reader(resource, start=first, until=first + count, packed=packed)
+    read_all = partial(_read_packs, look_at=look()) if packed else _read_contents
 
     def work() -> Result:
         began = time.monotonic()
-        contents, octets = _read_packs(reader) if packed else _read_contents(reader)
+        contents, octets = read_all(reader)
         ended = time.monotonic()
         reader.close()
         return {"began": began, "ended": ended, "count": contents, "octets": octets}
@@ -96,7 +98,7 @@ def read(
     return {}, work
 
 
-def _read_packs(reader: Reader) -> tuple[int, int]:
+def _read_packs(reader: Reader, look_at: Callable[[Any], int]) -> tuple[int, int]:
     contents = octets = 0
     for pack in reader.batches():
         contents += pack.count

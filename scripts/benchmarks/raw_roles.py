@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 
-from benchmarks.looking import look_at
+from benchmarks.looking import look
 from benchmarks.segments import portions
 
 Result = dict[str, object]
@@ -110,6 +110,7 @@ def raw_send(log: str, header: str) -> Prepared:
 def raw_receive(port: int, count: int) -> Prepared:
     """Receive `count` messages of two frames, without copying, and look at them."""
     dealer = _dealer(port, PACKED_QUEUE)
+    look_at = look()
 
     def work() -> Result:
         began = time.monotonic()
