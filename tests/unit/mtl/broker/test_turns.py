@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from mtl.broker.turns import Turns
 
 
@@ -29,13 +31,20 @@ def test_so_many_at_a_time_in_the_order_in_which_they_asked() -> None:
     assert begun[-1] == "f"
 
 
-def test_who_asks_again_is_once_in_the_line() -> None:
+@pytest.mark.parametrize(
+    ("asked", "had"),
+    [
+        pytest.param("abbcb", "abc", id="who asks again is once in the line"),
+        pytest.param("aba", "aba", id="who had one comes last"),
+    ],
+)
+def test_the_line(asked: str, had: str) -> None:
     turns, begun = Turns(1), list[str]()
-    for who in "abbcb":
+    for who in asked:
         turns.ask(who, beginning(who, begun))
-    for _ in range(3):
+    for _ in had:
         turns.done()
-    assert begun == ["a", "b", "c"]
+    assert "".join(begun) == had
 
 
 def test_who_does_not_want_it_any_more_leaves_it_to_the_next() -> None:
@@ -47,12 +56,3 @@ def test_who_does_not_want_it_any_more_leaves_it_to_the_next() -> None:
     assert begun == ["a", "b", "c"]
     turns.ask("d", beginning("d", begun))
     assert begun == ["a", "b", "c"]
-
-
-def test_who_had_a_turn_comes_after_those_who_wait() -> None:
-    turns, begun = Turns(1), list[str]()
-    for who in "aba":
-        turns.ask(who, beginning(who, begun))
-    for _ in range(2):
-        turns.done()
-    assert begun == ["a", "b", "a"]
