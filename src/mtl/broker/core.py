@@ -61,6 +61,7 @@ from mtl.broker.records import (
     UserRecord,
     WriterRecord,
 )
+from mtl.broker.recurring import Recurring
 from mtl.broker.requests import Requests
 from mtl.broker.resources import Resource, Resources, log_key
 from mtl.broker.sessions import Sessions
@@ -203,7 +204,8 @@ class Broker:
         self._redoing = 0
         self._closing = False
         self._restore(restored)
-        self._schedule(settings.heartbeat_s)
+        self._recurring = self._schedule(settings.heartbeat_s)
+        self._recurring.look()
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -312,6 +314,7 @@ class Broker:
             intake.start()
         self.readers.pump()
         self.consumers.pump()
+        self._recurring.look()
 
     def take(self) -> list[a.Action]:
         """What is to be carried out, in order."""
@@ -384,25 +387,17 @@ class Broker:
 
     # --- wiring ---------------------------------------------------------------------------------------------
 
-    def _schedule(self, heartbeat_s: float) -> None:
+    def _schedule(self, heartbeat_s: float) -> Recurring:
         """Everything that recurs, by its own period."""
-        for period, work in (
-            (limits.CURSOR_FLUSH_S, self.cursors.flush),
-            (limits.QUEUE_TICK_S, self._look_at_queues),
-            (min(limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.flows.check),
-            (limits.EXPIRY_CHECK_S, self._expire),
-            (limits.RETENTION_CHECK_S, self.housekeeping.run),
-            (limits.NAMES_CHECK_S, self.housekeeping.expire_names),
-            (limits.FANOUT_RETRY_S, self.fanout.retry),
-        ):
-            self._repeat(period, work)
-
-    def _repeat(self, period: float, work: Callable[[], None]) -> None:
-        def again() -> None:
-            work()
-            self._outbox.later(period, again)
-
-        self._outbox.later(period, again)
+        recurring = Recurring(self._outbox)
+        recurring.add(limits.CURSOR_FLUSH_S, self.cursors.flush, lambda: self.cursors.dirty)
+        recurring.add(limits.QUEUE_TICK_S, self._look_at_queues, lambda: self.queues.any)
+        recurring.add(min(limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.flows.check)
+        recurring.add(limits.EXPIRY_CHECK_S, self._expire)
+        recurring.add(limits.RETENTION_CHECK_S, self.housekeeping.run)
+        recurring.add(limits.NAMES_CHECK_S, self.housekeeping.expire_names)
+        recurring.add(limits.FANOUT_RETRY_S, self.fanout.retry, lambda: self.fanout.any)
+        return recurring
 
     def _look_at_queues(self) -> None:
         self.consumers.look()

@@ -78,7 +78,15 @@ class Fanout:
 
     def left(self, lease: FanoutLease) -> None:
         """A reader's lease ended."""
-        self._readers.get(lease.terms.vhost, {}).pop(lease.terms.token, None)
+        readers = self._readers.get(lease.terms.vhost, {})
+        readers.pop(lease.terms.token, None)
+        if not readers:
+            self._readers.pop(lease.terms.vhost, None)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a reader."""
+        return bool(self._readers)
 
     def summon(self, lease: FanoutLease, resource: str) -> bool:
         """Whether there is such a resource (MTL-114); what comes from now on is for this reader, too."""

@@ -200,6 +200,11 @@ class Queues:
         return self._burying
 
     @property
+    def any(self) -> bool:
+        """Whether there is a queue."""
+        return bool(self._queues)
+
+    @property
     def dirty(self) -> bool:
         """Whether something is to be written."""
         return bool(self._dirty)
