@@ -11,6 +11,7 @@ end. Without success within `retry_deadline` it is called unreachable.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -28,8 +29,9 @@ from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
-_BEATS = 4
-"""How often per heartbeat interval the pulse is looked at: the error of the interval."""
+_SOON_S = 0.01
+"""The shortest time to the next look at a pulse: timers are called a little early, and the clock is then not there yet.
+"""
 
 _PROBE_S = 1.0
 """A Ping that somebody waits for is followed by the Lease when no Pong has come by then."""
@@ -264,10 +266,8 @@ class Flow:
         self._lost_at = None
         self._attempts = 0
         self._delay = 0.0
-        interval = self._interval(self.lease)
-        self._heartbeat = Heartbeat(self._loop.clock(), interval)
-        if interval:
-            self._pulse = self._loop.after(interval / _BEATS, self._beat)
+        self._heartbeat = Heartbeat(self._loop.clock(), self._interval(self.lease))
+        self._look_at_the_pulse()
         self._user.bound()
         pings, self._pings = self._pings, []
         for then in pings:
@@ -419,14 +419,19 @@ class Flow:
         return next((seconds for seconds in told if seconds is not None), HEARTBEAT_S)
 
     def _beat(self) -> None:
-        """Look at the pulse several times per interval."""
-        assert self.lease is not None
-        self._pulse = self._loop.after(self._interval(self.lease) / _BEATS, self._beat)
         verdict = self._heartbeat.check(self._loop.clock())
+        if verdict is Verdict.DEAD:
+            self._lost()
+            return
         if verdict is Verdict.PING:
             self._ping(None)
-        elif verdict is Verdict.DEAD:
-            self._lost()
+        self._look_at_the_pulse()
+
+    def _look_at_the_pulse(self) -> None:
+        """When something is due as far as is known now: an idle flow costs a round of the loop per interval."""
+        due = self._heartbeat.due
+        if due < math.inf:
+            self._pulse = self._loop.after(max(_SOON_S, due - self._loop.clock()), self._beat)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ RFC 11 "Heartbeating" (MTL-99 to 104). Any command counts as a sign of life, not
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 
 
@@ -39,6 +40,14 @@ class Heartbeat:
     def sent(self, now: float) -> None:
         """Something was sent to the peer."""
         self._sent = now
+
+    @property
+    def due(self) -> float:
+        """When `check` has something to say, unless something is sent or heard before; never without an interval."""
+        if not self._interval:
+            return math.inf
+        ping = self._sent + self._interval
+        return min(ping, self._heard + (self._patience if self._pinged else self._interval))
 
     def check(self, now: float) -> Verdict:
         """What is due. A PING counts as sent: the caller sends it."""

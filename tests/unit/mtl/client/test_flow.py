@@ -9,6 +9,7 @@ from mtl.client.flow import Flow, State, data_endpoint
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
+from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, Buffer, encode_table
@@ -339,6 +340,26 @@ def test_a_silent_broker_is_pinged_and_given_up(at: Setting) -> None:
     assert set(map(type, data.commands())) == {c.Ping}
     assert data.closed
     assert "down" in at.user.said
+
+
+def test_an_idle_flow_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look is a round of the IO thread, and a query may stand still for days."""
+    looks = []
+    check = Heartbeat.check
+
+    def looked(pulse: Heartbeat, now: float) -> Verdict:
+        looks.append(now)
+        return check(pulse, now)
+
+    monkeypatch.setattr(Heartbeat, "check", looked)
+    at = Setting()
+    data = at.bound()
+    for _ in range(10):
+        at.bench.run(LEASE.heartbeat or 0.0)
+        data.command(c.Pong())
+    pings = data.commands()
+    assert pings == [c.Ping()] * len(pings)
+    assert 9 <= len(pings) <= len(looks) <= 12  # a timer may be called a little early
 
 
 def test_a_refusal_may_be_repaired_by_asking_again_or_not() -> None:

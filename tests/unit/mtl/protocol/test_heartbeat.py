@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +68,23 @@ def test_a_peer_that_answers_every_ping_is_never_given_up(steps: list[tuple[floa
         assert verdict is not Verdict.DEAD
         if verdict is Verdict.PING:
             pulse.heard(now)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 3.0), st.sampled_from(["sent", "heard", "nothing"])), max_size=30))
+def test_nothing_is_due_before_it_says_so_and_something_then(steps: list[tuple[float, str]]) -> None:
+    """An end that sleeps until then misses nothing."""
+    pulse, now = Heartbeat(0.0, 1.0), 0.0
+    for pause, what in steps:
+        if now + pause < pulse.due - 1e-6:
+            now += pause
+            assert pulse.check(now) is Verdict.QUIET
+        else:
+            now = max(now, pulse.due + 1e-6)
+            if pulse.check(now) is Verdict.DEAD:
+                return
+        if what != "nothing":
+            getattr(pulse, what)(now)
+
+
+def test_without_an_interval_nothing_is_ever_due() -> None:
+    assert Heartbeat(0.0, 0.0).due == math.inf
