@@ -144,6 +144,7 @@ def bind_router(
     socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, limits.ZMTP_TIMEOUT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, limits.ZMTP_TIMEOUT_MS)  # so that the peer notices, too
     if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
         socket.setsockopt(zmq.IPV6, 1)
     if secret is not None:

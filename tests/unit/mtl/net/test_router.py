@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from random import Random
+from types import TracebackType
+from typing import Self
 
 import pytest
 import zmq
 
+from mtl import limits
 from mtl.limits import ZERO_COPY
 from mtl.net.origin import Origin
 from mtl.net.router import BindFailed, Burst, Queued, RouterSocket, Sent, seed_identities
@@ -39,6 +44,43 @@ class Setting:
         self.peer.close(0)
         self.router.socket.close(0)
         self.context.term()
+
+
+class Mute:
+    """A way to a broker that carries octets until it is `silent`; the connections stay open then."""
+
+    def __init__(self, broker: str) -> None:
+        self.heard, self.silent = threading.Event(), threading.Event()
+        self._broker = broker.removeprefix("tcp://").rpartition(":")[::2]
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets.append(listener)
+        self.endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, args=[listener], daemon=True).start()
+        return self
+
+    def _accept(self, listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        host, port = self._broker
+        broker = socket.create_connection((host, int(port)))
+        self._sockets += [peer, broker]
+        threading.Thread(target=self._carry, args=[peer, broker], daemon=True).start()
+        self._carry(broker, peer)
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        while octets := one.recv(4096):
+            if b"PING" in octets:
+                self.heard.set()
+            if not self.silent.is_set():
+                other.sendall(octets)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in self._sockets:
+            one.close()
 
 
 @pytest.fixture
@@ -246,3 +288,19 @@ def test_leases_of_several_keys_in_one_burst_come_with_none() -> None:
     burst.presented("b")
     burst.presented("a")
     assert burst.key not in {"a", "b", ""}
+
+
+def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host lost power, say: nobody closes the connection, and a client that only waits would wait for ever."""
+    monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 100)
+    monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 500)
+    at = Setting()
+    monitor = at.peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    at.identity()
+    with Mute(at.router.endpoint) as between:
+        at.peer.connect(between.endpoint)
+        assert between.heard.wait(PATIENCE_MS / 1000)  # a heartbeat went through: it says how long to wait
+        between.silent.set()
+        assert monitor.poll(PATIENCE_MS)
+    monitor.close()
+    at.close()
