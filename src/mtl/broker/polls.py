@@ -108,13 +108,9 @@ class Polls:
                 self._ask(number, poll, resource)
 
     def went(self, resource: Resource) -> None:
-        """A resource is gone: who named it is told, the others wait for what is left."""
+        """A resource is gone: who waits for it is told."""
         for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
-            poll = self._polls[number]
-            if poll.is_open:
-                self._ask_no_more(number, poll, resource.name)
-            else:
-                self._answer(number)
+            self._answer(number)
 
     def _is_news(self, poll: _Poll, resource: Resource) -> bool:
         return poll.is_news(resource) and self._authorization.sees_all(poll.session, [resource.name])
