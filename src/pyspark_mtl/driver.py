@@ -52,6 +52,10 @@ class Driver:
         """
         return self._news.look(after, wait)
 
+    def is_silent(self, wait: float) -> bool:
+        """Whether `look` with the same arguments would find what it found last, as far as the broker tells."""
+        return self._news.is_silent(wait)
+
     def look_at(self, names: Sequence[str]) -> dict[str, Description]:
         """Those of `names` that exist."""
         return describe(self._broker, names)

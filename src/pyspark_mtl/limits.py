@@ -6,10 +6,14 @@ LATEST_OFFSET_WAIT_MS = 250
 """How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
 otherwise; a longer wait would only delay what else the trigger does."""
 
-NEWS_WAIT_S = 5.0
+PACED_S = 0.1
+"""Who asks again so long after the last answer takes its time by itself (Trigger.ProcessingTime, batches without rows)
+and is answered at once. The default trigger asks 11 ms after an answer without news."""
+
+NEWS_WAIT_S = 30.0
 """How long the broker keeps an idle query's question for news before it answers that there are none. A request costs
-client and broker 2 ms of processor time, so more often would show; what the broker does not tell of itself, that a
-resource of a pattern was deleted or made again, is noticed so late."""
+client and broker 2 ms of processor time, so that every few seconds would show beside what an idle trigger costs. As
+long as a broker keeps one at all (mtl.limits.MAX_WAIT_S)."""
 
 MAX_OPEN_RESOURCES_PER_TASK = 100
 """Resources that one task of a sink may write to: each is a log of its stages, with files of its own in the broker."""

@@ -1,10 +1,9 @@
 """What a query's resources look like now, asked of the broker once for many triggers.
 
 The first trigger that finds nothing new leaves its question with the broker, so that those that follow cost no request:
-it is answered when there is news, when a resource that it names is deleted, or when its time is up. Until then, and
-while the connection that it went over is up, what was found last still holds, but for what retention took and, with a
-pattern, for what was deleted; a batch's planning looks again. While something that is named does not exist every
-trigger looks for it.
+it is answered when there is news, when a resource that was found is deleted, or when its time is up. Until then, and
+while the connection that it went over is up, what was found last still holds, but for what retention took; a batch's
+planning looks again. While something that is named does not exist every trigger looks for it.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ class News:
 
     def look(self, after: Mapping[str, int] | None, wait: float) -> Found:
         """Those that exist. With `after` it waits, up to `wait` seconds, until one's `next` is above the one named, or
-        one is there that is not named.
+        one is there that is not named; and the question stays with the broker.
         """
         asked = self._asked
-        if after is None or not wait or asked is None or asked[0] != after:
+        if after is None or asked is None or asked[0] != after:
             return self._ask(after, wait)
         try:
             news = asked[1].news(wait)
@@ -54,11 +53,17 @@ class News:
             return self._ask(after, wait)
         return self._found
 
+    def is_silent(self, wait: float) -> bool:
+        """Whether `look` left a question with the broker that stands, and has no answer within `wait` seconds: then it
+        would find again what it found last.
+        """
+        return self._asked is not None and self._asked[1].is_silent(wait)
+
     def _ask(self, after: Mapping[str, int] | None, wait: float) -> Found:
         """Ask now. Where there is nothing new, leave the question with the broker for the triggers that follow."""
         self._asked = None
         found = self._found = describe(self._broker(), self._names, self._pattern, after, wait)
-        if wait and after is not None and not _news(found, after) and found.keys() >= set(self._names or ()):
+        if after is not None and not _news(found, after) and found.keys() >= set(self._names or ()):
             watch = self._broker().watch(self._names, self._pattern, after=after, wait=NEWS_WAIT_S)
             self._asked = (dict(after), watch)
         return found

@@ -29,6 +29,9 @@ class Broker(Protocol):
     def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
         """The query's resources that exist."""
 
+    def is_silent(self, wait: float) -> bool:
+        """Whether nothing came since the last look with `wait`, nor within `wait` seconds from now."""
+
     def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
         """The sequence that `place` means."""
 
@@ -48,6 +51,7 @@ class Progress:
         self._last_batch = now
         self._looked = False
         self._held_back = False
+        self._idle: Offset | None = None
         self._caps: dict[tuple[str, str], int] | None = None
         self._seen: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
@@ -66,14 +70,14 @@ class Progress:
         """Whether the end is fixed: minimum and delay are ignored then."""
         return self._caps is not None
 
-    def advance(self, start: Offset, now: float, *, unlimited: bool) -> Offset:
+    def advance(self, start: Offset, now: float, *, unlimited: bool, wait: float = WAIT_S) -> Offset:
         """The end of the next batch after `start`, or `start` itself when there is nothing to do.
 
-        Waits a little for contents when there are none. DataLoss for what is gone, unless failOnDataLoss is false;
-        Refused 404 for a resource that is named and never was there. One that a pattern found and that is gone leaves
-        the offset with the loss: nobody could take it out of the options.
+        Waits for contents when there are none, `wait` seconds at most. DataLoss for what is gone, unless failOnDataLoss
+        is false; Refused 404 for a resource that is named and never was there. One that a pattern found
+        and that is gone leaves the offset with the loss: nobody could take it out of the options.
         """
-        found = self._found(start, now)
+        found = self._found(start, self._patience(now, wait))
         positions = {name: self._position(start, name, one) for name, one in found.items()}
         self._looked = True
         waiting = [self._waiting(positions[name].next, one) for name, one in found.items()]
@@ -95,14 +99,22 @@ class Progress:
             for name, one in found.items()
             if name not in admitted
         }
-        return start.without(self._deleted).with_positions(positions)
+        end = start.without(self._deleted).with_positions(positions)
+        self._idle = end if end is start and not total and not self.is_fixed else None
+        return end
+
+    def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
+        """Whether `advance` from `start` would find nothing, as it did with the same object the last time; waits as
+        that does. It looks at no resource, so that an idle query of thousands costs no more than one of a single one.
+        """
+        return start is self._idle and self._broker.is_silent(self._patience(now, wait))
 
     # --- what there is --------------------------------------------------------------------------------------
 
-    def _found(self, start: Offset, now: float) -> dict[str, Description]:
+    def _found(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
         known = {name: max(one.next, self._seen.get(name, 0)) for name, one in start.resources.items()}
-        found = self.latest = self._broker.look(known, self._patience(now))
+        found = self.latest = self._broker.look(None if self.is_fixed else known, patience)
         at_the_beginning = {name for name, _ in self._caps or ()}
         missing = [name for name in self._expected(start, found) if name not in at_the_beginning]
         for name in missing:
@@ -120,12 +132,12 @@ class Progress:
             return [name for name in self._settings.resources or () if name not in found]
         return [name for name in start.resources if name not in found and matches(pattern, name)]
 
-    def _patience(self, now: float) -> float:
+    def _patience(self, now: float, wait: float) -> float:
         """How long to wait for contents: not past the moment at which what waits already is let through."""
         if self.is_fixed:
             return 0.0
         left = self._last_batch + self._settings.limits.max_delay - now
-        return max(0.0, min(WAIT_S, left)) if self._held_back else WAIT_S
+        return max(0.0, min(wait, left)) if self._held_back else wait
 
     def _missing(self, name: str, before: Position | None) -> None:
         if before is None:

@@ -8,6 +8,7 @@ them but their settings.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -23,10 +24,11 @@ from pyspark_mtl import offsets, reading
 from pyspark_mtl.driver import Driver
 from pyspark_mtl.ends import ends_too_early
 from pyspark_mtl.kinds import EARLIEST, LATEST
+from pyspark_mtl.limits import PACED_S
 from pyspark_mtl.offsets import INITIAL, Range
 from pyspark_mtl.options import ReadSettings
 from pyspark_mtl.planning import Extent, Split, lost, plan, without
-from pyspark_mtl.progress import Progress, absent
+from pyspark_mtl.progress import WAIT_S, Progress, absent
 from pyspark_mtl.reading import Task
 
 if TYPE_CHECKING:
@@ -54,7 +56,10 @@ class StreamReader(DataSourceStreamReader):
         self._shape = shape
         self._driver: Driver | None = None
         self._progress: Progress | None = None
-        self._end = INITIAL
+        self._report: dict[str, Any] | None = None
+        """What was told of the resources that the last look found."""
+        self._reached(INITIAL)
+        self._answered = -math.inf
 
     # --- called on the driver -------------------------------------------------------------------------------
 
@@ -94,12 +99,35 @@ class StreamReader(DataSourceStreamReader):
     def _next_batch(self, begin: offsets.Offset, *, unlimited: bool) -> offsets.Offset:
         """The end of the batch that begins at `begin`, whose contents retention leaves alone from here on."""
         driver, progress = self._query()
-        end = progress.advance(begin, time.monotonic(), unlimited=unlimited)
+        self._report = None
+        now = time.monotonic()
+        end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
         for one in offsets.between(begin, end):
             first = max(one.first, progress.latest[one.resource].earliest)
             driver.try_to_hold(one.resource, one.incarnation, first)
-        self._end = end
+        self._reached(end)
+        self._answered = time.monotonic()
         return end
+
+    def _is_idle(self, start: dict[str, Any]) -> bool:
+        """Whether the next batch would begin where the last one ended, and there is nothing for it. Nothing else is
+        done then, so that such a trigger costs little more than one of a source that does nothing at all.
+        """
+        now = time.monotonic()
+        if self._progress is None or start != self._end_json:
+            return False
+        if not self._progress.is_idle(self._end, now, self._patience(now)):
+            return False
+        self._answered = time.monotonic()
+        return True
+
+    def _patience(self, now: float) -> float:
+        """How long an answer without news may wait for some: who takes time between his questions is not kept."""
+        return 0.0 if now - self._answered >= PACED_S else WAIT_S
+
+    def _reached(self, end: offsets.Offset) -> None:
+        """Batches are planned up to here; kept as Spark knows it, too, which says it again with every trigger."""
+        self._end, self._end_json = end, end.json()
 
     @staticmethod
     def _confirm(driver: Driver, offset: offsets.Offset) -> None:

@@ -36,6 +36,8 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch. Under AvailableNow `start` is in the commit log, so it is confirmed here: Spark
         commits no last batch.
         """
+        if self._is_idle(start):
+            return start
         driver, progress = self._query()
         begin = offsets.parse(start)
         if progress.is_fixed or self._settings.confirm_on_start:
@@ -43,17 +45,19 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         end = self._next_batch(begin, unlimited=isinstance(limit, ReadAllAvailable))
         if progress.is_fixed and end == begin:
             driver.close()  # the run is over; Spark ends the process without a word
-        return end.json()
+        return self._end_json
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """What latestOffset found, for the query's progress: see lag.py. Only what a batch leaves is asked for."""
         if self._progress is None or not self._progress.latest:
             return None
-        found = self._progress.latest
-        return {
-            "resources": {name: self._reported(found[name]) for name in sorted(found)},
-            "version": offsets.VERSION,
-        }
+        if self._report is None:
+            found = self._progress.latest
+            self._report = {
+                "resources": {name: self._reported(found[name]) for name in sorted(found)},
+                "version": offsets.VERSION,
+            }
+        return self._report
 
     def _reported(self, found: Description) -> dict[str, Any]:
         driver, progress = self._query()

@@ -25,16 +25,19 @@ class UnlimitedStreamReader(StreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 as 4.0 and 4.1 call it
         """The end of the next batch."""
+        if self._is_idle(self._end_json):
+            return self._end_json
         driver, _ = self._query()
         _tell_once()
         if self._settings.confirm_on_start:
             self._confirm(driver, self._end)
-        return self._next_batch(self._end, unlimited=True).json()
+        self._next_batch(self._end, unlimited=True)
+        return self._end_json
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; its end is where the next one starts."""
         planned = super().partitions(start, end)
-        self._end = offsets.parse(end)
+        self._reached(offsets.parse(end))
         return planned
 
 

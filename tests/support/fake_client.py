@@ -151,10 +151,15 @@ class FakeWatch:
     def stands(self) -> bool:
         return not self.client.away
 
+    def is_silent(self, seconds: float) -> bool:
+        self.client.silences += 1
+        self.client.waits.append(seconds)
+        return self.stands and self.news(seconds) is None
+
     def news(self, seconds: float) -> dict[str, Description] | None:
         if self.client.away:
             return None
-        found = self.client.describe(self.names, self.pattern)
+        found = self.client.found(self.names, self.pattern)
         told = any(one.next > self.after.get(name, -1) for name, one in found.items())
         return found if told or self.client.time_is_up else None
 
@@ -181,6 +186,9 @@ class FakeClient:
     fences: int = 0
     patterns: list[str] = field(default_factory=list)
     watches: list[dict[str, int]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    looks: int = 0
+    silences: int = 0
     away: bool = False
     time_is_up: bool = False
 
@@ -191,6 +199,11 @@ class FakeClient:
         after: Mapping[str, int] | None = None,
         wait: float = 0.0,
     ) -> dict[str, Description]:
+        self.looks += 1
+        self.waits.append(wait)
+        return self.found(names, pattern)
+
+    def found(self, names: Sequence[str] | None, pattern: str | None) -> dict[str, Description]:
         missing = [name for name in names or () if name not in self.logs]
         if missing:
             raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)

@@ -87,6 +87,10 @@ class Waiter:
             raise self._outcome
         return self._outcome
 
+    def is_waiting(self, seconds: float) -> bool:
+        """Whether the call is still under way after `seconds`."""
+        return self._outcome is None and not (seconds and self._event.wait(seconds))
+
 
 class Channel:
     """One control session: requests one after the other, each until it is answered or its deadline has passed."""

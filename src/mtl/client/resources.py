@@ -30,6 +30,10 @@ class Watch:
         """Whether the broker was asked and has not gone since: only then is silence no news."""
         return self._call.stands
 
+    def is_silent(self, seconds: float) -> bool:
+        """Whether there is no answer within `seconds`, nor a reason to ask again: then there is no news."""
+        return self._waiter.is_waiting(seconds) and self.stands
+
     def news(self, seconds: float) -> dict[str, w.Description] | None:
         """The answer, as that of `describe`, if it comes within `seconds`; None where it is still under way."""
         reply = self._waiter.within(seconds)

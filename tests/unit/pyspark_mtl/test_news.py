@@ -67,11 +67,28 @@ def test_a_deletion_is_told_and_what_is_gone_is_waited_for(news: News, client: F
     assert news.look(END, WAIT_S)["a"].incarnation == "i2"
 
 
-def test_without_waiting_nothing_is_left_under_way(news: News, client: FakeClient) -> None:
+def test_who_does_not_say_what_is_known_asks_once(news: News, client: FakeClient) -> None:
     client.logs["a"].bodies.append(b"")
-    assert news.look(END, 0.0)["a"].next == 7
     assert news.look(None, WAIT_S)["a"].next == 7
     assert client.watches == []
+
+
+def test_a_trigger_that_does_not_wait_leaves_its_question_too(news: News, client: FakeClient) -> None:
+    assert news.look(END, 0.0)["a"].next == 6
+    assert client.watches == [END]
+    client.logs["a"].bodies.append(b"")
+    assert news.look(END, 0.0)["a"].next == 7
+
+
+def test_it_is_silent_while_a_question_stands_without_an_answer(news: News, client: FakeClient) -> None:
+    assert not news.is_silent(0.0)  # nothing was left under way
+    news.look(END, WAIT_S)
+    assert news.is_silent(0.0)
+    client.away = True
+    assert not news.is_silent(0.0)
+    client.away = False
+    client.logs["a"].bodies.append(b"")
+    assert not news.is_silent(0.0)
 
 
 def test_other_refusals_are_errors(news: News, client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,11 @@ class FakeBroker:
     waits: list[float] = field(default_factory=list)
     since: dict[str, int] = field(default_factory=dict)
     """The first content at or after whatever time is asked for."""
+    after: Mapping[str, int] | None = None
 
     def look(self, after: Mapping[str, int] | None = None, wait: float = 0.0) -> dict[str, Description]:
-        news = any(log.next > (after or {}).get(name, 0) for name, log in self.logs.items())
-        self.waits.append(0.0 if news else wait)
+        self.after = after
+        self.waits.append(0.0 if self._news else wait)
         return {
             name: Description(
                 resource=name,
@@ -48,6 +49,14 @@ class FakeBroker:
             )
             for name, log in self.logs.items()
         }
+
+    @property
+    def _news(self) -> bool:
+        return any(log.next > (self.after or {}).get(name, 0) for name, log in self.logs.items())
+
+    def is_silent(self, wait: float) -> bool:
+        self.waits.append(0.0 if self._news else wait)
+        return not self._news
 
     def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
         if place.kind == "group":
@@ -147,6 +156,37 @@ def test_an_idle_query_waits_and_changes_nothing() -> None:
     first = advance(progress, INITIAL)
     assert advance(progress, first) is first
     assert broker.waits == [0.0, WAIT_S]
+
+
+def test_a_query_that_found_nothing_is_idle_until_there_is_something() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker)
+    first = advance(progress, INITIAL)
+    assert not progress.is_idle(first, 1.0)  # what comes after it was not looked for yet
+    assert advance(progress, first) is first
+    assert progress.is_idle(first, 1.1)
+    assert not progress.is_idle(
+        Offset(dict(first.resources)), 1.2
+    )  # another offset: not the one that was looked at
+    assert broker.waits[1:] == [WAIT_S, WAIT_S]
+    broker.logs["a"].next = 51
+    assert not progress.is_idle(first, 1.3)
+    assert advance(progress, first).resources["a"].next == 51
+
+
+def test_a_query_that_moved_without_contents_or_has_an_end_is_not_idle() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, failOnDataLoss="false")
+    first = advance(progress, INITIAL)
+    broker.logs["a"] = Log(incarnation="i2")  # made again: what was known of its end says nothing any more
+    moved = advance(progress, first)
+    assert moved.resources["a"] == Position("i2", 1, 1)
+    assert not progress.is_idle(moved, 1.0)
+    fixed = query(broker)
+    fixed.fix_the_end()
+    start = advance(fixed, INITIAL)
+    assert advance(fixed, start) is start
+    assert not fixed.is_idle(start, 1.0)
 
 
 def test_a_query_whose_contents_are_all_gone_does_not_spin() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from pyspark_mtl.limits import PACED_S
+from pyspark_mtl.progress import WAIT_S
 from pyspark_mtl.stream_limited import LimitedStreamReader
 from tests.support.fake_client import FakeClient
 from tests.support.readers import EMPTY, settings
@@ -25,8 +27,48 @@ def test_what_a_batch_leaves_is_reported(client: FakeClient) -> None:
     reader.latestOffset(EMPTY, ReadMaxRows(10))
     reported = {"a": {"i": "i1", "n": 41, "bytes": 300, "since": 1_000_011}}
     assert reader.reportLatestOffset() == {"resources": reported, "version": 1}
-    del client.logs["a"]  # meanwhile
-    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 41}}, "version": 1}
+
+
+def test_what_a_batch_leaves_may_be_gone_meanwhile(client: FakeClient) -> None:
+    reader = stream(maxOffsetsPerTrigger="10")
+    reader.latestOffset(EMPTY, ReadMaxRows(10))
+    del client.logs["a"]
+    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 51}}, "version": 1}
+
+
+def test_a_trigger_without_news_looks_at_nothing(client: FakeClient) -> None:
+    reader = stream()
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    idle = [reader.latestOffset(end, ReadAllAvailable()) for _ in range(2)]
+    looks, reported = client.looks, reader.reportLatestOffset()
+    idle += [reader.latestOffset(end, ReadAllAvailable()) for _ in range(3)]
+    assert idle == [end] * 5
+    assert (client.looks, client.silences) == (looks, 4)
+    assert reader.reportLatestOffset() is reported
+    client.logs["a"].bodies += [b""] * 5
+    assert reader.latestOffset(end, ReadAllAvailable())["resources"]["a"]["n"] == 56
+    assert reader.reportLatestOffset() == {"resources": {"a": {"i": "i1", "n": 56}}, "version": 1}
+
+
+@pytest.mark.parametrize(("between", "waits"), [(0.011, WAIT_S), (2 * PACED_S, 0.0)])
+def test_who_takes_time_between_triggers_is_answered_at_once(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, between: float, waits: float
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pyspark_mtl.source.time.monotonic", lambda: now)
+    reader, end = stream(), EMPTY
+    for _ in range(5):
+        end = reader.latestOffset(end, ReadAllAvailable())
+        now += between
+    assert client.waits[1:] == [waits] * 4
+
+
+def test_a_query_that_begins_elsewhere_looks_again(client: FakeClient) -> None:
+    reader = stream()
+    end = reader.latestOffset(EMPTY, ReadAllAvailable())
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert reader.latestOffset({**end, "resources": {}}, ReadAllAvailable()) == end
+    assert client.silences == 0
 
 
 def test_limits_hold_unless_spark_says_once() -> None:

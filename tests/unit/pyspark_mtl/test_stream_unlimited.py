@@ -35,11 +35,16 @@ def test_a_batch_is_all_that_there_is_and_the_next_one_goes_on_there(client: Fak
     assert client.readers[0].confirmed == [50]
 
 
-def test_an_idle_query_stands_still() -> None:
+def test_an_idle_query_stands_still_and_looks_at_nothing(client: FakeClient) -> None:
     reader = stream(startingOffsets="latest")
     first = reader.latestOffset()
     assert first == ends_at(51, first=51)
     assert reader.latestOffset() == first
+    looks = client.looks
+    assert reader.latestOffset() == first
+    assert client.looks == looks
+    client.logs["a"].bodies += [b""] * 5
+    assert reader.latestOffset() == ends_at(56)
 
 
 def test_a_query_that_starts_again_goes_on_where_its_log_ends() -> None:
