@@ -13,12 +13,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.measure import START_SHARE, Sample, seconds
 from benchmarks.peers import DiscardSink, FileSink, GeneratorSource, TickSource
 
 PATIENCE_S = 1800
 """No query takes this long; a hang becomes an error."""
+
+FIRST_S = 120.0
+"""No first batch takes this long either."""
+
+LOOK_S = 0.02
+"""How often a query's progress is looked at."""
 
 STARTS = 3
 """How often the fixed cost of a job is looked at."""
@@ -118,9 +125,22 @@ def checkpoint(place: Path) -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def first_progress(query: StreamingQuery, patience: float, every: float) -> dict[str, Any]:
+@contextmanager
+def settled(writer: DataStreamWriter, place: Path, seconds: float) -> Iterator[StreamingQuery]:
+    """A query that has had its first batch, and `seconds` since: workers have started and code is compiled."""
+    with checkpoint(place) as directory:
+        query = writer.option("checkpointLocation", directory).start()
+        try:
+            first_progress(query)
+            time.sleep(seconds)
+            yield query
+        finally:
+            query.stop()
+
+
+def first_progress(query: StreamingQuery) -> dict[str, Any]:
     """The progress of the first batch with rows, when it is done."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + FIRST_S
     while time.monotonic() < deadline:
         done = data_batches(query) if query.lastProgress is not None else []
         if done:
@@ -128,5 +148,5 @@ def first_progress(query: StreamingQuery, patience: float, every: float) -> dict
         failure = query.exception()
         if failure is not None:
             raise failure
-        time.sleep(every)
-    raise QueryFailed(f"the query had no batch within {patience:.0f} s")
+        time.sleep(LOOK_S)
+    raise QueryFailed(f"the query had no batch within {FIRST_S:.0f} s")

@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 from benchmarks.bench import Bench
 from benchmarks.measure import Row
-from benchmarks.workloads import confirm, copying, doors, drain, grow, idle, latency, packed, plain, write
+from benchmarks.workloads import (
+    confirm,
+    copying,
+    doors,
+    drain,
+    empty,
+    grow,
+    idle,
+    latency,
+    packed,
+    plain,
+    write,
+)
 
 WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "drain-batch": drain.batch,
@@ -23,6 +35,7 @@ WORKLOADS: dict[str, Callable[[Bench], list[Row]]] = {
     "doors": doors.doors,
     "start": idle.start,
     "idle": idle.idle,
+    "empty": empty.empty,
     "grow-log": grow.log,
     "grow-resources": grow.resources,
     "grow-connections": grow.connections,

@@ -27,14 +27,9 @@ NO_MORE = 1.0
 ROWS = 1_000
 OCTETS = 100
 SETTLE_S = 3.0
-LOOK_S = 0.02
-FIRST_S = 120.0
 NOTE = "every Python source waits for a process that loads pyspark, from an archive without bytecode: {:.1f} s alone"
 MOST_ROUNDS = 3
 """Of what takes its time by waiting."""
-
-EVERY_MS = 500
-"""Between triggers where both sides are to have the same number of them; longer than ours waits for news in each."""
 
 
 def start(bench: Bench) -> list[Row]:
@@ -48,8 +43,8 @@ def start(bench: Bench) -> list[Row]:
 
 
 def idle(bench: Bench) -> list[Row]:
-    """Processor time of Spark and the broker, above what they take without a query: per minute with the default
-    trigger, where each source decides how long a trigger waits for news, and per trigger where all come equally often.
+    """Processor time of Spark and the broker, above what they take without a query, with the default trigger: each
+    source decides how long a trigger waits for news.
     """
     subject = Subject("idle", "idle query, processor time per minute", "CPU s/min", "less")
     try:
@@ -57,23 +52,7 @@ def idle(bench: Bench) -> list[Row]:
     except NotMeasured as reason:
         missing = Peer(bench.kafka_name(KAFKA), None, NO_MORE, str(reason))
         return compare(subject, lambda: Sample(0.0), [missing], 1, warm_up=False)
-    rounds = min(MOST_ROUNDS, bench.plan.rounds)
-    rows = _beside_kafka(bench, subject, partial(_idle_side, bench), [], rounds)
-    return [*rows, *_triggers(bench, rounds)]
-
-
-def _triggers(bench: Bench, rounds: int) -> list[Row]:
-    subject = Subject("idle", "micro-batch with nothing new, processor time", "CPU ms", "less")
-    no_op = bench.spark.readStream.format("bench_generator").options(**generator(ROWS, OCTETS)).load()
-    peer = Peer(TICK, partial(_per_trigger, _idle_side(bench, no_op, bench.broker.pid, EVERY_MS)), NO_MORE)
-    with backlog(bench, ROWS, OCTETS) as names:
-        frame = bench.spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
-        ours = partial(_per_trigger, _idle_side(bench, frame, bench.broker.pid, EVERY_MS))
-        return compare(subject, ours, [peer], rounds, warm_up=False)
-
-
-def _per_trigger(side: Side) -> Sample:
-    return Sample(side().value / 60 * EVERY_MS)
+    return _beside_kafka(bench, subject, partial(_idle_side, bench), [], min(MOST_ROUNDS, bench.plan.rounds))
 
 
 def _beside_kafka(
@@ -107,7 +86,7 @@ def _first_batch(bench: Bench, frame: DataFrame) -> Sample:
         began = time.time()
         query = frame.writeStream.format("noop").option("checkpointLocation", directory).start()
         try:
-            progress = sparks.first_progress(query, FIRST_S, LOOK_S)
+            progress = sparks.first_progress(query)
         finally:
             query.stop()
     trigger = datetime.fromisoformat(progress["timestamp"]).timestamp()
@@ -123,21 +102,14 @@ def _loading() -> float:
     return seconds(lambda: subprocess.run(command, env=environment, check=True))
 
 
-def _idle_side(bench: Bench, frame: DataFrame, broker: int, every_ms: int = 0) -> Side:
+def _idle_side(bench: Bench, frame: DataFrame, broker: int) -> Side:
     span = bench.plan.time(short=10, full=30)
 
     def side() -> Sample:
         time.sleep(SETTLE_S)
         without = _used(bench, broker, span)
-        with sparks.checkpoint(bench.place) as directory:
-            writer = frame.writeStream.format("noop").option("checkpointLocation", directory)
-            query = writer.trigger(processingTime=f"{every_ms} milliseconds").start()  # 0 is Spark's default
-            try:
-                sparks.first_progress(query, FIRST_S, LOOK_S)
-                time.sleep(SETTLE_S)
-                used = _used(bench, broker, span)
-            finally:
-                query.stop()
+        with sparks.settled(frame.writeStream.format("noop"), bench.place, SETTLE_S):
+            used = _used(bench, broker, span)
         spark, own = (max(0.0, round(one - other, 2)) for one, other in zip(used, without, strict=True))
         return Sample(spark + own, facts={"of it the broker": own, "broker without query": without[1]})
 

@@ -29,8 +29,6 @@ PER_S = 100
 OF_TICK = 1.1
 TICK = "no-op Python source"
 KAFKA = "Kafka"
-FIRST_S = 120.0
-LOOK_S = 0.05
 SETTLE_S = 4.0
 """At the start of a query workers start and code is compiled; that is another workload's affair."""
 SHARES = {"p50": 0.5, "p99": 0.99}
@@ -119,7 +117,7 @@ def _trigger(batches: list[dict[str, Any]]) -> float:
 
 def _batches(query: StreamingQuery, span: float) -> list[dict[str, Any]]:
     """The batches that ended within `span` seconds, after the query has settled."""
-    first = sparks.first_progress(query, FIRST_S, LOOK_S)
+    first = sparks.first_progress(query)
     time.sleep(SETTLE_S)
     progress = query.lastProgress
     after = int(first["batchId"] if progress is None else progress["batchId"])
