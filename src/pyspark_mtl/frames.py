@@ -62,7 +62,7 @@ def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, incl
     count = pack.num_rows
     columns = [
         _names(resource).slice(0, count),
-        pc.add(_COUNTING.slice(0, count), _same(first, count, pa.int64())),
+        pc.add(_COUNTING.slice(0, count), _numbers([first], pa.int64())[0]),
         pa.nulls(count, _TIMESTAMP) if timestamp_us is None else _same(timestamp_us, count, _TIMESTAMP),
         pack.column("body"),
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 
@@ -169,9 +170,14 @@ def _place(action: a.Deliver) -> Run:
     """Where the chunk lies, for a reader on this machine (PROTOCOL.md 5.6)."""
     ref = action.ref
     path, offset = action.log.place(ref)
-    place = Place(str(Path(path).absolute()), offset, ref.size)
+    place = Place(_absolute(path), offset, ref.size)
     header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
     return (header,), (b"",)
+
+
+@lru_cache(maxsize=1024)  # a segment has some hundred packs, and some hundred readers read at a time
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute())
 
 
 def _contents(action: a.Deliver, body: memoryview) -> Run:

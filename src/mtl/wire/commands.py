@@ -30,6 +30,7 @@ from mtl.wire.fields import (
     encode_short,
     encode_table,
     is_printable,
+    known_table,
     read_short,
 )
 
@@ -190,7 +191,7 @@ def packed_count(properties: bytes) -> int | None:
     if _is_packed(properties):
         count: object = _I64.unpack_from(properties, _COUNT_SIZE - 8)[0]
     elif b"mtl-count" in properties:
-        table = decode_table(properties)
+        table = known_table(properties)
         if COUNT not in table:
             return None
         count = table[COUNT]
@@ -206,7 +207,7 @@ def delivery_timestamp(properties: bytes) -> int | None:
     if len(properties) == _BOTH_SIZE and _is_packed(properties):
         stamp: object = _I64.unpack_from(properties, _TIMESTAMP_AT)[0]
     elif b"mtl-timestamp" in properties:
-        stamp = decode_table(properties).get(TIMESTAMP)
+        stamp = known_table(properties).get(TIMESTAMP)
     else:
         return None
     return stamp if type(stamp) is int else None
@@ -355,7 +356,7 @@ def _decode_content(header: bytes, body: Buffer) -> Command:
     properties = header[end:]
     # A header cut off within the name leaves nothing here, which is no table.
     if properties != EMPTY and not _is_packed(properties) and not _is_stamp(properties):
-        decode_table(properties)
+        (known_table if b"mtl-count" in properties else decode_table)(properties)
     return Content(sequence, resource, properties, body)
 
 

@@ -15,10 +15,20 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_FIELD_NAME, MAX_SHORT_STRING, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
+from mtl.limits import (
+    KNOWN_TABLE,
+    KNOWN_TABLES,
+    MAX_FIELD_NAME,
+    MAX_SHORT_STRING,
+    MAX_TABLE,
+    MAX_TABLE_DEPTH,
+    RESERVED_FIELDS,
+)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Octets of a frame. Whatever else lends its memory (an Arrow buffer, a mapping) works at run time."""
@@ -122,6 +132,18 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
     if at != len(raw):
         raise Malformed(f"{len(raw) - at} octets after a field table")
     return table
+
+
+def known_table(buf: bytes) -> Mapping[str, Value]:
+    """The same, not to be changed, for tables that are looked into several times: that of a pack that is told by its
+    place five times on its way.
+    """
+    return _known(buf) if len(buf) <= KNOWN_TABLE else decode_table(buf)
+
+
+@lru_cache(maxsize=KNOWN_TABLES)
+def _known(buf: bytes) -> Mapping[str, Value]:
+    return MappingProxyType(decode_table(buf))
 
 
 def _read_block(buf: bytes, at: int, end: int) -> tuple[int, int]:

@@ -296,14 +296,18 @@ def _check_message(view: memoryview, count: int) -> None:
     marker, size = _FRAMING.unpack_from(view)
     if marker != _CONTINUATION or size > PACK_METADATA or size % 8:
         raise Malformed("a pack that is not one Arrow message")
-    meta = bytes(view[8 : 8 + size])
+    if 8 + size + _check_metadata(bytes(view[8 : 8 + size]), count) != len(view):
+        raise Malformed("a pack whose length is not the one that it states")
+
+
+@lru_cache(maxsize=64)
+def _check_metadata(meta: bytes, count: int) -> int:
+    """The length of the body behind it. Packs of contents of one size all have the same metadata."""
     message = _read(_U32, meta, 0)
     version = _scalar(_I16, meta, message, 0)
     kind = _scalar(_U8, meta, message, 1)
     if (version, kind) != (_VERSION_5, _RECORD_BATCH):
         raise Malformed(f"a pack with Arrow metadata of version {version} and kind {kind}")
-    if 8 + size + _scalar(_I64, meta, message, 3) != len(view):
-        raise Malformed("a pack whose length is not the one that it states")
     header = _field(meta, message, 2)
     batch = header + _read(_U32, meta, header)
     if _field(meta, batch, 3):
@@ -312,6 +316,7 @@ def _check_message(view: memoryview, count: int) -> None:
         raise Malformed(f"a pack that does not hold {count} contents")
     if (_length(meta, batch, 1), _length(meta, batch, 2)) != (_COLUMNS, _BUFFERS):
         raise Malformed("a pack with other columns")
+    return _scalar(_I64, meta, message, 3)
 
 
 def _field(meta: bytes, table: int, index: int) -> int:

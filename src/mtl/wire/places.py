@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from mtl.errors import Malformed
 from mtl.wire.commands import COUNT, TIMESTAMP
-from mtl.wire.fields import decode_table, encode_table
+from mtl.wire.fields import encode_table, known_table
 
 FILE = "mtl-file"
 """Path of the file (`S`)."""
@@ -46,7 +46,7 @@ class Place(NamedTuple):
         """Where the pack with these properties lies; None when it came itself. Malformed for half a place."""
         if _FILE not in properties:  # nearly always, and then nothing has to be decoded
             return None
-        table = decode_table(properties)
+        table = known_table(properties)
         if FILE not in table:
             return None
         file, offset, size = table[FILE], table.get(OFFSET), table.get(SIZE)

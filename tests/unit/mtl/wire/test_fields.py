@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_FIELD_NAME, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
+from mtl.limits import KNOWN_TABLE, MAX_FIELD_NAME, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
 from mtl.wire.fields import (
     EMPTY,
     Value,
@@ -22,6 +22,7 @@ from mtl.wire.fields import (
     encode_table,
     is_printable,
     join_tables,
+    known_table,
     read_short,
 )
 
@@ -329,3 +330,12 @@ def test_properties_may_not_have_names_of_the_broker() -> None:
 def test_joined_tables_have_the_entries_of_both(one: dict[str, Value], other: dict[str, Value]) -> None:
     other = {name: value for name, value in other.items() if name not in one}
     assert join_tables(encode_table(one), encode_table(other)) == encode_table({**one, **other})
+
+
+def test_a_known_table_is_decoded_once_unless_it_is_large() -> None:
+    small, large = (encode_table({"k": "x" * length}) for length in (10, KNOWN_TABLE))
+    assert known_table(small) is known_table(bytes(bytearray(small)))
+    assert known_table(large) == decode_table(large)
+    assert known_table(large) is not known_table(large)
+    with pytest.raises(Malformed):
+        known_table(small[:-1])
