@@ -33,8 +33,14 @@ EACH_ALONE = (
 SPREAD_PACK = 100
 """Contents of a pack where they go to very many resources."""
 
+LASTING = 2_000_000
+"""Contents that take about half a second: one pause of the disk decides nothing then."""
+
 MOST_PASSES = 10
 """How often the shortest log is read for one figure."""
+
+MOST_ROUNDS = 3
+"""Of series: the large ones take their time."""
 
 CROWD_PROCESS = 250
 """Connections of one helper process."""
@@ -61,8 +67,8 @@ def log(bench: Bench) -> list[Row]:
 def resources(bench: Bench) -> list[Row]:
     """Resources: one is written and read while others lie there; and all of them are written in turn."""
     points = bench.plan.points([1, 100, 1_000], [1, 100, 10_000])
-    count = bench.plan.amount(short=500_000, full=2_000_000, unit=PACK)
-    spread = max(count // 2, max(points) * SPREAD_PACK)
+    count = bench.plan.amount(short=LASTING, full=LASTING, unit=PACK)
+    spread = max(bench.plan.amount(short=250_000, full=1_000_000, unit=PACK), max(points) * SPREAD_PACK)
     with ExitStack() as stack:
         one, all_of_them = {}, {}
         for number in points:
@@ -80,7 +86,7 @@ def resources(bench: Bench) -> list[Row]:
 def connections(bench: Bench) -> list[Row]:
     """Connections: one is busy while others wait for contents; and all of them publish in turn."""
     points = bench.plan.points([1, 100, 300], [1, 100, 1_000])
-    count = bench.plan.amount(short=500_000, full=2_000_000, unit=PACK)
+    count = bench.plan.amount(short=LASTING, full=LASTING, unit=PACK)
     singly = bench.plan.amount(short=50_000, full=200_000)
     with bench.own_broker() as broker, bench.resources(2, broker.endpoint) as (busy, quiet):
         beside: dict[str, Side] = {}
@@ -191,8 +197,7 @@ def _series(
 ) -> list[Row]:
     """A row for each size but the smallest, which is the peer of all. Each size takes part in each round."""
     labels = list(sides)
-    rounds = 2 if bench.plan.short else 3
-    samples = interleave(sides, min(rounds, bench.plan.rounds))
+    samples = interleave(sides, min(MOST_ROUNDS, bench.plan.rounds))
     smallest = Peer(f"the same with {labels[0]}", None, target)
     subjects = [Subject(workload, title.format(label), "µs/content", "less") for label in labels]
     return [
