@@ -49,12 +49,6 @@ MAX_TABLE_DEPTH = 16
 MAX_TABLE = 64 << 10
 """Octets of one encoded field table. Properties describe a content; what is larger belongs in its body."""
 
-KNOWN_TABLES = 256
-"""Decoded field tables that are kept for the next who asks: more than a reader's window has packs."""
-
-KNOWN_TABLE = 1 << 10
-"""Octets of a table that is kept: the broker's own have a tenth of that, and large ones would fill the memory."""
-
 RESERVED_FIELDS = 256
 """Octets that the broker's own `mtl-` entries (count, timestamp, ...) may add to a delivered table."""
 

@@ -21,8 +21,6 @@ from typing import Any, TypeAlias
 
 from mtl.errors import FieldError, Malformed
 from mtl.limits import (
-    KNOWN_TABLE,
-    KNOWN_TABLES,
     MAX_FIELD_NAME,
     MAX_SHORT_STRING,
     MAX_TABLE,
@@ -43,6 +41,12 @@ EMPTY = b"\0\0\0\0"
 
 RESERVED = "mtl-"
 """Names that begin so are the broker's: it adds them to what it delivers and refuses them from plain writers."""
+
+KNOWN_TABLES = 256
+"""Decoded field tables that are kept for the next who asks: more than a reader's window has packs."""
+
+KNOWN_TABLE = 1 << 10
+"""Octets of a table that is kept: the broker's own have a tenth of that, and large ones would fill the memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import KNOWN_TABLE, MAX_FIELD_NAME, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
+from mtl.limits import MAX_FIELD_NAME, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
 from mtl.wire.fields import (
     EMPTY,
+    KNOWN_TABLE,
     Value,
     decode_table,
     encode_properties,
