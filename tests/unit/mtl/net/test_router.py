@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from random import Random
-from types import TracebackType
-from typing import Self
 
 import pytest
 import zmq
@@ -14,6 +13,7 @@ from mtl import limits
 from mtl.limits import ZERO_COPY
 from mtl.net.origin import Origin
 from mtl.net.router import BindFailed, Burst, Queued, RouterSocket, Sent, seed_identities
+from tests.support.cutting_proxy import HERE, CuttingProxy
 
 PATIENCE_MS = 10_000
 
@@ -46,41 +46,23 @@ class Setting:
         self.context.term()
 
 
-class Mute:
-    """A way to a broker that carries octets until it is `silent`; the connections stay open then."""
+class MutingProxy(CuttingProxy):
+    """Passes nothing on from when it is `muted`; the connections stay."""
 
-    def __init__(self, broker: str) -> None:
-        self.heard, self.silent = threading.Event(), threading.Event()
-        self._broker = broker.removeprefix("tcp://").rpartition(":")[::2]
-        self._sockets: list[socket.socket] = []
+    def __init__(self, port: int) -> None:
+        self.pinged, self.muted = threading.Event(), threading.Event()
+        super().__init__(port)
 
-    def __enter__(self) -> Self:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._sockets.append(listener)
-        self.endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, args=[listener], daemon=True).start()
-        return self
+    def _ways(
+        self, pair: tuple[socket.socket, socket.socket]
+    ) -> Iterable[tuple[socket.socket, socket.socket]]:
+        return () if self.muted.is_set() else super()._ways(pair)
 
-    def _accept(self, listener: socket.socket) -> None:
-        peer, _ = listener.accept()
-        host, port = self._broker
-        broker = socket.create_connection((host, int(port)))
-        self._sockets += [peer, broker]
-        threading.Thread(target=self._carry, args=[peer, broker], daemon=True).start()
-        self._carry(broker, peer)
-
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
-        while octets := one.recv(4096):
-            if b"PING" in octets:
-                self.heard.set()
-            if not self.silent.is_set():
-                other.sendall(octets)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for one in self._sockets:
-            one.close()
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            if b"PING" in one.recv(1 << 16, socket.MSG_PEEK):
+                self.pinged.set()
+        super()._pass_on(one, other)
 
 
 @pytest.fixture
@@ -295,12 +277,17 @@ def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pyte
     monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 100)
     monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 500)
     at = Setting()
-    monitor = at.peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-    at.identity()
-    with Mute(at.router.endpoint) as between:
-        at.peer.connect(between.endpoint)
-        assert between.heard.wait(PATIENCE_MS / 1000)  # a heartbeat went through: it says how long to wait
-        between.silent.set()
-        assert monitor.poll(PATIENCE_MS)
-    monitor.close()
-    at.close()
+    port = int(at.router.endpoint.rpartition(":")[2])
+    far = at.context.socket(zmq.DEALER)
+    monitor = far.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    try:
+        with MutingProxy(port) as proxy:
+            far.connect(f"tcp://{HERE}:{port}")
+            assert proxy.pinged.wait(PATIENCE_MS / 1000)  # a heartbeat says how long to wait for the next
+            proxy.muted.set()
+            assert monitor.poll(PATIENCE_MS)
+    finally:
+        far.disable_monitor()
+        monitor.close(0)
+        far.close(0)
+        at.close()
