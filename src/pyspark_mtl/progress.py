@@ -30,7 +30,7 @@ class Broker(Protocol):
         """The query's resources that exist."""
 
     def is_silent(self, wait: float) -> bool:
-        """Whether nothing came since the last look with `wait`, nor within `wait` seconds from now."""
+        """Whether nothing came since the last look with `after`, nor comes within `wait` seconds."""
 
     def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
         """The sequence that `place` means."""
@@ -74,8 +74,8 @@ class Progress:
         """The end of the next batch after `start`, or `start` itself when there is nothing to do.
 
         Waits for contents when there are none, `wait` seconds at most. DataLoss for what is gone, unless failOnDataLoss
-        is false; Refused 404 for a resource that is named and never was there. One that a pattern found
-        and that is gone leaves the offset with the loss: nobody could take it out of the options.
+        is false; Refused 404 for a resource that is named and never was there. One that a pattern found and that is
+        gone leaves the offset with the loss: nobody could take it out of the options.
         """
         found = self._found(start, self._patience(now, wait))
         positions = {name: self._position(start, name, one) for name, one in found.items()}

@@ -165,9 +165,8 @@ def test_a_query_that_found_nothing_is_idle_until_there_is_something() -> None:
     assert not progress.is_idle(first, 1.0)  # what comes after it was not looked for yet
     assert advance(progress, first) is first
     assert progress.is_idle(first, 1.1)
-    assert not progress.is_idle(
-        Offset(dict(first.resources)), 1.2
-    )  # another offset: not the one that was looked at
+    another = Offset(dict(first.resources))
+    assert not progress.is_idle(another, 1.2)  # it is not the one that was looked at
     assert broker.waits[1:] == [WAIT_S, WAIT_S]
     broker.logs["a"].next = 51
     assert not progress.is_idle(first, 1.3)
