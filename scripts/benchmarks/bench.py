@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import mtl
 import mtl.testing
-from benchmarks import accounting, sparks
+from benchmarks import accounting, memory, sparks
 from benchmarks.kafka import jars
 from benchmarks.kafka.node import FLUSH_EVERY_MESSAGE, Node
 from benchmarks.kafka.topics import Topics
@@ -102,6 +102,7 @@ class Bench:
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=ROOT / "build"))
         )
         self._kafka: dict[bool, Kafka | NotMeasured] = {}
+        self._stack.enter_context(memory.touched(self.place))
 
     # --- ours -----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from benchmarks import memory
+
 SCRIPTS = Path(__file__).parents[1]
 READY_S = 180.0
 """A role may have to open a thousand connections first."""
@@ -69,6 +71,7 @@ class Role:
     def run(self) -> Result:
         """All three."""
         self.ready()
+        memory.settle()
         self.go()
         return self.result()
 
@@ -113,6 +116,7 @@ def together(*roles: tuple[str, Mapping[str, object]]) -> list[Result]:
             role = stack.enter_context(Role(name, **arguments))
             role.ready()
             running.append(role)
+        memory.settle()
         for role in running:
             role.go()
         return [role.result() for role in running]

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from benchmarks import memory
 from benchmarks.measure import START_SHARE, Sample, seconds
 from benchmarks.peers import DiscardSink, FileSink, GeneratorSource, TickSource
 
@@ -72,6 +73,7 @@ class Job:
         if self._start is None:
             self._small()
             self._start = statistics.median(seconds(self._small) for _ in range(STARTS))
+        memory.settle()
         took = seconds(self._run)
         net = max(took - self._start, 1e-3)
         return Sample(
@@ -102,6 +104,7 @@ def run_now(frame: DataFrame, place: Path, sink: str, **options: str) -> Sample:
             rows = sum(progress["numInputRows"] for progress in done)
             own = sum(progress["durationMs"]["triggerExecution"] for progress in done) / 1000
 
+        memory.settle()
         took = seconds(run)
     if not rows:
         raise QueryFailed("the query read no rows")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.memory import BLOCK, ENOUGH, FETCHED_S, Memory, SparseFile
+
+TOTAL = 8 * ENOUGH
+
+
+class Machine:
+    """`host` blocks of its free memory are the host's, behind `own` of its own; time passes by reading."""
+
+    def __init__(self, own: int, host: int) -> None:
+        self.own = own
+        self.host = host
+        self.now = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def free(self) -> int:
+        return (self.own + self.host) * BLOCK
+
+    def read(self) -> None:
+        self.now += FETCHED_S / 4
+        if self.own:
+            self.own -= 1
+        elif self.host:
+            self.host -= 1
+            self.now += 4 * FETCHED_S
+
+
+def memory(machine: Machine) -> Memory:
+    return Memory(machine, TOTAL, machine.clock)
+
+
+def test_all_that_has_to_be_fetched_is_touched() -> None:
+    machine = Machine(own=3, host=100)
+    assert memory(machine).settle() == 103 * BLOCK + ENOUGH
+    assert machine.host == 0
+
+
+def test_where_nothing_has_to_be_fetched_little_is_looked_at() -> None:
+    machine = Machine(own=10_000, host=0)
+    assert memory(machine).settle() == ENOUGH
+
+
+def test_a_machine_that_fetched_once_is_looked_at_whole_from_then_on() -> None:
+    machine = Machine(own=0, host=1)
+    found = memory(machine)
+    found.settle()
+    machine.own, machine.host = 2 * ENOUGH // BLOCK, 5  # freed meanwhile: the older part is the host's again
+    found.settle()
+    assert machine.host == 0
+
+
+def test_a_machine_whose_memory_is_always_slow_is_not_looked_at_for_ever() -> None:
+    machine = Machine(own=0, host=sys.maxsize)
+    assert memory(machine).settle() == TOTAL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc/meminfo")
+def test_holes_are_read_round_and_round_and_take_no_room(tmp_path: Path) -> None:
+    holes = SparseFile(tmp_path, 2 * BLOCK)
+    for _ in range(5):
+        holes.read()
+    assert holes.free() > 0
+    assert not list(tmp_path.iterdir())
+    holes.close()
