@@ -476,6 +476,9 @@ ZERO_COPY = 64 << 10
 COMMIT_THREADS = 4
 """Logs that are written and synced at once; more would only queue at the device."""
 
+PREPARED = 64 << 10
+"""Octets from which on a pack's checksum is computed while others are synced: below, waking a thread costs as much."""
+
 LOOP_COMMIT = 64 << 10
 """Octets of a group that the loop may write and sync itself while it has nothing else to do (`mtl.broker.commit`)."""
 

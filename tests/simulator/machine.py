@@ -19,7 +19,7 @@ from mtl.broker.granting import Ports
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.errors import MtlError
-from mtl.log import ReadCache
+from mtl.log import NewChunk, ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Burst
@@ -157,6 +157,8 @@ class BrokerProcess:
                 self._records.append(action)
                 if len(self._records) == 1:
                     self._later(self._next_record)
+            elif isinstance(action, a.Prepare):
+                self._later(partial(_prepare, action.chunk))
             elif isinstance(action, a.CheckPassword):
                 raise TypeError("nobody logs in here")
             else:
@@ -306,3 +308,7 @@ def _shown(result: object) -> str:
 
 def _check_pack(body: object, count: int) -> None:
     decode_pack(body, count)
+
+
+def _prepare(chunk: NewChunk) -> None:
+    chunk.checksum()

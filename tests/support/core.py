@@ -171,6 +171,8 @@ class Rig:
     def _carry_out(self, action: a.Action) -> None:
         if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
             self.sender.send(action)
+        elif isinstance(action, a.Prepare):
+            action.chunk.checksum()
         elif isinstance(action, self._hold):
             self.held.append(action)
         else:

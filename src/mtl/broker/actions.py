@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mtl.broker.records import AnyRecord
-from mtl.log import ChunkRef, LogOptions, LogReader, RunEntry
+from mtl.log import ChunkRef, LogOptions, LogReader, NewChunk, RunEntry
 from mtl.net.ports import Port
 from mtl.protocol.sasl.scram import Verifier
 from mtl.wire.commands import Buffer, Content
@@ -82,15 +82,30 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One chunk to be appended: a pack as it came, or the bodies of plain contents that are yet to be packed, and their
-    properties (None when none has any).
+    """A chunk to be appended that is yet to be packed: the bodies of plain contents, and their properties (None when
+    none has any).
     """
 
-    count: int
-    pack: Buffer | None
     bodies: Sequence[Buffer]
     properties: Sequence[bytes] | None
     runs: tuple[RunEntry, ...]
+
+    @property
+    def count(self) -> int:
+        """Contents."""
+        return len(self.bodies)
+
+    @property
+    def size(self) -> int:
+        """Octets of the bodies."""
+        return sum(map(len, self.bodies))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A large pack waits until its log is free: whatever can be done for it meanwhile may be done. Unanswered."""
+
+    chunk: NewChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +119,13 @@ class CreateLog:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append one group and sync it as the log's durability asks; answered with the log's change."""
+    """Append one group, packs as they came among it, and sync it as the log's durability asks; answered with the log's
+    change.
+    """
 
     id: int
     log: LogKey
-    drafts: Sequence[Draft]
+    drafts: Sequence[Draft | NewChunk]
     now_us: int
 
 
@@ -181,4 +198,4 @@ class CheckPassword:
 LogAction = CreateLog | Append | Publish | Trim | Roll | ForgetWriters
 """What is done to one log."""
 
-Action = Reply | Send | Deliver | Relay | LogAction | DropLogs | Save | CheckPassword
+Action = Reply | Send | Deliver | Relay | LogAction | Prepare | DropLogs | Save | CheckPassword

@@ -59,8 +59,7 @@ class Commits:
     def _small(self, action: a.LogAction) -> bool:
         if not isinstance(action, a.Append) or self._slowest_s >= limits.LOOP_COMMIT_S:
             return False
-        octets = sum(len(d.pack) if d.pack is not None else sum(map(len, d.bodies)) for d in action.drafts)
-        return octets <= limits.LOOP_COMMIT
+        return sum(draft.size for draft in action.drafts) <= limits.LOOP_COMMIT
 
     def _timed(self, action: a.LogAction) -> object:
         began = self._clock()

@@ -21,7 +21,7 @@ from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.turns import Turns
 from mtl.errors import LogStopped, StorageError
-from mtl.log import Change, LogReader, RunEntry
+from mtl.log import Change, LogReader, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ class Arrival:
     """What was taken in of one writer at once: a pack (`properties` None, one body), or a run of plain contents with
     neighbouring numbers and the same properties.
 
-    `done` says that it is durable; its octets are let go of then. An echo stands for a Content that came before.
+    `done` says that it is durable; its octets are let go of then. `chunk` is what a pack is appended as, once somebody
+    asked. An echo stands for a Content that came before.
     """
 
-    __slots__ = ("bodies", "cost", "count", "done", "first", "last", "lease", "properties", "size")
+    __slots__ = ("bodies", "chunk", "cost", "count", "done", "first", "last", "lease", "properties", "size")
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Arrival:
         self.size = sum(map(len, bodies)) + len(bodies) * len(properties or b"")
         self.cost = self.size + len(bodies) * limits.ARRIVAL_OVERHEAD
         self.done = False
+        self.chunk: NewChunk | None = None
 
     @property
     def named(self) -> int:
@@ -88,6 +90,13 @@ class Arrival:
         """It is durable."""
         self.done = True
         self.bodies = ()
+        self.chunk = None
+
+    def as_chunk(self) -> NewChunk:
+        """A pack, as it is appended."""
+        if self.chunk is None:
+            self.chunk = NewChunk(self.count, self.bodies[0], _runs((self,)))
+        return self.chunk
 
 
 class Intake:
@@ -134,6 +143,8 @@ class Intake:
         self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
             self.taken[arrival.lease.key] = arrival.last
+        if self._busy and arrival.properties is None and arrival.size >= limits.PREPARED:
+            self._outbox.prepare(arrival.as_chunk())
 
     def echo(self, arrival: Arrival) -> None:
         """A duplicate whose original may not be durable yet: done when the original is (PROTOCOL.md 5.4)."""
@@ -301,7 +312,7 @@ class Intake:
             self._failed([*given_up.values(), *echoes])
 
 
-def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft]:
+def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft | NewChunk]:
     """Chunks out of arrivals: a pack stays what it is, neighbouring plain contents share a chunk."""
     plain: list[Arrival] = []
     contents = octets = 0
@@ -313,7 +324,7 @@ def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft]:
             yield _plain_draft(plain)
             plain, contents, octets = [], arrival.count, arrival.size
         if pack:
-            yield a.Draft(arrival.count, arrival.bodies[0], (), None, _runs((arrival,)))
+            yield arrival.as_chunk()
             contents = octets = 0
         else:
             plain.append(arrival)
@@ -326,7 +337,7 @@ def _plain_draft(plain: list[Arrival]) -> a.Draft:
     properties = None
     if any(x.properties != EMPTY for x in plain):
         properties = list(chain.from_iterable(repeat(x.properties or EMPTY, x.count) for x in plain))
-    return a.Draft(len(bodies), None, bodies, properties, _runs(plain))
+    return a.Draft(bodies, properties, _runs(plain))
 
 
 def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:

@@ -10,6 +10,7 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.records import AnyRecord
 from mtl.errors import Refused, StorageError
+from mtl.log import NewChunk
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -70,6 +71,10 @@ class Outbox:
         self._last_id += 1
         self._waiting[self._last_id] = then
         self.actions.append(make(self._last_id))
+
+    def prepare(self, chunk: NewChunk) -> None:
+        """Say that a chunk is going to be appended; nobody waits for what is made of that."""
+        self.actions.append(a.Prepare(chunk))
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
         """One durable transaction of records."""

@@ -1,9 +1,9 @@
 """The loop: sockets, threads and the clock around the core. `serve` is `mtl broker`.
 
 One thread polls the sockets, feeds the core and sends; a small pool writes and syncs logs (one log at a time per
-thread, several logs at once), or an idle loop does it itself (`commit`); one more thread keeps the records and removes
-files and another makes new logs, so that none of these is ever ahead of a group commit. Threads hand results over in a
-deque and wake the loop through a file descriptor in its poller.
+thread, several logs at once), or an idle loop does it itself (`commit`); another thread sums up what waits for them. One
+more keeps the records and removes files and one makes new logs, so that none of these is ever ahead of a group
+commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Server:
                 lambda: not self._done and not self._sockets.poll(0),
                 time.monotonic,
             )
+            self._preparing = _threads(opened, "mtl-prepare")
             self._records = _threads(opened, "mtl-records")
             self._creations = _threads(opened, "mtl-creations")
             self._passwords = _threads(opened, "mtl-passwords")
@@ -271,6 +272,8 @@ class Server:
                 self._start(self._records, action, self._storage.perform)
             elif isinstance(action, a.CreateLog):
                 self._start(self._creations, action, self._storage.perform)
+            elif isinstance(action, a.Prepare):
+                self._preparing.submit(action.chunk.checksum)
             elif isinstance(action, a.DropLogs):
                 self._records.submit(self._storage.drop, action)
             elif isinstance(action, a.CheckPassword):
@@ -302,6 +305,7 @@ class Server:
             self._turn(serving=False)
         self._passwords.shutdown(cancel_futures=True)
         self._writing.shutdown()
+        self._preparing.shutdown(cancel_futures=True)
         self._records.shutdown()
         self._creations.shutdown()
         self._sockets.close()

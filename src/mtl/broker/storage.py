@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import msgspec
-import pyarrow as pa
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -168,7 +167,7 @@ class Storage:
             case a.CreateLog():
                 return self._create(action)
             case a.Append():
-                chunks = [_chunk(d) for d in action.drafts]
+                chunks = [d if isinstance(d, NewChunk) else _packed(d) for d in action.drafts]
                 return self._writers[action.log].append(chunks, action.now_us)
             case a.Publish():
                 return self._publish(action)
@@ -281,9 +280,6 @@ def _unapplied(records: Sequence[AnyRecord]) -> dict[a.LogKey, int]:
     return {logs[p.vhost, e.resource]: e.base for p in publishes for e in p.entries}
 
 
-def _chunk(draft: a.Draft) -> NewChunk:
-    """The chunk of a draft; plain contents are packed here, on the commit thread."""
-    if draft.pack is not None:
-        body = draft.pack if isinstance(draft.pack, bytes) else pa.py_buffer(draft.pack)
-        return NewChunk(draft.count, body, draft.runs)
+def _packed(draft: a.Draft) -> NewChunk:
+    """Plain contents are packed here, on the commit thread."""
     return NewChunk(draft.count, encode_pack(draft.bodies, draft.properties, limits.MAX_FRAME), draft.runs)

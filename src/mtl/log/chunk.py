@@ -20,8 +20,9 @@ The run table says which writers' contents these are, in order, so that the dedu
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
@@ -61,6 +62,16 @@ class RunEntry:
     count: int
 
 
+class _Sum:
+    """A checksum that is computed once, by whoever asks first."""
+
+    __slots__ = ("lock", "value")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.value: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NewChunk:
     """A chunk to be appended: `count` contents in one opaque body, and the runs of named writers in it."""
@@ -68,6 +79,16 @@ class NewChunk:
     count: int
     body: Buffer
     runs: tuple[RunEntry, ...] = ()
+    _sum: _Sum = field(default_factory=_Sum, repr=False, compare=False)
+
+    def checksum(self) -> int:
+        """crc32c of what follows the header. Any thread may ask for it ahead of time: it depends on nothing else."""
+        with self._sum.lock:
+            if self._sum.value is None:
+                size = self.size
+                crc = checksum(self.body, checksum(encode_runs(self.runs)))
+                self._sum.value = checksum(_ZEROS[: padded(size) - size], crc)
+            return self._sum.value
 
     @property
     def size(self) -> int:
@@ -118,17 +139,15 @@ def padded(size: int) -> int:
 def checksum(data: Buffer, crc: int = 0) -> int:
     """crc32c of `data`, going on from `crc`.
 
-    The library refuses buffers that need to be released, memoryviews above all, so those are copied slice by slice.
+    Slice by slice: the library refuses most buffers that are not bytes, and takes a fifth longer for a MiB at once than
+    for slices and their copies (measured: 179 and 143 µs out of memory).
     """
-    if isinstance(data, memoryview) and isinstance(data.obj, bytes) and len(data.obj) == data.nbytes:
-        data = data.obj
-    try:
+    if isinstance(data, bytes) and len(data) <= _SLICE:
         return _extend(crc, data)
-    except TypeError:
-        view = memoryview(data).cast("B")
-        for at in range(0, view.nbytes, _SLICE):
-            crc = _extend(crc, view[at : at + _SLICE].tobytes())
-        return crc
+    view = memoryview(data).cast("B")
+    for at in range(0, view.nbytes, _SLICE):
+        crc = _extend(crc, view[at : at + _SLICE].tobytes())
+    return crc
 
 
 def check(chunk: NewChunk) -> None:
@@ -160,11 +179,15 @@ def encode(chunk: NewChunk, place: Place) -> list[Buffer]:
     size = chunk.size
     table = encode_runs(chunk.runs)
     padding = _ZEROS[: padded(size) - size]
-    crc = checksum(chunk.body, checksum(table))
-    if padding:
-        crc = _extend(crc, padding)
     header = ChunkHeader(
-        len(chunk.runs), place.sequence, place.time, place.durable, chunk.count, size, crc, place.salt
+        len(chunk.runs),
+        place.sequence,
+        place.time,
+        place.durable,
+        chunk.count,
+        size,
+        chunk.checksum(),
+        place.salt,
     )
     buffers: list[Buffer] = [encode_header(header, place.offset) + table]
     if size:

@@ -7,6 +7,7 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.commit import Commits
+from mtl.log import NewChunk
 
 QUICK_S = limits.LOOP_COMMIT_S / 10
 
@@ -48,11 +49,11 @@ class Setting:
 
 
 def group(number: int, octets: int = 100) -> a.Append:
-    return a.Append(number, "log", (a.Draft(1, None, (bytes(octets),), None, ()),), 0)
+    return a.Append(number, "log", (a.Draft((bytes(octets),), None, ()),), 0)
 
 
 def pack(number: int, octets: int) -> a.Append:
-    return a.Append(number, "log", (a.Draft(1, bytes(octets), (), None, ()),), 0)
+    return a.Append(number, "log", (NewChunk(1, bytes(octets)),), 0)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mtl.broker.outbox import Outbox
 from mtl.broker.turns import Turns
 from mtl.broker.writers import WriterLease
 from mtl.errors import LogStopped, StorageFailed
-from mtl.log import LogReader, RunEntry
+from mtl.log import LogReader, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY
 
 
@@ -66,7 +66,7 @@ class Desk:
     def answer(self, result: object, action: Any = None) -> None:
         self.outbox.completed((action or self.actions()[0]).id, result)
 
-    def drafts(self) -> Sequence[a.Draft]:
+    def drafts(self) -> Sequence[a.Draft | NewChunk]:
         return append(self.outbox).drafts
 
 
@@ -160,7 +160,29 @@ def test_a_pack_stays_what_it_is_and_plain_neighbours_share_a_chunk(pattern: str
     desk.intake.release()
     drafts = desk.drafts()
     assert [d.count for d in drafts] == counts
-    assert [d.pack is not None for d in drafts] == [n == 5 for n in counts]
+    assert [isinstance(d, NewChunk) for d in drafts] == [n == 5 for n in counts]
+
+
+def test_a_large_pack_that_waits_is_prepared_and_then_appended_as_it_is() -> None:
+    desk = Desk()
+    large = bytes(limits.PREPARED)
+    for number, body, properties in (
+        (1, large, None),
+        (2, large, None),
+        (3, b"small", None),
+        (4, large, EMPTY),
+    ):
+        desk.intake.add(Arrival(WRITER, number, 1, (body,), properties))
+        desk.intake.start()
+    first, prepare = desk.actions()
+    assert isinstance(prepare, a.Prepare)
+    desk.answer("change", first)
+    assert desk.durable == [1]
+    second, small, plain = desk.drafts()
+    assert second is prepare.chunk
+    assert isinstance(small, NewChunk)
+    assert isinstance(plain, a.Draft)
+    assert (second.body, second.runs) == (large, (RunEntry(1, 2, 1),))
 
 
 def test_a_chunk_of_plain_contents_is_no_larger_than_a_pack(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from mtl.broker.records import ResourceRecord, RunRecord, StageRecord
 from mtl.broker.storage import Storage
 from mtl.broker.store import SqliteStore
 from mtl.errors import Damaged, LogStopped, StorageError, StorageFailed, StorageFull
-from mtl.log import LogOptions, LogReader, RealDisk, RunEntry, Trimmed
+from mtl.log import LogOptions, LogReader, NewChunk, RealDisk, RunEntry, Trimmed
 from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.packs import encode_pack, trust_pack, unpack
 from tests.support.faulty_disk import FaultyDisk
@@ -51,12 +51,12 @@ class Desk:
         assert isinstance(reader, LogReader), reader
         return reader
 
-    def append(self, log: a.LogKey, *drafts: a.Draft) -> Any:
+    def append(self, log: a.LogKey, *drafts: a.Draft | NewChunk) -> Any:
         return self.perform(a.Append, log, drafts, NOW)
 
 
 def plain(*bodies: bytes, runs: tuple[RunEntry, ...] = ()) -> a.Draft:
-    return a.Draft(len(bodies), None, bodies, None, runs)
+    return a.Draft(bodies, None, runs)
 
 
 def bodies(reader: LogReader) -> list[bytes]:
@@ -81,8 +81,8 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
     change = desk.append(
         LOG,
         plain(b"x", b"y"),
-        a.Draft(2, memoryview(pack), (), None, ()),
-        a.Draft(2, bytes(pack), (), None, ()),
+        NewChunk(2, memoryview(pack)),
+        NewChunk(2, bytes(pack)),
     )
     reader.apply(change)
     assert bodies(reader) == [b"x", b"y", b"p1", b"p2", b"p1", b"p2"]
@@ -95,7 +95,7 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
 def test_properties_are_packed_too(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": 1})
-    reader.apply(desk.append(LOG, a.Draft(2, None, (b"x", b"y"), (table, EMPTY), ())))
+    reader.apply(desk.append(LOG, a.Draft((b"x", b"y"), (table, EMPTY), ())))
     ref = reader.find(1)
     assert ref is not None
     assert [p for p, _ in unpack(trust_pack(reader.read(ref)))] == [table, EMPTY]
@@ -105,7 +105,7 @@ def test_the_largest_content_fits(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": bytes(limits.MAX_TABLE - 20)})
     body = bytes(limits.MAX_CONTENT)
-    reader.apply(desk.append(LOG, a.Draft(1, None, (body,), (table,), ())))
+    reader.apply(desk.append(LOG, a.Draft((body,), (table,), ())))
     assert bodies(reader) == [body]
 
 
@@ -158,7 +158,7 @@ def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
 
 def test_contents_that_do_not_fit_after_all_are_a_failure_and_no_end(desk: Desk) -> None:
     desk.create()
-    assert isinstance(desk.append(LOG, a.Draft(0, None, (), None, ())), StorageFailed)
+    assert isinstance(desk.append(LOG, a.Draft((), None, ())), StorageFailed)
     assert not isinstance(desk.append(LOG, plain(b"x")), StorageError)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import array
 import mmap
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import google_crc32c
 import pyarrow as pa
@@ -159,3 +160,13 @@ def test_padding() -> None:
 
 def test_the_last_number_of_64_bits_can_be_stored() -> None:
     check(NewChunk(1, b"", (RunEntry(1, 2**64 - 1, 1),)))
+
+
+def test_a_checksum_is_computed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk = NewChunk(1, memoryview(bytes(range(256)) * 1000), (RunEntry(1, 2, 3),))
+    region = b"".join(memoryview(x).cast("B") for x in encode(chunk, Place(0, 0, 0, 0, 0)))[HEADER_SIZE:]
+    asked = NewChunk(1, chunk.body, chunk.runs)
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(lambda _: asked.checksum(), range(16))) == {google_crc32c.value(region)}
+    monkeypatch.setattr("mtl.log.chunk.checksum", None)
+    assert asked.checksum() == chunk.checksum()
