@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -158,19 +160,49 @@ def _taken(iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
 
 
 class Filer(DataSourceArrowWriter):
-    """Writes the bodies to a file for each task and syncs it at the end: the least that makes them durable."""
+    """Writes the bodies to a file for each task and resource and syncs them at the end: the least that makes them
+    durable where they are to be.
+    """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        with tempfile.NamedTemporaryFile(dir=self._directory, delete=False) as file:
-            for batch in iterator:
-                _, _, octets = batch.column("body").buffers()
-                file.write(octets)
+        return _filed(self._directory, iterator)
+
+
+class StreamFiler(DataSourceStreamArrowWriter):
+    """The same for streams."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _filed(self._directory, iterator)
+
+
+def _filed(directory: str, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    with ExitStack() as stack:
+        files: dict[str, IO[bytes]] = {}
+        for batch in iterator:
+            for name, bodies in _by_resource(batch):
+                if name not in files:
+                    new = tempfile.NamedTemporaryFile(dir=directory, delete=False)  # noqa: SIM115 the stack closes it
+                    files[name] = stack.enter_context(new)
+                files[name].write(bodies.buffers()[2])
+        for file in files.values():
             file.flush()
             os.fdatasync(file.fileno())
-        return WriterCommitMessage()
+    return WriterCommitMessage()
+
+
+def _by_resource(batch: pa.RecordBatch) -> Iterator[tuple[str, Any]]:
+    """The bodies that go to each resource; all of them to one without a name, where there is no such column."""
+    bodies = batch.column("body")
+    names = batch.column("resource") if "resource" in batch.schema.names else None
+    wanted = [""] if names is None else names.unique().to_pylist()
+    for name in wanted:
+        yield name, bodies if len(wanted) == 1 else bodies.filter(pc.equal(names, name))
 
 
 class FileSink(DataSource):
@@ -182,6 +214,9 @@ class FileSink(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Filer:
         return Filer(str(self.options["directory"]))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamFiler:  # noqa: N802
+        return StreamFiler(str(self.options["directory"]))
 
 
 class DiscardSink(DataSource):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import zmq
 
 from benchmarks.looking import look
 from benchmarks.segments import portions
+from mtl.log.chunk import checksum
 
 Result = dict[str, object]
 Work = Callable[[], Result]
@@ -57,6 +58,47 @@ def _forward(router: Socket, reader: bytes) -> None:
         router.send(body)
 
 
+def durable_forwarder(target: str) -> Prepared:
+    """The same, but what arrived is in a file, and synced, before it is forwarded: what a broker in one process cannot
+    do without if it delivers nothing that a crash could take back.
+    """
+    router, port = _router(QUEUE)
+    file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    Path(target).unlink()
+
+    def work() -> Result:
+        reader = b""
+        waiting: list[bytes] = []
+        while True:
+            router.poll()
+            for _ in range(TURN):
+                try:
+                    identity = router.recv(zmq.DONTWAIT)
+                except zmq.Again:
+                    break
+                header = router.recv()
+                if header == b"read":
+                    reader = identity
+                    router.send_multipart([reader, b"here"])
+                else:
+                    waiting += [header, router.recv()]
+            if waiting:
+                _write_fully(file, memoryview(b"".join(waiting)))
+                _sync(file)
+            for header, body in batched(waiting):
+                router.send(reader, zmq.SNDMORE)
+                router.send(header, zmq.SNDMORE)
+                router.send(body)
+            waiting.clear()
+
+    return {"port": port}, work
+
+
+def batched(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Two by two."""
+    return zip(frames[::2], frames[1::2], strict=True)
+
+
 def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
     """Send the same two frames `count` times."""
     dealer = _dealer(port, QUEUE)
@@ -87,8 +129,10 @@ def raw_read(port: int, count: int) -> Prepared:
     return {}, work
 
 
-def raw_send(log: str, header: str) -> Prepared:
-    """Send every chunk's body out of mapped segments, without copying, to whoever asks."""
+def raw_send(log: str, header: str, *, summed: bool = False) -> Prepared:
+    """Send every chunk's body out of mapped segments, without copying, to whoever asks; with `summed` after a look at
+    its checksum.
+    """
     router, port = _router(PACKED_QUEUE)
     found = portions(Path(log))
     views = [_mapped(one.path) for one in found]
@@ -100,6 +144,8 @@ def raw_send(log: str, header: str) -> Prepared:
             reader, _ = router.recv_multipart()
             for one, view in zip(found, views, strict=True):
                 for start, end in one.bodies:
+                    if summed:
+                        checksum(view[start:end])
                     router.send(reader, zmq.SNDMORE)
                     router.send(first, zmq.SNDMORE)
                     router.send(view[start:end], copy=False)
@@ -124,8 +170,10 @@ def raw_receive(port: int, count: int) -> Prepared:
     return {}, work
 
 
-def write_file(log: str, target: str) -> Prepared:
-    """Write a log's octets into one plain file, in the same groups, each followed by fdatasync."""
+def write_file(log: str, target: str, *, summed: bool = False) -> Prepared:
+    """Write a log's octets into one plain file, in the same groups, each followed by fdatasync; with `summed` their
+    checksum is computed first.
+    """
     groups = []
     for one in portions(Path(log)):
         view = _mapped(one.path)
@@ -136,6 +184,8 @@ def write_file(log: str, target: str) -> Prepared:
         began = time.monotonic()
         octets = 0
         for group in groups:
+            if summed:
+                checksum(group)
             octets += _write_fully(file, group)
             _sync(file)
         ended = time.monotonic()
@@ -230,6 +280,7 @@ def _dealer(port: int, queue: int) -> Socket:
 
 ROLES: dict[str, Callable[..., Prepared]] = {
     "forwarder": forwarder,
+    "durable_forwarder": durable_forwarder,
     "raw_publish": raw_publish,
     "raw_read": raw_read,
     "raw_send": raw_send,

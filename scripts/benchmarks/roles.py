@@ -41,6 +41,7 @@ class Role:
     def __init__(self, name: str, **arguments: object) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
         self._name = name
+        memory.settle()  # so that it is soon done once the role is ready: its connection wants to be looked after
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.roles", name],
             stdin=subprocess.PIPE,

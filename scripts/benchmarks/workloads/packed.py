@@ -17,8 +17,10 @@ from benchmarks.workloads.plain import header_of
 from mtl.testing import RunningBroker
 
 FILE = "plain file, fdatasync of the same groups"
+SUMMED_FILE = "plain file, crc32c and fdatasync of the same groups"
 UNSYNCED = "the same, durability os"
 RAW = "raw pyzmq, the same mapped octets"
+SUMMED = "raw pyzmq, the same mapped octets and their crc32c"
 OF_LIMIT = 0.9
 SIZES = {100: 10_000, 1024: 4_000}
 """Octets of a content, and contents of a pack: what Spark's sink sends, within the largest pack."""
@@ -34,11 +36,15 @@ def ingest(bench: Bench) -> list[Row]:
             written: list[Path] = []
             ours = partial(_publish, broker, octets, pack, count, written)
             # The limit writes what ours wrote just before, so the two cannot change places.
-            file = partial(_write, bench, written, octets * count)
+            files = {
+                FILE: partial(_write, bench, written, octets * count),
+                SUMMED_FILE: partial(_write, bench, written, octets * count, summed=True),
+            }
             unsynced = partial(_publish, broker, octets, pack, count, [], durability="os")
-            sides = {"ours": partial(_pair, ours, file), UNSYNCED: unsynced}
+            sides = {"ours": partial(_beside, ours, files), UNSYNCED: unsynced}
             samples = interleave(sides, bench.plan.rounds)
         rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples["ours"]))
+        rows.append(_paired(subject, Peer(SUMMED_FILE, None), samples["ours"]))
         synced = [Sample(sample.value) for sample in samples["ours"]]
         rows.append(row(subject, Peer(UNSYNCED, None), synced, samples[UNSYNCED]))
     return rows
@@ -63,12 +69,15 @@ def delivery(bench: Bench) -> list[Row]:
                     for local, subject in subjects.items()
                 },
                 RAW: partial(_receive, written[0], octets, count),
+                SUMMED: partial(_receive, written[0], octets, count, summed=True),
             }
             samples = interleave(sides, bench.plan.rounds)
         rows += [
             row(subject, Peer(RAW, None, OF_LIMIT), samples[subject.title], samples[RAW])
             for subject in subjects.values()
         ]
+        sent = subjects[False]
+        rows.append(row(sent, Peer(SUMMED, None), samples[sent.title], samples[SUMMED]))
     return rows
 
 
@@ -77,14 +86,14 @@ def _count(bench: Bench, octets: int, pack: int) -> int:
     return max(1, megabytes * 1_000_000 // octets // pack) * pack
 
 
-def _pair(ours: partial[Sample], limit: partial[Sample]) -> Sample:
+def _beside(ours: partial[Sample], limits: dict[str, partial[Sample]]) -> Sample:
     mine = ours()
-    limiting = limit()
-    return Sample(mine.value, facts={"limit": limiting.value, **limiting.facts})
+    limiting = {name: limit() for name, limit in limits.items()}
+    return Sample(mine.value, facts={**limiting[FILE].facts, **{n: one.value for n, one in limiting.items()}})
 
 
 def _paired(subject: Subject, peer: Peer, samples: list[Sample]) -> Row:
-    theirs = [Sample(sample.facts["limit"]) for sample in samples]
+    theirs = [Sample(sample.facts[peer.name]) for sample in samples]
     ours = [Sample(sample.value, facts={"groups": sample.facts["groups"]}) for sample in samples]
     return row(subject, peer, ours, theirs)
 
@@ -110,9 +119,11 @@ def _publish(
     return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
 
 
-def _write(bench: Bench, written: list[Path], payload: int) -> Sample:
+def _write(bench: Bench, written: list[Path], payload: int, *, summed: bool = False) -> Sample:
     """What the broker wrote, its headers included; both rates count the contents' own octets only."""
-    with Role("write_file", log=str(written[0]), target=str(bench.place / "plain-file")) as role:
+    with Role(
+        "write_file", log=str(written[0]), target=str(bench.place / "plain-file"), summed=summed
+    ) as role:
         result = role.run()
     return Sample(payload / (result["ended"] - result["began"]) / 1e6, facts={"groups": result["groups"]})
 
@@ -125,8 +136,8 @@ def _read(broker: RunningBroker, name: str, octets: int, count: int, *, local_re
     return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
 
 
-def _receive(log: Path, octets: int, count: int) -> Sample:
-    with Role("raw_send", log=str(log), header=header_of(octets)) as sender:
+def _receive(log: Path, octets: int, count: int, *, summed: bool = False) -> Sample:
+    with Role("raw_send", log=str(log), header=header_of(octets), summed=summed) as sender:
         offered = sender.ready()
         sender.go()
         with Role("raw_receive", port=offered["port"], count=offered["count"]) as receiver:

@@ -1,4 +1,5 @@
-"""One client that publishes content by content and one that reads, durable in between, beside a raw forwarder.
+"""One client that publishes content by content and one that reads, durable in between, beside a raw forwarder, and
+beside one that syncs what it forwards.
 
 The clients of the row with the target are plain clients of RFC 11, sockets and nothing else, as the forwarder's are;
 what our own client costs beyond them is a row of its own.
@@ -17,6 +18,7 @@ from mtl.wire.commands import Content, encode
 from mtl.wire.fields import EMPTY
 
 RAW = "raw pyzmq forwarder, not durable"
+DURABLE = "raw pyzmq forwarder that syncs first"
 OF_RAW = 0.8
 
 
@@ -30,8 +32,11 @@ def _plain(bench: Bench, octets: int) -> list[Row]:
     rows = []
     for title, clients, target in (("", _rfc, OF_RAW), (", our client", _library, None)):
         subject = Subject("plain", f"plain publish and read, {octets} B{title}", "contents/s")
-        peer = Peer(RAW, partial(_raw, octets, count), target)
-        rows += compare(subject, partial(_ours, clients, bench, octets, count), [peer], bench.plan.rounds)
+        peers = [
+            Peer(RAW, partial(_raw, octets, count), target),
+            Peer(DURABLE, partial(_raw, octets, count, durable=str(bench.place / "forwarded"))),
+        ]
+        rows += compare(subject, partial(_ours, clients, bench, octets, count), peers, bench.plan.rounds)
     return rows
 
 
@@ -56,9 +61,9 @@ def _library(endpoint: str, resource: str, octets: int, count: int) -> Roles:
     return ("read", reading), ("publish", publishing)
 
 
-def _raw(octets: int, count: int) -> Sample:
+def _raw(octets: int, count: int, durable: str = "") -> Sample:
     header = header_of(octets)
-    with Role("forwarder") as forwarder:
+    with Role("durable_forwarder", target=durable) if durable else Role("forwarder") as forwarder:
         port = forwarder.ready()["port"]
         forwarder.go()
         publishing = ("raw_publish", {"port": port, "header": header, "octets": octets, "count": count})

@@ -20,7 +20,7 @@ from benchmarks.measure import Peer, Row, Sample, Side, Subject, compare
 from benchmarks.workloads.drain import SIZES, SMALL, UNIT, generated, generator
 
 DISCARD = "Arrow writer that discards"
-FILE = "Arrow writer into a plain file, fdatasync at its end"
+FILE = "Arrow writer into plain files, fdatasync at its end"
 KAFKA = "Kafka sink"
 OF_DISCARD = 0.7
 OF_KAFKA = 1.5
@@ -133,9 +133,14 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
 
         return run
 
+    def file() -> Sample:
+        with directory(bench) as names:
+            return sparks.run_now(source.select("body"), bench.place, "bench_file", directory=names[0])
+
     discard = partial(sparks.run_now, source.select("body"), bench.place, "bench_discard")
     peers = [
         Peer(DISCARD, discard, OF_DISCARD),
+        Peer(FILE, file),
         bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         bench.kafka_peer(KAFKA, OF_KAFKA, partial(kafka, rows=flushed_rows(rows)), flush=True),
     ]
