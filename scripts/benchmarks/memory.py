@@ -90,13 +90,16 @@ _here: list[Memory] = []
 
 @contextmanager
 def touched(place: Path) -> Iterator[None]:
-    """Within the block `settle` touches this machine's memory, by a file in `place`."""
+    """Within the block `settle` touches this machine's memory, by a file in `place`. All of it now: later the system
+    would forget what is yet to be read, for it is older.
+    """
     if not MEMINFO.exists():
         yield
         return
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     holes = SparseFile(place, 4 * total)
     _here.append(Memory(holes, total))
+    settle()
     try:
         yield
     finally:

@@ -85,7 +85,7 @@ def durable_forwarder(target: str) -> Prepared:
             if waiting:
                 _write_fully(file, memoryview(b"".join(waiting)))
                 _sync(file)
-            for header, body in batched(waiting):
+            for header, body in _pairs(waiting):
                 router.send(reader, zmq.SNDMORE)
                 router.send(header, zmq.SNDMORE)
                 router.send(body)
@@ -94,8 +94,7 @@ def durable_forwarder(target: str) -> Prepared:
     return {"port": port}, work
 
 
-def batched(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Two by two."""
+def _pairs(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
     return zip(frames[::2], frames[1::2], strict=True)
 
 
