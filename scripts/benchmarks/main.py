@@ -168,7 +168,7 @@ def main() -> int:
     options = arguments()
     allow_many_files()
     end_everything()
-    with Bench(plan_of(options)) as bench:
+    with Bench(plan_of(options), touch=not options.profile) as bench:
         if options.profile:
             return profiling.main(bench, options.workloads, options.out)
         results, failed = run(bench, options)

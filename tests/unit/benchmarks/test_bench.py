@@ -18,7 +18,7 @@ def test_growth_keeps_its_smallest_size_and_loses_what_became_the_same() -> None
 
 
 def test_without_kafka_its_rows_say_why() -> None:
-    with Bench(Plan(kafka=False)) as bench:
+    with Bench(Plan(kafka=False), touch=False) as bench:
         peer = bench.kafka_peer("Kafka source", 2.0, lambda _: lambda: Sample(1.0))
         assert (peer.side, peer.missing) == (None, "left out (--no-kafka)")
         with pytest.raises(NotMeasured):
@@ -26,10 +26,10 @@ def test_without_kafka_its_rows_say_why() -> None:
 
 
 def test_a_connector_of_another_spark_is_never_passed_over() -> None:
-    with Bench(Plan()) as bench:
+    with Bench(Plan(), touch=False) as bench:
         assert bench.kafka_name("Kafka sink") == "Kafka sink"
         assert bench.kafka_versions == ""
-    with Bench(Plan(connector=("3.9.9", "3.9.8"))) as bench:
+    with Bench(Plan(connector=("3.9.9", "3.9.8")), touch=False) as bench:
         assert bench.kafka_name("Kafka sink", flush=True) == (
             "Kafka sink, flush before every ack (connector of Spark 3.9.9)"
         )
