@@ -67,8 +67,7 @@ MAX_PATTERN_WORK = 50_000_000
 second when its states are too many to remember. Fifteen characters over the names of 100,000 resources."""
 
 MAX_STAGES_PER_COMMIT = 20_000
-"""Stages of one Stage.Commit: one per task of a Spark job, and a job has a few thousand. Ids of 32 octets still fit a
-control frame."""
+"""Stages of one Stage.Commit: one per task of a Spark job, which has a few thousand. So many ids fit a frame."""
 
 MAX_RESOURCES_PER_LEASE = 1_000
 """Names in one Reader or Writer request; each costs a dictionary entry and a line in the reply."""
@@ -113,8 +112,8 @@ GHOST_BYTES = 4 << 30
 not free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""
 
 LOCAL_FROM = 16 << 10
-"""Octets from which on a reader on the broker's machine is told where a pack lies instead of being sent it: below,
-opening and reading costs more than the socket."""
+"""Octets from which on a pack is told by its place on the broker's machine, to readers and by writers: below, opening
+and reading costs more than the socket."""
 
 LOCAL_WINDOW = 16 << 20
 """Octets of such a file that are mapped at once: a few packs, so that mapping costs nothing beside reading them, and
@@ -123,6 +122,13 @@ little enough to be let go of soon after."""
 LOCAL_FILES = 2
 """Files that a reader of such packs keeps open: the segment that it reads, and the one after it."""
 
+SHARED_MEMORY = 24 << 20
+"""Memory that a packed writer shares with a broker on its machine: WRITER_WINDOW, and a pack before and behind it. What
+does not fit goes through the socket. It costs what was written to at most, and packs go where others were before."""
+
+SHARED_MEMORIES = 64
+"""Writers that have such memory at a time: more of them would have a core to share, and not the socket to wait for."""
+
 # --- the client ---------------------------------------------------------------------------------------------
 
 READER_WINDOW_CONTENTS = 320_000
@@ -130,8 +136,7 @@ READER_WINDOW_CONTENTS = 320_000
 with, three threads in two processes are woken, which costs as much as reading one."""
 
 READER_WINDOW = 32 << 20
-"""The same in octets. This is what a slow application costs in memory, per reader; packs that are told by their place
-cost none."""
+"""The same in octets: what a slow reader costs in memory. Packs that are told by their place cost none."""
 
 PLAIN_WINDOW_CONTENTS = 20_000
 """Default window of a plain reader in contents; its octets are those of a packed one."""
@@ -184,8 +189,7 @@ RETRY_DEADLINE_S = 30.0
 """Default for a whole request or recovery with all its attempts: then the broker is called unreachable."""
 
 MAX_SOCKETS = 16_384
-"""ZeroMQ sockets of one process. libzmq's default of 1,023 is some 250 readers; a Spark driver has one per
-resource."""
+"""ZeroMQ sockets of one process: libzmq's 1,023 is some 250 readers, and a Spark driver has one per resource."""
 
 AIO_REQUESTS = 8
 """Threads of one asyncio connection that wait for replies: requests are few, and answered within milliseconds."""
@@ -369,7 +373,6 @@ transaction that failed is taken back by another one."""
 RETENTION_CHECK_S = 5.0
 """How often retention looks at each resource."""
 
-
 # --- the broker: queues -------------------------------------------------------------------------------------
 
 DEFAULT_QUEUE = "default"
@@ -387,8 +390,7 @@ QUEUE_RANGES = 10_000
 queue with more delivers nothing new until the oldest contents are settled."""
 
 QUEUE_RETURNED = 10_000
-"""Contents of a queue that came back and wait for a consumer or for the end of their backoff. With more, nothing new is
-delivered."""
+"""Contents that came back and wait for a consumer or the end of a backoff. With more, nothing new is delivered."""
 
 QUEUE_OUTSTANDING = 100_000
 """Contents of a queue that are with its consumers or on their way to the dead letters, some 200 octets each. With more,

@@ -63,6 +63,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     lease_unbound: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
     local_reads: bool = True
+    local_writes: bool = True
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""

@@ -41,7 +41,7 @@ from mtl.broker.flows import Flows, Readings
 from mtl.broker.granting import Granting, Ports
 from mtl.broker.granting_queues import QueueGrants
 from mtl.broker.granting_readers import LocalReads, ReaderGrants
-from mtl.broker.granting_writers import WriterGrants
+from mtl.broker.granting_writers import LocalWrites, WriterGrants
 from mtl.broker.housekeeping import Housekeeping
 from mtl.broker.intake import Arrival, Inbound, Intake
 from mtl.broker.leases import Leases
@@ -86,7 +86,8 @@ OpenedLog = tuple[LogReader, dict[int, int]]
 class Settings:
     """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket
     that packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns
-    of resources that a lease request makes; with `local`, readers on this machine may be told where packs lie.
+    of resources that a lease request makes. With `local_reads` readers on this machine may be told where packs lie,
+    with `local_writes` writers may put them into memory.
     """
 
     boot: str
@@ -98,7 +99,8 @@ class Settings:
     heartbeat_s: float = limits.HEARTBEAT_S
     lease_unbound_s: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
-    local: LocalReads | None = None
+    local_reads: LocalReads | None = None
+    local_writes: LocalWrites | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,9 @@ class Broker:
                 self.fanout,
                 self.cursors,
                 QueueGrants(granting, leases, resources, self.queues, self.consumers),
-                settings.local,
+                settings.local_reads,
             ),
-            WriterGrants(granting, leases, resources, self.stages, self.names),
+            WriterGrants(granting, leases, resources, self.stages, self.names, settings.local_writes),
         )
         readings: dict[type, Readings] = {
             ReaderLease: self.readers,

@@ -7,7 +7,9 @@ former's is with the disk any more: the numbers it is told must be the last ones
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+from mtl import limits
 from mtl.broker.accounts import Right
 from mtl.broker.granting import Answer, Granting, answering, check_fixed
 from mtl.broker.intake import Intake, WriterKey
@@ -17,7 +19,7 @@ from mtl.broker.records import WriterRecord
 from mtl.broker.resources import Resource, Resources
 from mtl.broker.sessions import Session
 from mtl.broker.stages import Stage, Stages, unknown_stage
-from mtl.broker.writers import WriterLease
+from mtl.broker.writers import Memory, WriterLease
 from mtl.errors import Refused
 from mtl.log import STAGE_WRITER
 from mtl.profiles import Profile
@@ -26,17 +28,33 @@ from mtl.wire import control as w
 Route = Callable[[str], Intake | None]
 
 
+@dataclass(frozen=True, slots=True)
+class LocalWrites:
+    """This machine's mark, and what makes memory for a writer on it (PROTOCOL.md 5.7). `lend` raises OSError."""
+
+    machine: str
+    lend: Callable[[], Memory]
+
+
 class WriterGrants:
     """Grants writing leases."""
 
     def __init__(
-        self, granting: Granting, leases: Leases, resources: Resources, stages: Stages, names: Names
+        self,
+        granting: Granting,
+        leases: Leases,
+        resources: Resources,
+        stages: Stages,
+        names: Names,
+        local: LocalWrites | None,
     ) -> None:
         self._granting = granting
         self._leases = leases
         self._resources = resources
         self._stages = stages
         self._names = names
+        self._local = local
+        self._lent = 0
 
     def writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
         """Connection.Writer (MTL-43 to 49)."""
@@ -57,7 +75,7 @@ class WriterGrants:
         check_fixed(profile, request.resources)
         terms = self._granting.terms(session, profile, Right.WRITE, tuple(request.resources), request.confirm)
         only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
-        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False))
+        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
 
     def _log_writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
         targets = self._targets(session.vhost, request)
@@ -68,7 +86,8 @@ class WriterGrants:
             self._named_writer(terms, request, request.writer, answer)
         else:
             route = self._route(terms)
-            answer(self._grant(WriterLease(terms, terms.token, _only(request), route, request.packed)))
+            lease = WriterLease(terms, terms.token, _only(request), route, request.packed)
+            answer(self._grant(lease, request))
 
     def _targets(self, vhost: str, request: w.Writer) -> list[Resource]:
         targets = [self._resources.need(vhost, n) for n in request.resources]
@@ -129,7 +148,7 @@ class WriterGrants:
             self._stages.touch(public)
 
         self._stages.touch(public)
-        return self._grant(lease, ended, last=last, stage=public)
+        return self._grant(lease, request, ended, last=last, stage=public)
 
     # --- named ----------------------------------------------------------------------------------------------
 
@@ -164,7 +183,9 @@ class WriterGrants:
             terms, record.id, _only(request), self._route(terms), request.packed, highest=highest
         )
         self._names.held(record, lease)
-        return self._grant(lease, lambda: self._names.left(record, lease), last=last, epoch=record.epoch)
+        return self._grant(
+            lease, request, lambda: self._names.left(record, lease), last=last, epoch=record.epoch
+        )
 
     # --- all ------------------------------------------------------------------------------------------------
 
@@ -178,17 +199,40 @@ class WriterGrants:
         return route
 
     def _grant(
-        self, lease: WriterLease, left: Callable[[], None] = lambda: None, **granted: object
+        self,
+        lease: WriterLease,
+        request: w.Writer,
+        left: Callable[[], None] = lambda: None,
+        **granted: object,
     ) -> w.DataLease:
         key: WriterKey = lease.key
+        memory = lease.memory = self._lend(lease, request)
 
         def ended() -> None:
             left()
+            if memory is not None:
+                memory.close()
+                self._lent -= 1
             for intake in lease.intakes.values() if isinstance(key, str) else ():
                 intake.forget(key)
 
         self._leases.grant(lease, ended)
-        return self._granting.data_lease(lease.terms, lease.packed, **granted)
+        told = memory.told if memory is not None else None
+        return self._granting.data_lease(lease.terms, lease.packed, memory=told, **granted)
+
+    def _lend(self, lease: WriterLease, request: w.Writer) -> Memory | None:
+        """Memory for a packed writer on this machine; it gets it back with each Confirm, so there have to be some."""
+        local = self._local
+        if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
+            return None
+        if self._lent >= limits.SHARED_MEMORIES:
+            return None
+        try:
+            memory = local.lend()
+        except OSError:
+            return None  # it costs the writer nothing but time
+        self._lent += 1
+        return memory
 
 
 def _only(request: w.Writer) -> str | None:

@@ -56,11 +56,23 @@ class Arrival:
     """What was taken in of one writer at once: a pack (`properties` None, one body), or a run of plain contents with
     neighbouring numbers and the same properties.
 
-    `done` says that it is durable; its octets are let go of then. `chunk` is what a pack is appended as, once somebody
-    asked. An echo stands for a Content that came before.
+    `done` says that it is durable; its octets are let go of then, and have to be where they are its writer's memory
+    (`lent`). `chunk` is what a pack is appended as, once somebody asked. An echo stands for a Content that came before.
     """
 
-    __slots__ = ("bodies", "chunk", "cost", "count", "done", "first", "last", "lease", "properties", "size")
+    __slots__ = (
+        "bodies",
+        "chunk",
+        "cost",
+        "count",
+        "done",
+        "first",
+        "last",
+        "lease",
+        "lent",
+        "properties",
+        "size",
+    )
 
     def __init__(
         self,
@@ -69,6 +81,8 @@ class Arrival:
         count: int,
         bodies: Sequence[Buffer] = (),
         properties: bytes | None = None,
+        *,
+        lent: bool = False,
     ) -> None:
         self.lease = lease
         self.first = first
@@ -76,6 +90,7 @@ class Arrival:
         self.count = count
         self.bodies = bodies
         self.properties = properties
+        self.lent = lent
         self.size = sum(map(len, bodies)) + len(bodies) * len(properties or b"")
         self.cost = self.size + len(bodies) * limits.ARRIVAL_OVERHEAD
         self.done = False
@@ -95,7 +110,7 @@ class Arrival:
     def as_chunk(self) -> NewChunk:
         """A pack, as it is appended."""
         if self.chunk is None:
-            self.chunk = NewChunk(self.count, self.bodies[0], _runs((self,)))
+            self.chunk = NewChunk(self.count, self.bodies[0], _runs((self,)), lent=self.lent)
         return self.chunk
 
 

@@ -31,6 +31,7 @@ from mtl.broker.config import BrokerConfig
 from mtl.broker.core import Broker, Settings
 from mtl.broker.granting import Ports
 from mtl.broker.granting_readers import LocalReads
+from mtl.broker.granting_writers import LocalWrites
 from mtl.broker.records import SecretRecord, UserRecord
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
@@ -42,6 +43,7 @@ from mtl.net.curve import read_pair
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
 from mtl.net.router import seed_identities
+from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
 from mtl.protocol.sasl.scram import proves
 from mtl.wire.control import LOCAL_KEY, LocalFiles
@@ -159,7 +161,8 @@ class Server:
             heartbeat_s=config.heartbeat,
             lease_unbound_s=config.lease_unbound,
             segment_bytes=config.segment_bytes,
-            local=_local_reads(config) if config.local_reads else None,
+            local_reads=_local_reads(config) if config.local_reads else None,
+            local_writes=_local_writes() if config.local_writes else None,
         )
 
     @property
@@ -361,6 +364,12 @@ def _local_reads(config: BrokerConfig) -> LocalReads | None:
     except OSError as e:
         raise OptionError(f"cannot write {path}: {e.strerror}") from e
     return LocalReads(machine, LocalFiles(directory=str(directory), key=key))
+
+
+def _local_writes() -> LocalWrites | None:
+    """What lends memory to writers on this machine; None where machines cannot be told apart."""
+    machine = machine_mark()
+    return LocalWrites(machine, Lent) if machine is not None else None
 
 
 def _endpoint_without_port(endpoint: str) -> str | None:

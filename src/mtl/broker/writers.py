@@ -14,6 +14,8 @@ from mtl.broker.intake import Arrival, Inbound, Intake, WriterKey
 from mtl.broker.unconfirmed import Unconfirmed
 from mtl.errors import Malformed
 from mtl.wire import commands as c
+from mtl.wire.control import SharedMemory
+from mtl.wire.places import Span
 
 if TYPE_CHECKING:
     from mtl.broker.flows import DataFlow
@@ -29,12 +31,29 @@ class Packs(Protocol):
         """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
 
 
+class Memory(Protocol):
+    """Memory that a writer on this machine puts packs in, instead of sending them (PROTOCOL.md 5.7)."""
+
+    told: SharedMemory
+    """Where the writer finds it."""
+
+    def octets(self, span: Span) -> c.Buffer:
+        """What the writer put there. It is the writer's again when it is confirmed. Malformed for what lies outside."""
+
+    def close(self) -> None:
+        """The lease ended."""
+
+
 class Offer(NamedTuple):
-    """One Content as it came: its numbers, its properties (None: a pack), and why it can never be taken, if so."""
+    """One Content as it came: its numbers, its properties (None: a pack), its body, whether that is lent, and why the
+    Content can never be taken, if so.
+    """
 
     first: int
     contents: int
     properties: bytes | None
+    body: c.Buffer = b""
+    lent: bool = False
     fault: str | None = None
 
     @property
@@ -74,6 +93,7 @@ class WriterLease:
         self.gapped = False
         self.closing = False
         """It is being closed: what still comes is too late."""
+        self.memory: Memory | None = None
         self.intakes: dict[str, Intake] = {}
         self.unconfirmed = Unconfirmed()
         self.usual: Usual | None = None
@@ -143,23 +163,21 @@ class Writers:
         if lease.confirmed_flow and not self._in_turn(lease, offer):
             return
         intake = self._intake(lease, content.resource)
-        if intake is None or offer.fault or self._fault(content, offer):
+        if intake is None or offer.fault or self._fault(offer):
             if lease.confirmed_flow:
                 lease.expected = max(lease.expected, offer.last + 1)  # a refused number is spent
             self._refuse(lease, offer.last)
         elif not lease.confirmed_flow:
-            self._take_unconfirmed(lease, intake, offer, content)
+            self._take_unconfirmed(lease, intake, offer)
         elif not self._duplicate(lease, intake, offer):
             if self._full(lease, intake):
                 self._push_back(lease, offer.first, offer.last)
             else:
-                self._take(lease, intake, offer, content)
+                self._take(lease, intake, offer, content.resource)
 
-    def _take(self, lease: WriterLease, intake: Intake, offer: Offer, content: c.Content) -> None:
-        self._keep(
-            lease, intake, Arrival(lease, offer.first, offer.contents, (content.body,), offer.properties)
-        )
-        usual, resource = lease.usual, content.resource
+    def _take(self, lease: WriterLease, intake: Intake, offer: Offer, resource: str) -> None:
+        self._keep(lease, intake, _arrival(lease, offer))
+        usual = lease.usual
         if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
             lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
 
@@ -169,12 +187,12 @@ class Writers:
         intake.add(arrival)
         self._dirty(intake)
 
-    def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer, content: c.Content) -> None:
+    def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
         """Under confirm "none" the number is not looked at, and what does not fit is dropped and counted."""
         if self._full(lease, intake):
             self.counts["overloads"] += 1
             return
-        intake.add(Arrival(lease, offer.first, offer.contents, (content.body,), offer.properties))
+        intake.add(_arrival(lease, offer))
         self._dirty(intake)
 
     def _full(self, lease: WriterLease, intake: Intake) -> bool:
@@ -196,15 +214,15 @@ class Writers:
                 lease.intakes.pop(name, None)
         return intake
 
-    def _fault(self, content: c.Content, offer: Offer) -> str | None:
+    def _fault(self, offer: Offer) -> str | None:
         """Why this content can never be taken, or None."""
         if offer.properties is None:
             try:
-                self._check_pack(content.body, offer.contents)
+                self._check_pack(offer.body, offer.contents)
             except Malformed as e:
                 return str(e)
             return None
-        if len(content.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
+        if len(offer.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
             return "too large"
         return "a reserved property name" if c.reserved(offer.properties) else None
 
@@ -298,13 +316,28 @@ def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:
 
 def _offer(lease: WriterLease, content: c.Content) -> Offer:
     """What the properties make of a Content. Only a packed lease has packs; a count that cannot be is one content."""
-    first, properties = content.sequence, content.properties
+    first, properties, body = content.sequence, content.properties, content.body
     if lease.packed:
         try:
             count = c.packed_count(properties)
         except Malformed as e:
-            return Offer(first, 1, properties, str(e))
+            return Offer(first, 1, properties, fault=str(e))
+        if count is not None and first + count - 1 > _U64_MAX:
+            return Offer(first, 1, properties, fault="numbers above 64 bits")
         if count is not None:
-            fits = first + count - 1 <= _U64_MAX
-            return Offer(first, count, None) if fits else Offer(first, 1, properties, "numbers above 64 bits")
-    return Offer(first, 1, properties)
+            return _pack(lease, first, count, content)
+    return Offer(first, 1, properties, body)
+
+
+def _pack(lease: WriterLease, first: int, count: int, content: c.Content) -> Offer:
+    """A pack that came itself, or that lies in the memory of the lease."""
+    if lease.memory is None or len(content.body):
+        return Offer(first, count, None, content.body)
+    try:
+        return Offer(first, count, None, lease.memory.octets(Span.of(content.properties)), lent=True)
+    except Malformed as e:
+        return Offer(first, count, None, fault=str(e))
+
+
+def _arrival(lease: WriterLease, offer: Offer) -> Arrival:
+    return Arrival(lease, offer.first, offer.contents, (offer.body,), offer.properties, lent=offer.lent)

@@ -59,13 +59,15 @@ def connect(
     curve_key_file: str | os.PathLike[str] | None = None,
     heartbeat: float | None = None,
     local_reads: bool = True,
+    local_writes: bool = True,
 ) -> Connection:
     """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
 
     `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. `heartbeat` is after how many seconds
     of silence readers and writers ping the broker (default: what it says; 0: never). Raises `Unreachable` when nobody
     answers until the deadline, `Refused` when the broker does not let us in or knows no such virtual host or profile.
-    With `local_reads` packs of a broker on this machine are read from its files where this process may do so.
+    With `local_reads` packs of a broker on this machine are read from its files where this process may do so, with
+    `local_writes` packs for it are put into memory that it shares with this process.
 
     `user` proves itself by a password: given itself, as the first line of `password_file`, or in the environment
     variable `password_env`. `sasl_mechanism` is the only one to use (default: the strongest that both know; PLAIN on an
@@ -88,6 +90,7 @@ def connect(
         client_keys(_text(curve_server_key), _text(curve_key_file)),
         heartbeat=heartbeat,
         local_reads=local_reads,
+        local_writes=local_writes,
     )
     connection = Connection(settings)
     try:
@@ -324,6 +327,7 @@ class Connection(Administration):
             window_bytes=window_bytes or WRITER_WINDOW,
             incarnations=incarnations,
             extended=extended,
+            local=packed and confirm == "full" and self.settings.local_writes,
             confirm=confirm,
             holder=uuid4().hex if name is not None else None,
         )

@@ -15,12 +15,15 @@ import msgspec
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
+from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
-from mtl.limits import MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
+from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
+from mtl.net.machine import machine_mark
 from mtl.protocol.writing import WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
+from mtl.wire.packs import ArrowBuffer, RecordBatch, encode_batch
 
 
 def _nothing() -> None:
@@ -40,6 +43,8 @@ class WriterOptions:
     incarnations: dict[str, str] | None
     extended: bool
     """Whether the profile is one of ours, with members beyond the RFC's."""
+    local: bool = False
+    """Whether packs may be put into memory that is shared with the broker."""
     confirm: str = "full"
     holder: str | None = None
     """Who this writer is among those that ever had its name: no two are the same."""
@@ -62,6 +67,7 @@ class Pump:
         """`run` was posted and has not begun; whoever publishes posts it otherwise. Under `lock`."""
         self.max_content = MAX_CONTENT
         self.max_pack = MAX_PACK
+        self.memory: Shared | None = None
         self.writer = WriterFlow(
             options.window_contents, options.window_bytes, confirm=options.confirm == "full"
         )
@@ -79,12 +85,28 @@ class Pump:
 
     # --- sending --------------------------------------------------------------------------------------------
 
+    def encode(self, batch: RecordBatch) -> ArrowBuffer:
+        """A batch as a pack, in the memory that is shared with the broker if there is room. One thread at a time."""
+        memory = self.memory
+        pack = (
+            memory.encode(batch, self.max_pack) if memory is not None and batch.nbytes >= LOCAL_FROM else None
+        )
+        return encode_batch(batch, self.max_pack) if pack is None else pack
+
+    def _told(self, content: c.Content) -> c.Content:
+        """What is sent of a Content: where it lies, if the broker can see that."""
+        span = self.memory.span(content.body) if self.memory is not None else None
+        count = c.packed_count(content.properties) if span is not None else None
+        if span is None or count is None:
+            return content
+        return c.Content(content.sequence, content.resource, span.properties(count), b"")
+
     def run(self) -> None:
         """Send some of what waits, then let the rest of the IO thread have its turn."""
         with self.lock:
             self.scheduled = False
             batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
-        sent = self.flow.send_contents([one.item for one in batch])
+        sent = self.flow.send_contents([self._told(one.item) for one in batch])
         with self.lock:
             if sent < len(batch):
                 self.writer.untake(batch[sent:])
@@ -132,6 +154,7 @@ class Pump:
             epoch=self.lease.epoch if self.lease is not None else None,
             stage=self._stage,
             incarnations=o.incarnations,
+            local=machine_mark() if o.local else None,
         )
 
     def granted(self, lease: w.DataLease) -> None:
@@ -149,6 +172,7 @@ class Pump:
             self.lease = lease
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK
+            self.memory = Shared.of(lease.memory)
             self._notify()
         if self._stage is not None and lease.stage is not None:
             self._stage = msgspec.structs.replace(self._stage, id=lease.stage)

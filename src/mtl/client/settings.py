@@ -24,7 +24,8 @@ class Settings:
     when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a
     data flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is
     what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never. With
-    `local_reads` packs of a broker on this machine are read from its files where that is possible (PROTOCOL.md 5.6).
+    `local_reads` packs of a broker on this machine are read from its files where that is possible, with `local_writes`
+    packs for it are put into memory that it shares (PROTOCOL.md 5.6, 5.7).
 
     The password is given itself, as a file whose first line it is, or as the name of an environment variable; file and
     variable are read whenever the broker asks, so that a changed password is found. `curve` are the keys of CURVE.
@@ -43,6 +44,7 @@ class Settings:
     curve: Curve | None = field(default=None, repr=False)
     heartbeat: float | None = None
     local_reads: bool = True
+    local_writes: bool = True
 
     def __post_init__(self) -> None:
         """Raises `OptionError` for what cannot work."""

@@ -30,7 +30,7 @@ from mtl.protocol.writing import RefusedContent
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
 from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_short
-from mtl.wire.packs import decode_pack, encode_batch, encode_pack, pack_size
+from mtl.wire.packs import decode_pack, encode_pack, pack_size
 
 _check_name = lru_cache(maxsize=1024)(encode_short)
 """A writer of several resources names one for every content."""
@@ -91,6 +91,8 @@ class Writer:
         self._packed = pump.options.packed
         self._sending = threading.Lock()
         """Taken before the pump's: one `send` after the other, also while one waits for room."""
+        self._encoding = threading.Lock()
+        """Packs are made one after the other, and while another waits for room."""
         self._bodies: list[bytes] = []
         self._tables: list[bytes] = []
         self._target = ""
@@ -162,7 +164,8 @@ class Writer:
         if not self._packed:
             raise OptionError("the lease is not packed; open the writer with packed=True")
         if isinstance(pack, pa.RecordBatch):
-            count, encoded = pack.num_rows, encode_batch(pack, self._pump.max_pack)
+            with self._encoding:
+                count, encoded = pack.num_rows, self._pump.encode(pack)
         elif count is not None:
             encoded = pack if isinstance(pack, pa.Buffer) else pa.py_buffer(bytes(pack))
             if encoded.size > self._pump.max_pack:

@@ -63,7 +63,10 @@ class AdoptedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Contents [first, next), in `chunks`; `bytes` of them. `begun` are segments that were begun on the way."""
+    """Contents [first, next), in `chunks`; `bytes` of them. `begun` are segments that were begun on the way.
+
+    `bodies` are those of the chunks, for whoever wants to keep them; None for one that was only lent.
+    """
 
     first: int
     next: int
@@ -71,7 +74,7 @@ class Appended:
     chunks: tuple[ChunkRef, ...]
     bytes: int
     entries: tuple[Entry, ...]
-    bodies: tuple[Buffer, ...]
+    bodies: tuple[Buffer | None, ...]
     begun: tuple[SegmentHeader, ...] = ()
 
 

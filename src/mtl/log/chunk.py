@@ -74,11 +74,15 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class NewChunk:
-    """A chunk to be appended: `count` contents in one opaque body, and the runs of named writers in it."""
+    """A chunk to be appended: `count` contents in one opaque body, and the runs of named writers in it.
+
+    A body that is `lent` stays what it is until the chunk was appended, and no longer.
+    """
 
     count: int
     body: Buffer
     runs: tuple[RunEntry, ...] = ()
+    lent: bool = False
     _sum: _Sum = field(default_factory=_Sum, repr=False, compare=False)
 
     def checksum(self) -> int:

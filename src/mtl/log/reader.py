@@ -360,7 +360,8 @@ class LogReader:
         self.last_time = change.time_us
         self._resize(newest, index.length)
         for ref, body in zip(change.chunks, change.bodies, strict=False):
-            self._cache.keep_body(self, ref.base, body)
+            if body is not None:
+                self._cache.keep_body(self, ref.base, body)
 
     def _adopt(self, change: Adopted) -> None:
         *before, newest = change.begun if change.segments else (*change.begun, None)

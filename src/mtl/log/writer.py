@@ -87,7 +87,7 @@ class LogWriter:
             for run in one.runs:
                 last = run.first + run.count - 1
                 self.last_numbers[run.writer] = max(self.last_numbers.get(run.writer, 0), last)
-        return self._appended(group, tuple(one.body for one in chunks))
+        return self._appended(group, tuple(None if one.lent else one.body for one in chunks))
 
     def append_from(self, parts: Sequence[StagePart], now_us: int) -> Appended:
         """Copy the contents of small stages into the newest segment, verifying them, as one group.
@@ -170,7 +170,7 @@ class LogWriter:
         except OSError as error:
             self._stop("beginning a new segment after a failed sync", error)
 
-    def _appended(self, group: Group, bodies: tuple[Buffer, ...]) -> Appended:
+    def _appended(self, group: Group, bodies: tuple[Buffer | None, ...]) -> Appended:
         return Appended(
             group.first,
             group.next,

@@ -48,6 +48,8 @@ _ARROW_ERRORS = (pa.ArrowException, OSError, MemoryError, KeyError, ValueError, 
 
 _OFFSET = struct.Struct("=i")
 
+_SCHEMA_SIZE: int = SCHEMA.serialize().size
+
 _PADDING = 64
 """Arrow rounds the data of a slice up to this many octets."""
 
@@ -138,15 +140,42 @@ def _offsets(sizes: Sequence[int]) -> bytes:
 
 def encode_batch(batch: RecordBatch, max_pack: int = MAX_PACK) -> ArrowBuffer:
     """A batch of SCHEMA as a pack, with one copy; of a slice only what it shows. Errors as encode_pack."""
+    pack = _encodable(batch).serialize()
+    _check_local(batch.num_rows, pack.size, max_pack)
+    return pack
+
+
+def encode_batch_into(memory: memoryview, batch: RecordBatch, max_pack: int = MAX_PACK) -> tuple[int, int]:
+    """The same into `memory`, of `batch_size` octets or more: where in it the pack begins, and its octets.
+
+    Arrow writes streams into given memory and no messages, so the schema comes before the pack. Errors as encode_pack.
+    """
+    sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
+    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+        stream.write_batch(_encodable(batch))
+        size: int = sink.tell() - _SCHEMA_SIZE
+    _check_local(batch.num_rows, size, max_pack)
+    return _SCHEMA_SIZE, size
+
+
+def batch_size(batch: RecordBatch) -> int:
+    """The most octets that `encode_batch_into` takes of its memory. FieldError for a batch that is no pack."""
+    _check_batch(batch)
+    return _SCHEMA_SIZE + pack_size(batch.num_rows, sum(map(_data_size, batch.columns)))
+
+
+def _encodable(batch: RecordBatch) -> RecordBatch:
+    """What is to be encoded of a batch: what it shows, and nothing else of its memory."""
+    _check_batch(batch)
+    return pa.RecordBatch.from_arrays([_cut(column) for column in batch.columns], schema=SCHEMA)
+
+
+def _check_batch(batch: RecordBatch) -> None:
     if batch.schema.names != SCHEMA.names or batch.schema.types != SCHEMA.types:
         raise FieldError(f"a batch of {batch.schema.to_string()!r} is no pack of {SCHEMA.to_string()!r}")
     if batch.column(1).null_count:
         raise FieldError("a content's body is null")
-    _check_local(batch.num_rows, 0, max_pack)
-    columns = [_cut(column) for column in batch.columns]
-    pack = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
-    _check_local(batch.num_rows, pack.size, max_pack)
-    return pack
+    _check_local(batch.num_rows, 0, 0)
 
 
 def _cut(column: Any) -> Any:
@@ -163,6 +192,14 @@ def _cut(column: Any) -> Any:
         return column
     buffers = [validity, offsets, data.slice(0, end)]
     return pa.Array.from_buffers(column.type, len(column), buffers, column.null_count, column.offset)
+
+
+def _data_size(column: Any) -> int:
+    """Octets of all values of a binary column, or of a slice of one."""
+    _, offsets, data = column.buffers()
+    if data is None or offsets is None:
+        return 0
+    return _offset(offsets, column.offset + len(column)) - _offset(offsets, column.offset)
 
 
 def _check_local(count: int, size: int, max_pack: int) -> None:

@@ -1,7 +1,8 @@
-"""Packs that are told by their place: for a reader that sees the broker's files, the octets need not travel.
+"""Packs that are told by their place: on one machine their octets need not travel.
 
-PROTOCOL.md 5.6. Such a Content has an empty body and, beside `mtl-count` and `mtl-timestamp`, the three properties of
-a `Place`. What it stands for is exactly the body that would have been sent.
+Such a Content has an empty body and stands for exactly the body that would have been sent. To a reader that sees the
+broker's files it says which of them (PROTOCOL.md 5.6): a `Place`, beside `mtl-count` and `mtl-timestamp`. From a writer
+that shares memory with the broker it says where in it (PROTOCOL.md 5.7): a `Span`, beside `mtl-count`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ FILE = "mtl-file"
 """Path of the file (`S`)."""
 
 OFFSET = "mtl-offset"
-"""First octet of the body in the file (`l`)."""
+"""First octet of the body in the file or memory (`l`)."""
 
 SIZE = "mtl-size"
 """Octets of the body (`l`)."""
+
+SHARED_FROM = 64
+"""Where a writer's packs begin in memory that it shares with the broker: before are the key, and zeros."""
 
 _FILE = FILE.encode()
 
@@ -55,3 +59,23 @@ class Place(NamedTuple):
         if offset < 0 or size < 1 or not file.startswith("/"):
             raise Malformed(f"a pack that cannot lie in {file!r}, {size} octets at {offset}")
         return cls(file, offset, size)
+
+
+class Span(NamedTuple):
+    """`size` octets from `offset` on in the memory that goes with a lease."""
+
+    offset: int
+    size: int
+
+    def properties(self, count: int) -> bytes:
+        """The properties of a pack of `count` contents that lies here."""
+        return encode_table({COUNT: count, OFFSET: self.offset, SIZE: self.size})
+
+    @classmethod
+    def of(cls, properties: bytes) -> Self:
+        """Where the pack with these properties lies. Malformed when they do not say it."""
+        table = known_table(properties)
+        offset, size = table.get(OFFSET), table.get(SIZE)
+        if type(offset) is not int or type(size) is not int or offset < 0 or size < 1:
+            raise Malformed(f"a pack that lies nowhere: {size!r} octets at {offset!r}")
+        return cls(offset, size)

@@ -67,6 +67,17 @@ class LocalFiles(Body, frozen=True, kw_only=True):
     key: str
 
 
+class SharedMemory(Body, frozen=True, kw_only=True):
+    """Memory for a writer's packs on the machine that it shares with the broker (PROTOCOL.md 5.7).
+
+    `file` is where the broker's process has it open, `size` its octets; it begins with `key`.
+    """
+
+    file: str
+    size: int
+    key: str
+
+
 class Window(Body, frozen=True, kw_only=True):
     """How much may be on its way to a reader and not confirmed: contents, and octets as they are stored."""
 
@@ -234,8 +245,8 @@ class DataLease(Reply, frozen=True, kw_only=True):
     The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
     `position`; `local` when packs may be told by their place. For consumers of queues: the queue's name as `group`. For
-    writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the `stage`. An RFC
-    server sends status, port and lease only; what it does not echo it did not grant.
+    writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the `stage`, `memory`
+    that they may put packs in. An RFC server sends status, port and lease only; what it does not echo it did not grant.
     """
 
     code: ClassVar[int] = 202
@@ -253,6 +264,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     next: int | None = None
     position: int | None = None
     local: LocalFiles | None = None
+    memory: SharedMemory | None = None
     last: dict[str, int] | None = None
     epoch: int | None = None
     stage: str | None = None

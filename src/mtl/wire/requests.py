@@ -109,6 +109,7 @@ class Writer(Request, frozen=True, kw_only=True):
     `writer` is the name under which publishing numbers are remembered across leases and restarts; with `stage` the
     contents stay invisible until Stage.Commit. `incarnations` are the ones the caller believes in, per resource.
     `holder` is who writes under the name: another one takes it over; one that comes back names the `epoch` it had.
+    `local` is the mark of the caller's machine: packs may be put into shared memory if it is the broker's, too.
     """
 
     command: ClassVar[str] = "Connection.Writer"
@@ -121,6 +122,7 @@ class Writer(Request, frozen=True, kw_only=True):
     epoch: Count | None = None
     stage: StageSpec | None = None
     incarnations: dict[str, str] | None = None
+    local: str | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""

@@ -65,7 +65,7 @@ FILES = w.LocalFiles(directory="/data", key="secret")
 def test_who_asks_on_this_machine_for_packs_is_told_where_they_lie(
     packed: bool, machine: str | None, granted: w.LocalFiles | None
 ) -> None:
-    client = Rig(local=LocalReads("here", FILES)).client()
+    client = Rig(local_reads=LocalReads("here", FILES)).client()
     client.create("a")
     request_ = w.Reader(resources=["a"], from_="earliest", packed=packed, local=machine)
     assert client.ask(request_, w.DataLease).local == granted

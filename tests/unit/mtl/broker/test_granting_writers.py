@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import random
+from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
+from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.granting_writers import LocalWrites
 from mtl.errors import Fenced
 from mtl.log.segment import segment_base
+from mtl.net.shared import Lent, borrowed
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import PORTS, Client, Rig
@@ -357,3 +364,65 @@ def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) 
     assert flow.sent()[-1] == c.Confirm(5, True)
     rig.crash()
     assert rig.client().stage("app", 1, *names, id=lease.stage).last == {n: i for i, n in enumerate(names, 1)}
+
+
+# --- memory that is lent to writers on this machine -----------------------------------------------------------
+
+
+def lend() -> Lent:
+    return Lent(1 << 16)
+
+
+def broke() -> Lent:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def local(request: w.Writer, lend: Callable[[], Lent] = lend) -> w.SharedMemory | None:
+    client = Rig(local_writes=LocalWrites("here", lend)).client()
+    client.create("a")
+    return client.ask(request, w.DataLease).memory
+
+
+HERE = w.Writer(resources=["a"], confirm="full", packed=True, local="here")
+
+
+@pytest.mark.parametrize(
+    ("change", "granted"),
+    [
+        ({}, True),
+        ({"writer": "me"}, True),
+        ({"stage": w.StageSpec(application="app", version=1)}, True),
+        ({"local": "elsewhere"}, False),
+        ({"local": None}, False),
+        ({"packed": False}, False),
+        ({"confirm": "none"}, False),
+    ],
+)
+def test_who_writes_packs_on_this_machine_is_lent_memory(change: dict[str, Any], granted: bool) -> None:
+    assert (local(msgspec.structs.replace(HERE, **change)) is not None) == granted
+
+
+def test_no_memory_no_matter() -> None:
+    assert local(HERE, broke) is None
+
+
+def test_a_broker_that_lends_none(client: Client) -> None:
+    assert client.ask(HERE, w.DataLease).memory is None
+
+
+def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHARED_MEMORIES", 2)
+    client = Rig(local_writes=LocalWrites("here", lend)).client()
+    client.create("a")
+    first, second, third = (client.ask(HERE, w.DataLease) for _ in range(3))
+    assert first.memory is not None
+    assert second.memory is not None
+    assert third.memory is None
+
+    for lease in (third, first):
+        client.close_lease(lease)
+
+    assert borrowed(first.memory) is None
+    assert borrowed(second.memory) is not None
+    assert client.ask(HERE, w.DataLease).memory is not None
+    assert client.ask(HERE, w.DataLease).memory is None

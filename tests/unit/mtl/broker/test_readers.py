@@ -122,7 +122,7 @@ def test_the_window_bounds_stored_octets(client: Client) -> None:
 
 def test_large_packs_that_are_told_count_by_their_contents_alone() -> None:
     """They take nothing of the reader's memory. A small one is sent, and its octets count."""
-    client = Rig(local=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
+    client = Rig(local_reads=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
     client.create("a")
     size = limits.LOCAL_FROM // 2
     small, large = [bytes(size - 1_000)], [bytes(size), bytes(size)]

@@ -2,15 +2,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from mtl.client.control import Outcome
 from mtl.client.pump import Pump, WriterOptions
 from mtl.errors import Closed, DataLoss, Fenced, NotGranted, Refused
-from mtl.limits import PUMP, QUIET_S, RESEND_DELAY_S
+from mtl.limits import LOCAL_FROM, PUMP, QUIET_S, RESEND_DELAY_S
+from mtl.net.machine import machine_mark
+from mtl.net.shared import Lent
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
+from mtl.wire.packs import encode_batch
+from mtl.wire.places import Span
+from tests.support.contents import batch
 from tests.support.memory_network import Bench, MemoryLink
 
 OPTIONS = WriterOptions(
@@ -291,3 +298,84 @@ def test_without_confirmation_closing_waits_until_the_broker_has_read_everything
     data.command(c.Pong())
     at.bench.run()
     assert data.closed
+
+
+# --- packs in memory that is shared with the broker -----------------------------------------------------------
+
+ROWS = batch([b"x" * LOCAL_FROM])
+
+
+class Sharing(Setting):
+    def __init__(self) -> None:
+        super().__init__(packed=True, local=True, window_bytes=1 << 22)
+        self.lent = Lent(1 << 18)
+        self.data = self.bound(self.granted(self.lent))
+
+    @staticmethod
+    def granted(lent: Lent | None) -> w.DataLease:
+        memory = lent.told if lent is not None else None
+        return msgspec.structs.replace(GRANTED, packed=True, memory=memory, max_pack=1 << 20)
+
+    def pack(self, rows: pa.RecordBatch) -> None:
+        count = rows.num_rows
+        self.pump.writer.publish("a", c.packed_properties(count), self.pump.encode(rows), count)
+        self.bench.loop.post(self.pump.run)
+        self.bench.run()
+
+
+def contents(link: MemoryLink) -> list[c.Content]:
+    return [x for x in link.commands() if isinstance(x, c.Content)]
+
+
+@pytest.mark.parametrize(("local", "mark"), [(True, machine_mark()), (False, None)])
+def test_who_shares_memory_says_where_it_is(local: bool, mark: str | None) -> None:
+    assert Setting(packed=True, local=local).request.local == mark
+
+
+def test_large_packs_are_put_into_shared_memory_and_small_ones_are_sent() -> None:
+    at = Sharing()
+    at.pack(ROWS)
+    at.pack(batch([b"small", b"small"]))
+    large, small = contents(at.data)
+    assert (large.sequence, bytes(large.body), c.packed_count(large.properties)) == (1, b"", 1)
+    assert bytes(at.lent.octets(Span.of(large.properties))) == encode_batch(ROWS).to_pybytes()
+    assert (small.sequence, small.properties) == (2, c.packed_properties(2))
+    assert bytes(small.body) == encode_batch(batch([b"small", b"small"])).to_pybytes()
+
+
+def test_what_does_not_fit_is_sent() -> None:
+    at = Sharing()
+    for _ in range(14):
+        at.pack(ROWS)
+    sent = contents(at.data)
+    assert [bool(len(x.body)) for x in sent] == [False] * 12 + [True] * 2
+    assert {bytes(x.body) for x in sent[12:]} == {encode_batch(ROWS).to_pybytes()}
+    at.data.command(c.Confirm(12, multiple=True))
+    at.bench.run()
+    at.pack(ROWS)
+    assert not len(contents(at.data)[-1].body)
+
+
+def test_on_a_new_connection_the_lease_still_has_its_memory() -> None:
+    at = Sharing()
+    at.pack(ROWS)
+    told = contents(at.data)
+    at.data.down()
+    at.bench.run()
+    assert contents(at.bench.bind()) == told
+
+
+@pytest.mark.parametrize("lent", [None, Lent(1 << 18)])
+def test_on_another_lease_the_pack_itself_is_sent(lent: Lent | None) -> None:
+    """The broker was started again, and has never seen the memory in which the pack lies."""
+    at = Sharing()
+    at.pack(ROWS)
+    forget_the_lease(at, at.data)
+    data = at.bound(msgspec.structs.replace(at.granted(lent), lease="m"))
+    at.pack(ROWS)
+    first, second = contents(data)
+    assert (first.properties, bytes(first.body)) == (
+        c.packed_properties(1),
+        encode_batch(ROWS).to_pybytes(),
+    )
+    assert bool(len(second.body)) == (lent is None)

@@ -20,7 +20,17 @@ from mtl.limits import (
     PACK_OVERHEAD,
 )
 from mtl.wire.fields import EMPTY, encode_table
-from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, encode_pack, pack_size, trust_pack, unpack
+from mtl.wire.packs import (
+    SCHEMA,
+    batch_size,
+    decode_pack,
+    encode_batch,
+    encode_batch_into,
+    encode_pack,
+    pack_size,
+    trust_pack,
+    unpack,
+)
 
 PROPERTIES = st.none() | st.dictionaries(
     st.sampled_from("abc"), st.integers(0, 3) | st.text("é\n", max_size=3)
@@ -118,6 +128,25 @@ def test_a_slice_is_unpacked_and_packed_as_what_it_shows(contents: Contents, dat
     assert contents_of(decode_pack(encode_batch(part), count)) == expected
 
 
+@given(CONTENTS, st.data())
+def test_a_batch_is_encoded_into_memory_as_by_itself(contents: Contents, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(contents) - 1))
+    part = decode_pack(pack(contents), len(contents)).slice(first)
+    room = batch_size(part)
+    memory = bytearray(room + 64)
+    at, size = encode_batch_into(memoryview(memory)[:room], part)
+    assert memory[at : at + size] == encode_batch(part).to_pybytes()
+    assert not any(memory[room:])
+
+
+def test_the_fullest_batches_have_room_in_their_memory() -> None:
+    table = encode_table({"k": "v" * 40})
+    for properties in (None, table):
+        fullest = batch_of([properties] * MAX_PACK_CONTENTS, [bytes(300)] * MAX_PACK_CONTENTS)
+        at, size = encode_batch_into(memoryview(bytearray(batch_size(fullest))), fullest)
+        assert size == encode_batch(fullest).size <= batch_size(fullest) - at
+
+
 @pytest.mark.parametrize("first", [0, 1, 7, 8, 63, 64, 999])
 def test_a_slice_does_not_take_its_parent_along(first: int) -> None:
     properties = [None if n % 3 else encode_table({"n": n}) for n in range(1_000)]
@@ -165,6 +194,9 @@ def test_what_is_too_large_for_the_broker_is_not_encoded() -> None:
         encode_pack([bytes(PACK_OVERHEAD + 1_000)], max_pack=1_000)
     with pytest.raises(ContentTooLarge):
         encode_batch(batch_of([None], [bytes(PACK_OVERHEAD + 1_000)]), max_pack=1_000)
+    large = batch_of([None], [bytes(PACK_OVERHEAD + 1_000)])
+    with pytest.raises(ContentTooLarge):
+        encode_batch_into(memoryview(bytearray(batch_size(large))), large, max_pack=1_000)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +214,10 @@ def test_what_is_too_large_for_the_broker_is_not_encoded() -> None:
 def test_what_is_no_pack_is_not_encoded(batch: Any) -> None:
     with pytest.raises(FieldError):
         encode_batch(batch)
+    with pytest.raises(FieldError):
+        batch_size(batch)
+    with pytest.raises(FieldError):
+        encode_batch_into(memoryview(bytearray(1_000)), batch)
 
 
 def test_a_pack_of_nothing_is_not_encoded() -> None:

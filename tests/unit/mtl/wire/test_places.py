@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import Malformed
-from mtl.wire.commands import delivery_timestamp, packed_count, packed_properties
+from mtl.wire.commands import COUNT, delivery_timestamp, packed_count, packed_properties
 from mtl.wire.fields import EMPTY, Value, encode_table
-from mtl.wire.places import FILE, OFFSET, SIZE, Place
+from mtl.wire.places import FILE, OFFSET, SIZE, Place, Span
 
 PLACE = Place("/data/resources/r-1/1.segment", 4096, 1_000_000)
 
@@ -55,3 +55,21 @@ def test_half_a_place_is_malformed(wrong: dict[str, Value]) -> None:
 def test_a_place_without_a_part_is_malformed(missing: str) -> None:
     with pytest.raises(Malformed):
         Place.of(encode_table({name: value for name, value in WHOLE.items() if name != missing}))
+
+
+# --- in memory that a writer shares ---------------------------------------------------------------------------
+
+
+@given(offset=st.integers(0, 2**63 - 1), size=st.integers(1, 2**63 - 1), count=st.integers(1, 10_000))
+def test_a_span_comes_back_from_its_properties(offset: int, size: int, count: int) -> None:
+    properties = Span(offset, size).properties(count)
+
+    assert Span.of(properties) == Span(offset, size)
+    assert packed_count(properties) == count
+    assert Place.of(properties) is None
+
+
+@pytest.mark.parametrize("wrong", [{OFFSET: -1}, {OFFSET: "0"}, {OFFSET: True}, {SIZE: 0}, {SIZE: None}])
+def test_half_a_span_is_malformed(wrong: dict[str, Value]) -> None:
+    with pytest.raises(Malformed, match="nowhere"):
+        Span.of(encode_table({COUNT: 1, OFFSET: 64, SIZE: 1} | wrong))

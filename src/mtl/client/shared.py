@@ -1,0 +1,98 @@
+"""Packs in memory that a writer shares with a broker on its machine (PROTOCOL.md 5.7): made there, and not sent.
+
+A pack keeps its place for as long as anybody refers to it; the writer does until it is confirmed. Freed places are
+taken again from the lowest on, so that little memory is touched.
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import insort
+from collections import deque
+
+import pyarrow as pa
+
+from mtl.net.shared import borrowed
+from mtl.wire.control import SharedMemory
+from mtl.wire.packs import ArrowBuffer, RecordBatch, batch_size, encode_batch_into
+from mtl.wire.places import SHARED_FROM, Span
+
+_ALIGNMENT = 64
+"""As Arrow aligns its own memory."""
+
+
+class Spaces:
+    """Which octets of a memory are taken. `give` may be called at any time, in any thread, by the end of an object."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self._begin = begin
+        self._end = end
+        self._taken: list[tuple[int, int]] = []
+        self._given: deque[int] = deque()
+
+    def take(self, size: int) -> int | None:
+        """Where so many octets are free, the lowest such place, which is taken now; None when there is none."""
+        while self._given:
+            free = self._given.popleft()
+            self._taken = [span for span in self._taken if span[0] != free]
+        begin = self._begin
+        for taken, end in self._taken:
+            if taken - begin >= size:
+                break
+            begin = end
+        after = begin + size + -size % _ALIGNMENT
+        if after > self._end:
+            return None
+        insort(self._taken, (begin, after))
+        return begin
+
+    def give(self, begin: int) -> None:
+        """What was taken at `begin` is free."""
+        self._given.append(begin)
+
+
+class _Kept:
+    """The place of one pack: free when this goes, and until then the memory is there."""
+
+    __slots__ = ("_begin", "_memory", "_spaces")
+
+    def __init__(self, begin: int, spaces: Spaces, memory: mmap.mmap) -> None:
+        self._begin = begin
+        self._spaces = spaces
+        self._memory = memory
+
+    def __del__(self) -> None:
+        self._spaces.give(self._begin)
+
+
+class Shared:
+    """The memory of one lease. Not safe to use from several threads, but for `span`."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._view = memoryview(memory)
+        self._address: int = pa.py_buffer(memory).address
+        self._spaces = Spaces(SHARED_FROM, len(memory))
+
+    @classmethod
+    def of(cls, told: SharedMemory | None) -> Shared | None:
+        """What a lease came with; None where it came with nothing, or that is not to be had from here."""
+        memory = borrowed(told) if told is not None else None
+        return cls(memory) if memory is not None else None
+
+    def encode(self, batch: RecordBatch, max_pack: int) -> ArrowBuffer | None:
+        """A batch of SCHEMA as a pack in this memory; None when there is no room. Errors as `encode_batch`."""
+        size = batch_size(batch)
+        begin = self._spaces.take(size)
+        if begin is None:
+            return None
+        kept = _Kept(begin, self._spaces, self._memory)
+        at, octets = encode_batch_into(self._view[begin : begin + size], batch, max_pack)
+        return pa.foreign_buffer(self._address + begin + at, octets, kept)
+
+    def span(self, body: object) -> Span | None:
+        """Where in this memory a body lies; None when it does not."""
+        if not isinstance(body, pa.Buffer):
+            return None
+        offset = body.address - self._address
+        return Span(offset, body.size) if 0 <= offset < len(self._view) else None

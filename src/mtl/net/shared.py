@@ -1,0 +1,76 @@
+"""Memory that a broker lends to a writer on its machine, so that packs need not pass a socket (PROTOCOL.md 5.7).
+
+The broker makes it, nameless and of a size that nobody can change, and says where its process has it open: /proc lets
+only a process of the same user (or of root) in. So neither ever opens a file because the other one named it: the broker
+opens nothing, and the writer nothing but such memory that holds the key of its lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from pathlib import Path
+
+from mtl.errors import Malformed
+from mtl.limits import SHARED_MEMORY
+from mtl.wire.control import SharedMemory
+from mtl.wire.places import SHARED_FROM, Span
+
+_NAME = "mtl-packs"
+_SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
+"""Touching memory behind the end of a file would end the process by SIGBUS."""
+
+
+class Lent:
+    """The broker's side: memory for one lease, which lives until it is closed and nothing of it is in use."""
+
+    def __init__(self, size: int = SHARED_MEMORY) -> None:
+        """Raises `OSError` where the system has no such memory, or no more of it."""
+        if not all(hasattr(fcntl, seal) for seal in _SEALS) or not hasattr(os, "memfd_create"):
+            raise OSError("this system has no sealed memory files")
+        key = os.urandom(16).hex()
+        self._fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._fd, size)
+            os.pwrite(self._fd, key.encode(), 0)
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _seals())
+            self._octets = memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.told = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)
+
+    def octets(self, span: Span) -> memoryview:
+        """What the writer put there. Malformed for what lies outside."""
+        if not SHARED_FROM <= span.offset <= span.offset + span.size <= len(self._octets):
+            raise Malformed(f"{span.size} octets at {span.offset} of a shared memory of {len(self._octets)}")
+        return self._octets[span.offset : span.offset + span.size]
+
+    def close(self) -> None:
+        """Nobody opens it any more; what was taken out of it stays."""
+        os.close(self._fd)
+
+
+def borrowed(told: SharedMemory) -> mmap.mmap | None:
+    """The writer's side: the memory that a broker told of. None where it is not to be had from here: the broker is in
+    another container, or another user's.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        # A number of another container's process means some other file here: look before opening it, which may wait.
+        if not str(Path(told.file).readlink()).startswith(f"/memfd:{_NAME}"):
+            return None
+        fd = os.open(told.file, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() == _seals()
+            known = os.pread(fd, len(told.key), 0) == told.key.encode()
+            if sealed and known and os.fstat(fd).st_size == told.size > SHARED_FROM:
+                return mmap.mmap(fd, told.size)
+        finally:
+            os.close(fd)
+    return None
+
+
+def _seals() -> int:
+    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import gc
+import mmap
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.client.shared import Shared, Spaces
+from mtl.errors import FieldError
+from mtl.limits import MAX_PACK
+from mtl.net.shared import Lent
+from mtl.wire.packs import decode_pack, encode_batch
+from mtl.wire.places import SHARED_FROM
+from tests.support.contents import batch
+
+SIZE = 1 << 16
+
+
+@pytest.fixture
+def shared() -> Iterator[tuple[Lent, Shared]]:
+    lent = Lent(SIZE)
+    memory = Shared.of(lent.told)
+    assert memory is not None
+    yield lent, memory
+    lent.close()
+
+
+def rows(octets: int, fill: bytes = b"x") -> pa.RecordBatch:
+    return batch([fill * octets])
+
+
+# --- which octets are taken -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.one_of(st.integers(1, 400), st.none()), max_size=60), st.data())
+def test_spaces_never_overlap_and_what_is_given_back_is_taken_again(
+    steps: list[int | None], data: st.DataObject
+) -> None:
+    """A number takes so many octets, None gives one of those back that are held."""
+    spaces, held = Spaces(64, 1_024), dict[int, int]()
+    for size in steps:
+        if size is None:
+            if held:
+                begin = data.draw(st.sampled_from(sorted(held)))
+                del held[begin]
+                spaces.give(begin)
+            continue
+        taken = spaces.take(size)
+        gaps = [64, *(begin + length for begin, length in held.items())]
+        if taken is None:
+            ends = [end + -end % 64 for end in gaps]
+            assert not any(fits(end, size, held) for end in ends)
+        else:
+            assert taken % 64 == 0
+            assert fits(taken, size, held)
+            held[taken] = size
+    for begin in held:
+        spaces.give(begin)
+    assert spaces.take(1_024 - 64) == 64
+
+
+def fits(begin: int, size: int, held: dict[int, int]) -> bool:
+    end = begin + size + -size % 64
+    return begin >= 64 and end <= 1_024 and all(end <= b or b + n + -n % 64 <= begin for b, n in held.items())
+
+
+# --- packs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pack_is_the_one_that_would_be_sent(shared: tuple[Lent, Shared]) -> None:
+    lent, memory = shared
+    pack = memory.encode(rows(5_000), MAX_PACK)
+    assert pack is not None
+    span = memory.span(pack)
+    assert span is not None
+
+    assert pack.to_pybytes() == bytes(lent.octets(span)) == encode_batch(rows(5_000)).to_pybytes()
+    assert decode_pack(lent.octets(span), 1).column("body").to_pylist() == [b"x" * 5_000]
+
+
+def test_packs_keep_their_places_until_nobody_refers_to_them(shared: tuple[Lent, Shared]) -> None:
+    _, memory = shared
+    packs = [memory.encode(rows(9_000, b"%d" % n), MAX_PACK) for n in range(8)]
+    made = [pack for pack in packs if pack is not None]
+    assert len(made) == 4  # each may take 4 KiB more than it does
+    assert packs[4:] == [None] * 4
+
+    places = [memory.span(pack) for pack in made]
+    contents = [pack.to_pybytes() for pack in made]
+    view = memoryview(made.pop(1))
+    packs.clear()
+    gc.collect()
+    assert memory.encode(rows(9_000), MAX_PACK) is None
+    view.release()
+    again = memory.encode(rows(9_000), MAX_PACK)
+
+    assert memory.span(again) == places[1]
+    del contents[1]
+    assert [pack.to_pybytes() for pack in made] == contents
+
+
+def test_a_pack_lives_longer_than_the_rest(shared: tuple[Lent, Shared]) -> None:
+    lent, memory = shared
+    pack = memory.encode(rows(100), MAX_PACK)
+    assert pack is not None
+    other = Shared.of(lent.told)
+    assert other is not None
+    del memory, shared
+    gc.collect()
+
+    assert pack.to_pybytes() == encode_batch(rows(100)).to_pybytes()
+    assert other.span(pack) is None
+
+
+def test_what_cannot_be_a_pack_takes_no_room(shared: tuple[Lent, Shared]) -> None:
+    _, memory = shared
+    null = pa.RecordBatch.from_arrays([pa.nulls(1, pa.binary())] * 2, names=["properties", "body"])
+    for _ in range(100):
+        with pytest.raises(FieldError):
+            memory.encode(null, MAX_PACK)
+    pack = memory.encode(rows(50_000), MAX_PACK)
+
+    assert pack is not None
+    span = memory.span(pack)
+    assert span is not None
+    assert SHARED_FROM < span.offset < 1_024
+
+
+def test_other_octets_lie_elsewhere(shared: tuple[Lent, Shared]) -> None:
+    _, memory = shared
+    assert memory.span(b"x" * 100) is None
+    assert memory.span(pa.py_buffer(b"x" * 100)) is None
+    assert memory.span(pa.py_buffer(mmap.mmap(-1, 100))) is None
+
+
+def test_nothing_told_is_nothing_shared(shared: tuple[Lent, Shared]) -> None:
+    lent, _ = shared
+    lent.told = lent.told.__class__(file="/proc/1/fd/1", size=SIZE, key=lent.told.key)
+    assert Shared.of(lent.told) is None
+    assert Shared.of(None) is None

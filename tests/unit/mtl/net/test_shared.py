@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtl.errors import Malformed
+from mtl.net.shared import Lent, borrowed
+from mtl.wire.control import SharedMemory
+from mtl.wire.places import SHARED_FROM, Span
+
+SIZE = 1 << 16
+
+
+@pytest.fixture
+def lent() -> Iterator[Lent]:
+    memory = Lent(SIZE)
+    yield memory
+    memory.close()
+
+
+def test_what_the_writer_puts_there_the_broker_sees(lent: Lent) -> None:
+    memory = borrowed(lent.told)
+    assert memory is not None
+
+    memory[100:105] = b"hello"
+
+    assert bytes(lent.octets(Span(100, 5))) == b"hello"
+    assert len(memory) == lent.told.size == SIZE
+
+
+def test_octets_live_longer_than_the_lease(lent: Lent) -> None:
+    memory = borrowed(lent.told)
+    assert memory is not None
+    memory[100:105] = b"hello"
+    octets = lent.octets(Span(100, 5))
+    other = Lent(SIZE)
+    other.close()
+
+    assert borrowed(other.told) is None
+    assert (bytes(octets), memory[100:105]) == (b"hello", b"hello")
+
+
+@pytest.mark.parametrize(
+    "span", [Span(0, 10), Span(SHARED_FROM - 1, 10), Span(SIZE, 1), Span(SIZE - 9, 10), Span(1 << 62, 10)]
+)
+def test_nothing_outside_is_touched(lent: Lent, span: Span) -> None:
+    with pytest.raises(Malformed, match="shared memory"):
+        lent.octets(span)
+
+
+def test_nobody_can_change_its_size(lent: Lent) -> None:
+    """The broker reads it by its address: a page that is gone would end the process."""
+    for size in (0, 2 * SIZE):
+        fd = os.open(lent.told.file, os.O_RDWR)
+        try:
+            with pytest.raises(PermissionError) as refused:
+                os.ftruncate(fd, size)
+            assert refused.value.errno == errno.EPERM
+        finally:
+            os.close(fd)
+
+
+def unsealed() -> int:
+    fd = os.memfd_create("mtl-packs", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, SIZE)
+    os.pwrite(fd, b"k" * 32, 0)
+    return fd
+
+
+def test_another_file_is_not_written_to(lent: Lent, tmp_path: Path) -> None:
+    """In another container the number of the broker's process is somebody else's, and so is the file."""
+    file = tmp_path / "file"
+    file.write_bytes(lent.told.key.encode() + bytes(SIZE))
+    os.mkfifo(tmp_path / "fifo")
+    open_file, memory = os.open(file, os.O_RDWR), unsealed()
+    fifo = os.open(tmp_path / "fifo", os.O_RDWR)
+    here = f"/proc/{os.getpid()}/fd"
+    try:
+        for told in (
+            SharedMemory(file=f"{here}/{open_file}", size=SIZE, key=lent.told.key),
+            SharedMemory(file=f"{here}/{fifo}", size=SIZE, key=lent.told.key),
+            SharedMemory(file=f"{here}/{memory}", size=SIZE, key="k" * 32),
+            SharedMemory(file=str(file), size=SIZE, key=lent.told.key),
+            SharedMemory(file=f"{here}/999999", size=SIZE, key=lent.told.key),
+            SharedMemory(file="nul\0", size=SIZE, key=lent.told.key),
+            SharedMemory(file=lent.told.file, size=SIZE, key="of another lease"),
+            SharedMemory(file=lent.told.file, size=2 * SIZE, key=lent.told.key),
+        ):
+            assert borrowed(told) is None
+        assert not fcntl.fcntl(memory, fcntl.F_GET_SEALS)
+    finally:
+        for fd in (open_file, memory, fifo):
+            os.close(fd)
+
+
+def test_a_system_without_such_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(OSError, match="no sealed memory"):
+        Lent(SIZE)
+
+
+def test_what_fails_on_the_way_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    with pytest.raises(OSError, match="No space"):
+        Lent(SIZE)
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
