@@ -120,9 +120,12 @@ class Bench:
         return self.broker.endpoint
 
     @contextmanager
-    def own_broker(self) -> Iterator[RunningBroker]:
-        """A broker with nothing in it."""
-        with mtl.testing.broker(data=self.place / f"broker-{uuid.uuid4().hex}") as broker:
+    def own_broker(self, settings: str = "") -> Iterator[RunningBroker]:
+        """A broker with nothing in it; `settings` are those of its broker.toml."""
+        data = self.place / f"broker-{uuid.uuid4().hex}"
+        config = data.with_suffix(".toml")
+        config.write_text(settings)
+        with mtl.testing.broker(data=data, config=config) as broker:
             yield broker
 
     @contextmanager

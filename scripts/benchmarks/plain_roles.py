@@ -34,10 +34,19 @@ def pack_of(rows: int, octets: int) -> pa.RecordBatch:
 
 
 def publish(
-    endpoint: str, resources: Sequence[str], octets: int, count: int, rows: int = 0, connections: int = 1
+    endpoint: str,
+    resources: Sequence[str],
+    octets: int,
+    count: int,
+    rows: int = 0,
+    connections: int = 1,
+    *,
+    local_writes: bool = True,
 ) -> Prepared:
-    """Publish `count` contents in all, in turn to each resource and from each connection; packs of `rows` unless 0."""
-    opened = [mtl.connect(endpoint) for _ in range(connections)]
+    """Publish `count` contents in all, in turn to each resource and from each connection; packs of `rows` unless 0, in
+    memory that is shared with the broker unless `local_writes` is off.
+    """
+    opened = [mtl.connect(endpoint, local_writes=local_writes) for _ in range(connections)]
     doors = _doors(opened, resources, packed=bool(rows))
     body, pack = bytes(octets), pack_of(rows, octets) if rows else None
     sends = count // rows if rows else count

@@ -1,6 +1,7 @@
-"""Packs into the broker beside the same octets written and synced in the same groups, and beside itself without the
-syncs; packs out of it beside the same mapped octets sent by ZeroMQ alone. A reader on the broker's machine takes large
-packs out of its files, others get them through the socket: a row for each. Whoever receives looks at every octet.
+"""Packs into the broker beside the same octets written and synced in the same groups, beside itself without the syncs,
+and with the packs sent through the socket, as from another machine; packs out of it beside the same mapped octets sent
+by ZeroMQ alone. A reader on the broker's machine takes large packs out of its files, others get them through the
+socket: a row for each. Whoever receives looks at every octet.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mtl.testing import RunningBroker
 FILE = "plain file, fdatasync of the same groups"
 SUMMED_FILE = "plain file, crc32c and fdatasync of the same groups"
 UNSYNCED = "the same, durability os"
+SOCKET = "the same, through the socket"
 RAW = "raw pyzmq, the same mapped octets"
 SUMMED = "raw pyzmq, the same mapped octets and their crc32c"
 OF_LIMIT = 0.9
@@ -41,12 +43,13 @@ def ingest(bench: Bench) -> list[Row]:
                 SUMMED_FILE: partial(_write, bench, written, octets * count, summed=True),
             }
             unsynced = partial(_publish, broker, octets, pack, count, [], durability="os")
-            sides = {"ours": partial(_beside, ours, files), UNSYNCED: unsynced}
+            socket = partial(_publish, broker, octets, pack, count, [], local_writes=False)
+            sides = {"ours": partial(_beside, ours, files), UNSYNCED: unsynced, SOCKET: socket}
             samples = interleave(sides, bench.plan.rounds)
         rows.append(_paired(subject, Peer(FILE, None, OF_LIMIT), samples["ours"]))
         rows.append(_paired(subject, Peer(SUMMED_FILE, None), samples["ours"]))
         synced = [Sample(sample.value) for sample in samples["ours"]]
-        rows.append(row(subject, Peer(UNSYNCED, None), synced, samples[UNSYNCED]))
+        rows += [row(subject, Peer(name, None), synced, samples[name]) for name in (UNSYNCED, SOCKET)]
     return rows
 
 
@@ -105,6 +108,8 @@ def _publish(
     count: int,
     written: list[Path],
     durability: Literal["sync", "os"] = "sync",
+    *,
+    local_writes: bool = True,
 ) -> Sample:
     """Into a resource of its own, which replaces the one before it; where its log lies goes into `written`."""
     with mtl.connect(broker.endpoint) as connection:
@@ -113,7 +118,7 @@ def _publish(
         before = set(_logs(broker))
         connection.create_resource("packed", durability=durability)
     to = {"endpoint": broker.endpoint, "resources": ["packed"]}
-    with Role("publish", **to, octets=octets, count=count, rows=pack) as role:
+    with Role("publish", **to, octets=octets, count=count, rows=pack, local_writes=local_writes) as role:
         result = role.run()
     written[:] = [log for log in _logs(broker) if log not in before]
     return Sample(count * octets / (result["ended"] - result["began"]) / 1e6)
