@@ -1,10 +1,13 @@
-"""Memory that the machine has, before something is measured. Linux only; elsewhere nothing is done.
+"""The machine's memory, before something is measured. Linux only; elsewhere nothing is done.
 
 A virtual machine may fetch a page from its host at the first touch, and give it back once it was free for a second or
 two. A page of a new file costs several times as much then, and whoever happens to get pages that somebody else freed a
 moment ago seems that much faster. So free memory is touched first, for all sides alike: the system keeps it as cache of
 a file of holes, which it gives to whoever needs memory next, as a machine that has been at work for a day gives the
 cache of what it read last.
+
+What a side has written and not synced is written by the system half a minute later, in somebody else's time. So it is
+synced first, too.
 """
 
 from __future__ import annotations
@@ -110,4 +113,5 @@ def touched(place: Path) -> Iterator[None]:
 def settle() -> None:
     """Before something is timed; nothing outside of `touched`."""
     for memory in _here:
+        os.sync()
         memory.settle()

@@ -23,7 +23,8 @@ FLUSH_EVERY_MESSAGE = {"log.flush.interval.messages": "1"}
 """A flush before every acknowledgement, which is what ours does."""
 
 _SETTINGS = {
-    # config/server.properties of the distribution; only addresses and the directory differ.
+    # config/server.properties of the distribution; only addresses and the directory differ, and that what is removed
+    # goes at once: a minute later somebody else is being measured.
     "process.roles": "broker,controller",
     "node.id": "1",
     "inter.broker.listener.name": "PLAINTEXT",
@@ -44,6 +45,7 @@ _SETTINGS = {
     "log.retention.hours": "168",
     "log.segment.bytes": "1073741824",
     "log.retention.check.interval.ms": "300000",
+    "log.segment.delete.delay.ms": "0",
 }
 
 _LOGGING = """\

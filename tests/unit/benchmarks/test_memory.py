@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.memory import BLOCK, ENOUGH, FETCHED_S, Memory, SparseFile
+from benchmarks.memory import BLOCK, ENOUGH, FETCHED_S, Memory, SparseFile, settle
 
 TOTAL = 8 * ENOUGH
 
@@ -73,3 +74,16 @@ def test_holes_are_read_round_and_round_and_have_no_name(
     told.write_text("MemTotal:  8 kB\nMemFree:   3 kB\n")
     monkeypatch.setattr("benchmarks.memory.MEMINFO", told)
     assert holes.free() == 3 << 10
+
+
+def test_what_others_wrote_is_on_the_disk_before_a_side_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: happened.append("synced"))
+    settle()
+    assert happened == []  # nothing is measured
+
+    machine = Machine(own=10, host=0)
+    monkeypatch.setattr(machine, "read", lambda: happened.append("touched"))
+    monkeypatch.setattr("benchmarks.memory._here", [memory(machine)])
+    settle()
+    assert happened[:2] == ["synced", "touched"]
