@@ -49,10 +49,12 @@ class Memory:
         self._fetches = False
 
     def settle(self) -> int:
-        """Until nothing is left that has to be fetched, or `most` octets were read; the octets that were."""
+        """Until nothing is left that has to be fetched, or `most` octets were read: how many were. No more than a
+        block beyond what is free: that would cost the system what it has read of the files to be measured.
+        """
         free = self._holes.free()
         read = own = 0
-        while read < self._most and (own < ENOUGH or (self._fetches and read < free)):
+        while read < min(self._most, free) and (own < ENOUGH or self._fetches):
             began = self._clock()
             self._holes.read()
             fetched = self._clock() - began >= FETCHED_S

@@ -39,13 +39,18 @@ def memory(machine: Machine) -> Memory:
 
 def test_all_that_has_to_be_fetched_is_touched() -> None:
     machine = Machine(own=3, host=100)
-    assert memory(machine).settle() == 103 * BLOCK + ENOUGH
+    assert memory(machine).settle() == 103 * BLOCK
     assert machine.host == 0
 
 
 def test_where_nothing_has_to_be_fetched_little_is_looked_at() -> None:
     machine = Machine(own=10_000, host=0)
     assert memory(machine).settle() == ENOUGH
+
+
+def test_what_is_in_use_is_left_alone() -> None:
+    machine = Machine(own=5, host=0)
+    assert memory(machine).settle() == 5 * BLOCK
 
 
 def test_a_machine_that_fetched_once_is_looked_at_whole_from_then_on() -> None:
