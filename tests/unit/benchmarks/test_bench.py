@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.bench import Bench, Plan
+from benchmarks.bench import Bench, Plan, resource_name
 from benchmarks.measure import NotMeasured, Sample
 
 
@@ -33,3 +33,9 @@ def test_a_connector_of_another_spark_is_never_passed_over() -> None:
         assert bench.kafka_name("Kafka sink", flush=True) == (
             "Kafka sink, flush before every ack (connector of Spark 3.9.9)"
         )
+
+
+def test_no_two_resources_have_one_name() -> None:
+    names = {resource_name() for _ in range(300_000)}
+    assert len(names) == 300_000
+    assert {len(name) for name in names} == {len("bench-00000000")}
