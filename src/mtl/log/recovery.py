@@ -292,6 +292,8 @@ def _walk(store: Store, bases: list[int], sizes: dict[int, int]) -> dict[int, in
             assert end is not None  # the newest one's index was read before
             return rebuild(store, base, end, sizes[base])[1]
         if not adopted and index is not None:
+            if index.length > sizes[base]:
+                raise shortened(store.segment_path(base), index, sizes[base])
             return _numbers(store, header, index)
         if end is None and (stashed := _stashed(store)) is not None:
             return stashed

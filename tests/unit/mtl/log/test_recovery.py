@@ -329,6 +329,19 @@ def test_the_table_of_writers_survives_adopted_segments_that_are_the_newest(log:
     assert log.disk.list_dir(LOG)[-1] == segment_name(6)
 
 
+@pytest.mark.parametrize("left", [128, 192, 256])
+def test_a_table_in_a_segment_that_was_cut_is_damage(log: LogUnderTest, left: int) -> None:
+    """Nothing of the log is changed, for a copy of the file may replace it."""
+    log.append(chunk(2, RunEntry(1, 1, 2)))
+    log.commit([[chunk(3)]], adopt=True)
+    log.close()
+    log.disk.unlink(f"{LOG}/{segment_name(6)}")
+    size = log.disk.sizes(LOG)[segment_name(1)]
+    log.disk.shorten(FIRST, left)
+    with pytest.raises(Damaged, match=f"has {left} octets where {size} belong"):
+        log.open()
+
+
 def test_a_table_that_is_nowhere_is_damage(log: LogUnderTest) -> None:
     log.append(chunk(2, RunEntry(1, 1, 2)))
     log.commit([[chunk(3)]], adopt=True)
