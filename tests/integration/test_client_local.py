@@ -12,30 +12,10 @@ import mtl
 from mtl.client import Connection
 from mtl.client import local as files
 from mtl.errors import DataLoss
-from mtl.limits import LOCAL_FROM
 from mtl.testing import RunningBroker, broker
 from mtl.wire.control import LOCAL_KEY
 from mtl.wire.places import Place
-from tests.support.contents import batch, bodies
-
-COUNT = 100
-OCTETS = LOCAL_FROM // COUNT + 100
-"""A pack of so many is above the limit from on which places are told."""
-
-
-def packs(number: int, first: int = 0) -> list[list[bytes]]:
-    """`number` packs of bodies that are all different."""
-    return [
-        [b"%d-%d" % (pack, one) + bytes(OCTETS) for one in range(COUNT)]
-        for pack in range(first, first + number)
-    ]
-
-
-def write(connection: Connection, written: list[list[bytes]]) -> list[bytes]:
-    with connection.writer("orders", packed=True) as writer:
-        for values in written:
-            writer.send_pack(batch(values))
-    return [body for values in written for body in values]
+from tests.support.contents import LARGE_PACK, bodies, large_packs, write_packs
 
 
 @pytest.fixture
@@ -55,7 +35,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_large_packs_are_read_from_the_files_and_small_ones_are_sent(
     connection: Connection, mtl_broker: RunningBroker, read: list[str]
 ) -> None:
-    written = write(connection, [*packs(3), [b"small"], *packs(2, first=3)])
+    written = write_packs(connection, [*large_packs(3), [b"small"], *large_packs(2, first=3)])
 
     assert bodies(connection.reader("orders", until=len(written) + 1)) == written
     assert len(read) == 5
@@ -63,7 +43,7 @@ def test_large_packs_are_read_from_the_files_and_small_ones_are_sent(
 
 
 def test_a_range_that_begins_and_ends_within_packs(connection: Connection, read: list[str]) -> None:
-    written = write(connection, packs(3))
+    written = write_packs(connection, large_packs(3))
 
     with connection.reader("orders", start=50, until=251) as reader:
         assert [content.body for content in reader] == written[49:250]
@@ -73,7 +53,7 @@ def test_a_range_that_begins_and_ends_within_packs(connection: Connection, read:
 def test_plain_readers_and_who_does_not_want_it_are_sent_everything(
     connection: Connection, mtl_broker: RunningBroker, read: list[str]
 ) -> None:
-    written = write(connection, packs(2))
+    written = write_packs(connection, large_packs(2))
 
     assert bodies(connection.reader("orders", until=201, packed=False)) == written
     with mtl.connect(mtl_broker.endpoint, local_reads=False) as through_the_socket:
@@ -86,7 +66,7 @@ def test_a_broker_may_keep_its_files_to_itself(tmp_path: Path, read: list[str]) 
     config.write_text("local-reads = false\n")
     with broker(config=config) as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
-        written = write(connection, packs(2))
+        written = write_packs(connection, large_packs(2))
         assert bodies(connection.reader("orders", until=201)) == written
         assert not (running.data / LOCAL_KEY).exists()
     assert read == []
@@ -97,7 +77,7 @@ def test_who_does_not_see_the_files_is_sent_the_packs_and_asks_only_once(
 ) -> None:
     """As in a container of the same machine: the mark is equal, the directory is another one."""
     (mtl_broker.data / LOCAL_KEY).write_text("of another broker")
-    written = write(connection, packs(2))
+    written = write_packs(connection, large_packs(2))
 
     with caplog.at_level(logging.INFO, "mtl.client"):
         for _ in range(2):
@@ -110,12 +90,12 @@ def test_files_that_vanish_while_reading_are_replaced_by_what_is_sent(
     connection: Connection, mtl_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has places in its queue that it cannot read any more; nothing is lost, doubled or out of order."""
-    written = write(connection, packs(20))
+    written = write_packs(connection, large_packs(20))
     taken: list[bytes] = []
     with connection.reader("orders", until=len(written) + 1) as reader:
         for pack in reader.batches():
             taken += pack.batch.column("body").to_pylist()
-            if len(taken) == 5 * COUNT:
+            if len(taken) == 5 * LARGE_PACK:
                 monkeypatch.setattr(files.Places, "_file", missing)
     assert taken == written
 
@@ -128,10 +108,10 @@ def test_what_was_deleted_under_a_reader_is_a_loss(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its places point into files that are gone; the broker, asked for the octets, says what became of them."""
-    written = write(connection, packs(20))
+    written = write_packs(connection, large_packs(20))
     with connection.reader("orders", until=len(written) + 1) as reader:
         packs_read = reader.batches(timeout=20)
-        assert next(packs_read).count == COUNT
+        assert next(packs_read).count == LARGE_PACK
         connection.delete_resource("orders")
         connection.create_resource("orders")
         monkeypatch.setattr(files.Places, "_file", missing)
@@ -144,16 +124,16 @@ def test_a_reader_goes_on_from_the_files_after_a_restart_of_the_broker(
 ) -> None:
     with broker(data=tmp_path / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
-        written = write(connection, packs(10))
+        written = write_packs(connection, large_packs(10))
         taken: list[bytes] = []
         with connection.reader("orders", until=2 * len(written) + 1) as reader:
             for pack in reader.batches():
                 taken += pack.batch.column("body").to_pylist()
-                if len(taken) == 5 * COUNT:
+                if len(taken) == 5 * LARGE_PACK:
                     running.kill()
                     running.restart()
-                if len(taken) == 10 * COUNT:
-                    written += write(connection, packs(10, first=10))
+                if len(taken) == 10 * LARGE_PACK:
+                    written += write_packs(connection, large_packs(10, first=10))
         assert taken == written
         assert len(read) == 20
     shutil.rmtree(tmp_path / "data")

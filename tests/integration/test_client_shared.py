@@ -2,52 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import mtl
-from mtl.client import Connection, pump
-from mtl.limits import LOCAL_FROM, SHARED_MEMORY
+from mtl.client import Connection, flow
+from mtl.limits import SHARED_MEMORY
 from mtl.testing import RunningBroker, broker
-from tests.support.contents import batch, bodies
-
-COUNT = 100
-OCTETS = LOCAL_FROM // COUNT + 100
-"""A pack of so many is above the limit from on which packs are handed over."""
-
-
-def packs(number: int, octets: int = OCTETS) -> list[list[bytes]]:
-    """`number` packs of bodies that are all different."""
-    return [[b"%d-%d" % (pack, one) + bytes(octets) for one in range(COUNT)] for pack in range(number)]
-
-
-def write(connection: Connection, written: list[list[bytes]], **options: object) -> list[bytes]:
-    with connection.writer("orders", packed=True, **options) as writer:  # type: ignore[arg-type]
-        for values in written:
-            writer.send_pack(batch(values))
-    return [body for values in written for body in values]
+from mtl.wire.commands import Content
+from mtl.wire.places import OFFSET
+from tests.support.contents import LARGE_PACK, batch, bodies, large_packs, write_packs
 
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every Content that was sent, whether its body lies in shared memory."""
     seen: list[bool] = []
-    whole = pump.Pump._told
+    whole = flow.Flow.send_contents
 
-    def watched(self: pump.Pump, content: mtl.wire.commands.Content) -> mtl.wire.commands.Content:
-        told = whole(self, content)
-        seen.append(told is not content)
-        return told
+    def watched(self: flow.Flow, contents: Sequence[Content]) -> int:
+        seen.extend(OFFSET.encode() in content.properties for content in contents)
+        return whole(self, contents)
 
-    monkeypatch.setattr(pump.Pump, "_told", watched)
+    monkeypatch.setattr(flow.Flow, "send_contents", watched)
     return seen
 
 
 def test_large_packs_are_handed_over_and_small_ones_are_sent(
     connection: Connection, handed: list[bool]
 ) -> None:
-    written = write(connection, [*packs(3), [b"small"], *packs(2)])
+    written = write_packs(connection, [*large_packs(3), [b"small"], *large_packs(2)])
 
     assert bodies(connection.reader("orders", until=len(written) + 1)) == written
     assert handed == [True, True, True, False, True, True]
@@ -55,9 +41,9 @@ def test_large_packs_are_handed_over_and_small_ones_are_sent(
 
 def test_memory_is_used_again_for_what_comes_later(connection: Connection, handed: list[bool]) -> None:
     """Three times as much as there is of it, and a reader that follows: it never sees what came later."""
-    large = packs(3 * SHARED_MEMORY // (COUNT * 10_000), octets=10_000)
-    with connection.reader("orders", until=len(large) * COUNT + 1) as reader:
-        written = write(connection, large)
+    large = large_packs(3 * SHARED_MEMORY // (LARGE_PACK * 10_000), octets=10_000)
+    with connection.reader("orders", until=len(large) * LARGE_PACK + 1) as reader:
+        written = write_packs(connection, large)
         assert bodies(reader) == written
     assert any(handed)
 
@@ -66,7 +52,7 @@ def test_who_does_not_want_it_sends_everything(
     connection: Connection, mtl_broker: RunningBroker, handed: list[bool]
 ) -> None:
     with mtl.connect(mtl_broker.endpoint, local_writes=False) as through_the_socket:
-        written = write(through_the_socket, packs(2))
+        written = write_packs(through_the_socket, large_packs(2))
     assert bodies(connection.reader("orders", until=len(written) + 1)) == written
     assert handed == [False, False]
 
@@ -76,14 +62,14 @@ def test_a_broker_may_keep_its_writers_to_the_socket(tmp_path: Path, handed: lis
     config.write_text("local-writes = false\n")
     with broker(config=config) as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
-        written = write(connection, packs(2))
+        written = write_packs(connection, large_packs(2))
         assert bodies(connection.reader("orders", until=len(written) + 1)) == written
     assert handed == [False, False]
 
 
 def test_a_window_larger_than_the_memory(connection: Connection) -> None:
-    large = packs(100, octets=10_000)
-    written = write(connection, large, window_bytes=4 * SHARED_MEMORY, window_contents=1_000_000)
+    large = large_packs(100, octets=10_000)
+    written = write_packs(connection, large, window_bytes=4 * SHARED_MEMORY, window_contents=1_000_000)
     assert bodies(connection.reader("orders", until=len(written) + 1)) == written
 
 
@@ -91,7 +77,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_under_it(tmp_path: Path
     """What was handed over to the broker that died is sent to the next one, or handed over anew."""
     with broker(data=tmp_path / "data") as running, mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
-        written = packs(60, octets=10_000)
+        written = large_packs(60, octets=10_000)
         with connection.writer("orders", packed=True) as writer:
             for number, values in enumerate(written):
                 writer.send_pack(batch(values))

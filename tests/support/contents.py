@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from mtl.client import Connection, Content, Reader, Writer
+from mtl.limits import LOCAL_FROM
 from mtl.wire.packs import SCHEMA
 
 
@@ -63,3 +64,26 @@ def publish(connection: Connection, resource: str, *bodies: str | bytes, **prope
 def texts(connection: Connection, resource: str) -> list[str]:
     """The bodies of all that is visible now, in order."""
     return [content.body.decode() for content in visible(connection, resource)]
+
+
+LARGE_PACK = 100
+"""Contents of a large pack."""
+
+LARGE_BODY = LOCAL_FROM // LARGE_PACK + 100
+"""Octets of each of them: a pack is above the limit from which on it need not pass a socket on one machine."""
+
+
+def large_packs(number: int, first: int = 0, octets: int = LARGE_BODY) -> list[list[bytes]]:
+    """`number` packs of bodies that are all different."""
+    return [
+        [b"%d-%d" % (pack, one) + bytes(octets) for one in range(LARGE_PACK)]
+        for pack in range(first, first + number)
+    ]
+
+
+def write_packs(connection: Connection, packs: list[list[bytes]], **options: Any) -> list[bytes]:
+    """Each as one pack into `orders`; all bodies in their order."""
+    with connection.writer("orders", packed=True, **options) as writer:
+        for values in packs:
+            writer.send_pack(batch(values))
+    return [body for values in packs for body in values]

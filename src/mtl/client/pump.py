@@ -93,9 +93,10 @@ class Pump:
         )
         return encode_batch(batch, self.max_pack) if pack is None else pack
 
-    def _told(self, content: c.Content) -> c.Content:
+    @staticmethod
+    def _told(content: c.Content, memory: Shared) -> c.Content:
         """What is sent of a Content: where it lies, if the broker can see that."""
-        span = self.memory.span(content.body) if self.memory is not None else None
+        span = memory.span(content.body)
         count = c.packed_count(content.properties) if span is not None else None
         if span is None or count is None:
             return content
@@ -106,7 +107,10 @@ class Pump:
         with self.lock:
             self.scheduled = False
             batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
-        sent = self.flow.send_contents([self._told(one.item) for one in batch])
+        contents = [one.item for one in batch]
+        if self.memory is not None:
+            contents = [self._told(one, self.memory) for one in contents]
+        sent = self.flow.send_contents(contents)
         with self.lock:
             if sent < len(batch):
                 self.writer.untake(batch[sent:])

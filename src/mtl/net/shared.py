@@ -1,8 +1,8 @@
 """Memory that a broker lends to a writer on its machine, so that packs need not pass a socket (PROTOCOL.md 5.7).
 
 The broker makes it, nameless and of a size that nobody can change, and says where its process has it open: /proc lets
-only a process of the same user (or of root) in. So neither ever opens a file because the other one named it: the broker
-opens nothing, and the writer nothing but such memory that holds the key of its lease.
+only a process of the same user (or of root) in. The broker opens nothing that a writer names, and a writer nothing but
+such memory that holds the key of its lease.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Lent:
             os.pwrite(self._fd, key.encode(), 0)
             fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _seals())
             self._octets = memoryview(mmap.mmap(self._fd, size, prot=mmap.PROT_READ))
-        except BaseException:
+        except OSError:
             os.close(self._fd)
             raise
         self.told = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)

@@ -8,13 +8,9 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.granting_writers import LocalWrites
-from mtl.net.shared import Lent, borrowed
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_table
-from mtl.wire.packs import encode_pack
-from mtl.wire.places import OFFSET, SIZE, Span
 from tests.support.core import Client, Rig, packed
 
 AGAIN, NEVER = True, False
@@ -474,90 +470,3 @@ def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, 
     assert [len(x.bodies) for x in held.unconfirmed] == [1, 0]  # type: ignore[union-attr]
     rig.held.append(first)
     rig.let_go()
-
-
-# --- packs in memory that the writer shares -------------------------------------------------------------------
-
-
-class Sharing:
-    """A writer with memory of the broker's."""
-
-    def __init__(self) -> None:
-        self.rig = Rig(local_writes=LocalWrites("here", lambda: Lent(1 << 16)))
-        self.client = self.rig.client()
-        self.client.create("a")
-        self.lease = self.client.writer("a", packed=True, local="here")
-        assert self.lease.memory is not None
-        memory = borrowed(self.lease.memory)
-        assert memory is not None
-        self.memory = memory
-        self.flow = self.client.flow(self.lease)
-
-    def put(self, bodies: list[bytes], at: int = 64) -> Span:
-        pack = bytes(encode_pack(bodies))
-        self.memory[at : at + len(pack)] = pack
-        return Span(at, len(pack))
-
-
-def handed(number: int, count: int, span: Span) -> c.Content:
-    return c.Content(number, "a", span.properties(count), b"")
-
-
-def test_a_pack_in_shared_memory_is_taken_from_there() -> None:
-    at = Sharing()
-    at.flow.send(handed(1, 2, at.put([b"x", b"y"])))
-    at.flow.pack(3, [b"sent"])
-    assert at.flow.sent() == [confirm(2), confirm(3)]
-    assert at.client.read("a") == [b"x", b"y", b"sent"]
-
-
-def test_it_is_the_writers_again_when_it_is_confirmed() -> None:
-    """Whoever reads later must not be shown what was put there since."""
-    at = Sharing()
-    written = []
-    for number in range(5):
-        body = b"%d" % number * 20_000
-        at.flow.send(handed(number + 1, 1, at.put([body])))
-        assert at.flow.sent() == [confirm(number + 1)]
-        written.append(body)
-    assert at.client.read("a") == written
-
-
-def test_a_duplicate_in_shared_memory_is_confirmed_with_its_original() -> None:
-    at = Sharing()
-    at.rig.hold(a.Append)
-    pack = handed(1, 1, at.put([b"x" * 100]))
-    at.flow.send(pack)
-    again = at.client.flow(at.lease)
-    again.send(pack)
-    assert again.sent() == []
-    at.rig.let_go()
-    assert again.sent() == [confirm(1)]
-    assert at.client.read("a") == [b"x" * 100]
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [
-        Span(0, 100).properties(1),
-        Span(64, 1 << 40).properties(1),
-        Span(5_000, 500).properties(1),
-        c.packed_properties(1),
-        encode_table({c.COUNT: 1, OFFSET: 64}),
-        encode_table({c.COUNT: 1, OFFSET: "64", SIZE: 100}),
-        encode_table({c.COUNT: 1, OFFSET: -64, SIZE: 100}),
-        encode_table({c.COUNT: 1, OFFSET: 64, SIZE: 0}),
-    ],
-)
-def test_what_is_no_pack_there_is_refused_for_good(properties: bytes) -> None:
-    at = Sharing()
-    at.flow.send(c.Content(1, "a", properties, b""))
-    at.flow.send(handed(2, 1, at.put([b"next"])))
-    assert at.flow.sent() == [reject(1, NEVER), confirm(2)]
-    assert at.client.read("a") == [b"next"]
-
-
-def test_who_was_lent_nothing_cannot_hand_anything_over(client: Client) -> None:
-    flow = client.flow(client.writer("a", packed=True))
-    flow.send(handed(1, 1, Span(64, 100)))
-    assert flow.sent() == [reject(1, NEVER)]
