@@ -36,6 +36,7 @@ from mtl.broker.records import SecretRecord, UserRecord
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
+from mtl.broker.watch import Watch
 from mtl.errors import OptionError, StorageError
 from mtl.log import FrugalDisk, Lock, RealDisk
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
@@ -110,6 +111,9 @@ class Server:
                     "there are users, but whoever shows no credentials may do everything: see [authentication]"
                 )
             self._sender = Sender(self._sockets, self._broker, clock)
+            self._watch = Watch(self._sockets, time.monotonic)
+            self._alone = False
+            """Whether the last turn did all that was asked of it: somebody knows, and nobody else waits."""
             self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
             self._commits = Commits(
                 self._storage.perform,
@@ -185,7 +189,7 @@ class Server:
 
     def _turn(self, *, serving: bool) -> None:
         """One round: wait, take in, decide, carry out."""
-        readable = self._sockets.poll(self._patience_ms())
+        readable = self._watch.wait(self._patience_ms(), awaited=self._alone)
         if self._sockets.woken:
             self._wakeup.clear()
         if serving:
@@ -196,7 +200,9 @@ class Server:
         self._look_for_users()
         self._broker.tick(clock())
         self._broker.advance()
+        self._alone = False
         while self._carry_out(self._broker.take()):
+            self._alone = True
             self._complete()
             self._broker.advance()
 

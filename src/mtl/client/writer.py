@@ -236,11 +236,12 @@ class Writer:
                 self._end_check()
                 if self._would_wait(count, octets):
                     return None
+            body: Buffer
             if count == 1:
                 properties, body = tables[0], bodies[0]
             else:  # not under the lock: meanwhile the IO thread may settle and send, which only makes room
                 body = encode_pack(bodies, tables, self._pump.max_pack)
-                properties, octets = packed_properties(count), body.size
+                properties, octets = packed_properties(count), len(body)
             with self._pump.lock:
                 self._pack_buffer()
                 return self._publish(name, properties, body, count, octets) + count - 1
@@ -382,9 +383,9 @@ class Writer:
             return
         count = len(self._bodies)
         pack = encode_pack(self._bodies, self._tables, self._pump.max_pack)
-        self._await_room(count, pack.size, deadline)
+        self._await_room(count, len(pack), deadline)
         self._bodies, self._tables, self._octets = [], [], 0
-        self._publish(self._target, packed_properties(count), pack, count, pack.size)
+        self._publish(self._target, packed_properties(count), pack, count, len(pack))
 
     def _linger(self) -> None:
         """In the IO thread: what waits for company leaves after a while without it."""

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from mtl.limits import OPEN_FILES
@@ -42,29 +41,25 @@ class KeptFile:
         self._lock = threading.Lock()
 
     def size(self) -> int:
-        with self._at_hand() as file:
-            return file.size()
+        return self._at_hand(lambda file: file.size())
 
     def pread(self, size: int, offset: int) -> bytes:
-        with self._at_hand() as file:
-            return file.pread(size, offset)
+        return self._at_hand(lambda file: file.pread(size, offset))
 
     def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        with self._at_hand() as file:
-            self.dirty = True
-            return file.writev(buffers, offset)
+        return self._at_hand(lambda file: file.writev(buffers, offset), dirties=True)
 
     def truncate(self, size: int) -> None:
-        with self._at_hand() as file:
-            self.dirty = True
-            file.truncate(size)
+        self._at_hand(lambda file: file.truncate(size), dirties=True)
 
     def sync(self) -> None:
-        with self._at_hand() as file:
-            if self._failed is not None:
-                raise self._failed
-            file.sync()
-            self.dirty = False
+        self._at_hand(self._sync)
+
+    def _sync(self, file: File) -> None:
+        if self._failed is not None:
+            raise self._failed
+        file.sync()
+        self.dirty = False
 
     def close(self) -> None:
         self.closed = True
@@ -77,8 +72,7 @@ class KeptFile:
     def stay(self) -> None:
         """Its name goes to another file, or nobody: it has to stay open from now on."""
         self.named = False
-        with self._at_hand():
-            pass
+        self._at_hand(lambda _: None)
 
     def park(self) -> None:
         """Let the system have the file back until it is used again; not while somebody uses it."""
@@ -101,15 +95,16 @@ class KeptFile:
         self._file.close()
         self._file = None
 
-    @contextmanager
-    def _at_hand(self) -> Iterator[File]:
+    def _at_hand(self, work: Callable[[File], T], *, dirties: bool = False) -> T:
         with self._lock:
             if self.closed:
                 raise OSError(errno.EBADF, "the file is closed", self.path)
             if self._file is None:
                 self._file = self._home.reopen(self.path, self._again)
-            yield self._file
+            self.dirty = self.dirty or dirties
+            result = work(self._file)
         self._home.used(self)
+        return result
 
 
 class FrugalDisk:

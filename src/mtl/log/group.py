@@ -14,6 +14,15 @@ from mtl.log.segment import Entry
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_ROOM = 32 << 10
+"""Octets of zeros behind a small group: room for a hundred contents of 100 octets that come one by one. A log that gets
+few is larger by as much, so it is not more."""
+
+_SMALL = _ROOM // 8
+"""What a group may have for that: more, and zeros would be a good part of all that is written."""
+
+_PAGE = 4 << 10
+
 
 class Group:
     """Begins at the end of `active`, with sequence `first`; all chunks get the append time `time_us`.
@@ -48,7 +57,22 @@ class Group:
     def write(self) -> None:
         """Write what is waiting. OSError: the segment must be cut back to `start`."""
         waiting, self._waiting = self._waiting, []
-        self._written += write_fully(self.active.file, waiting, self._written)
+        room = self._room()
+        if room > self.end:
+            waiting.append(bytes(room - self.end))
+        write_fully(self.active.file, waiting, self._written)
+        self._written = self.end
+        self.active.room = max(self.active.room, room)
+
+    def _room(self) -> int:
+        """Where the file is to end. Behind a small group with zeros for those that follow: to sync what lies within a
+        file takes a disk half as long as to make the file longer. Not behind the first one, which may be the only one.
+        """
+        active = self.active
+        large = self.end - self.start > _SMALL
+        if large or self.end <= active.room or not len(active.index):
+            return self.end
+        return (self.end + _ROOM) // _PAGE * _PAGE
 
     def keep(self) -> None:
         """All of it is in the file, and synced if it has to be."""

@@ -58,17 +58,25 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Active:
-    """The newest segment, open for appending: file, index so far, and the offset known to be durable."""
+    """The newest segment, open for appending: file, index so far, and the offset known to be durable. Up to `room` the
+    file is there, with zeros behind its last chunk: to recovery they are the tail of a group that was never written.
+    """
 
     file: File
     header: SegmentHeader
     index: Index
     durable: int
+    room: int = 0
     marked: bool = False
 
     @property
     def base(self) -> int:
         return self.header.base
+
+    def cut(self, end: int) -> None:
+        """Make the file end there. OSError: nobody knows where it ends."""
+        self.file.truncate(end)
+        self.room = end
 
 
 @dataclass(slots=True)
@@ -100,6 +108,11 @@ class Scanned:
     bad: Bad | None = None
     beyond: Beyond = field(default_factory=Beyond)
     numbers: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def cut(self) -> int:
+        """Octets of a group that was not finished."""
+        return 0 if self.bad is None else self.beyond.end - self.index.length
 
     @property
     def attested(self) -> bool:
@@ -224,7 +237,7 @@ def scan_segment(
         for item in scan(file, header, path, size):
             if isinstance(item, Bad):
                 result.bad = item
-                result.beyond = look_beyond(file, header, item.offset + 1, size)
+                result.beyond = look_beyond(file, header, item.offset, size)
                 result.durable = max(result.durable, result.beyond.durable)
             elif contents is not None and item.header.sequence >= contents:
                 break
@@ -343,7 +356,7 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan) -> Recovered:
     kept = {base: sizes[base] for base in plan.bases}
     active, cut, scanned_bytes = None, 0, 0
     if plan.scanned is not None:
-        scanned_bytes, cut = sizes[newest], sizes[newest] - plan.index.length
+        scanned_bytes, cut = sizes[newest], plan.scanned.cut
         active = _reopen(store, plan.header, plan.scanned, sizes[newest])
         kept[newest] = plan.index.length
     report = RecoveryReport(
@@ -402,7 +415,7 @@ def write_mark(active: Active) -> None:
     try:
         write_fully(active.file, [mark], at)
     except OSError:
-        active.file.truncate(at)
+        active.cut(at)
         return
     index.length = at + len(mark)
     active.marked = True

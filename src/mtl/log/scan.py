@@ -53,12 +53,13 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What lies after a bad chunk: the largest durable offset of any header there, and the first valid header's
-    relative sequence.
+    """What lies after a bad chunk: the largest durable offset of any header there, the first valid header's relative
+    sequence, and where it ends: behind that is nothing but room for more, which is zeros.
     """
 
     durable: int = 0
     sequence: int | None = None
+    end: int = 0
 
 
 class _Blocks:
@@ -110,13 +111,15 @@ def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
     return ""
 
 
-def look_beyond(file: File, segment: SegmentHeader, start: int, size: int) -> Beyond:
-    """Look for whole headers at every possible place from `start` on, however broken what lies between is."""
-    durable, sequence = 0, None
+def look_beyond(file: File, segment: SegmentHeader, bad: int, size: int) -> Beyond:
+    """Look for whole headers at every possible place behind `bad`, however broken what lies between is."""
+    durable, sequence, end = 0, None, bad
     step = SCAN_BLOCK
-    for block_at in range(start, size, step):
+    for block_at in range(bad, size, step):
         block = file.pread(min(step + HEADER_SIZE, size - block_at), block_at)
-        at = block.find(MAGIC)
+        if something := len(block.rstrip(b"\0")):
+            end = min(padded(block_at + something), size)
+        at = block.find(MAGIC, 1 if block_at == bad else 0)
         while 0 <= at < step:
             header = None
             if (block_at + at) % ALIGNMENT == 0:
@@ -125,7 +128,7 @@ def look_beyond(file: File, segment: SegmentHeader, start: int, size: int) -> Be
                 durable = max(durable, header.durable)
                 sequence = header.sequence if sequence is None else sequence
             at = block.find(MAGIC, at + 1)
-    return Beyond(durable, sequence)
+    return Beyond(durable, sequence, end)
 
 
 def _whole_header(data: bytes, offset: int, segment: SegmentHeader) -> ChunkHeader | None:

@@ -78,10 +78,13 @@ class LogWriter:
             check(one)
         with self._guard("appending"):
             group = self._group(sum(one.stored for one in chunks), len(chunks), now_us)
-            with self._undoing(group):
+            try:
                 for one in chunks:
                     group.add(one)
                 group.write()
+            except BaseException:  # a bug, too, must leave no half of a group
+                self._undo(group)
+                raise
             self._commit(group)
         for one in chunks:
             for run in one.runs:
@@ -98,8 +101,11 @@ class LogWriter:
             opened = open_parts(self._store.disk, parts)
             size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
             group = self._group(size, count, now_us)
-            with self._undoing(group):
+            try:
                 self._copy(group, opened)
+            except BaseException:  # a bug, too, must leave no half of a group
+                self._undo(group)
+                raise
             self._commit(group, sync=True)  # also under durability "os": the stages are removed next
         return self._appended(group, ())
 
@@ -130,21 +136,16 @@ class LogWriter:
             or index.is_older(options.segment_age_s, now_us)
         )
 
-    @contextmanager
-    def _undoing(self, group: Group) -> Iterator[None]:
+    def _undo(self, group: Group) -> None:
         """Cut a group that was not written whole. The cut is synced, so that no page of it can come back later."""
+        active = group.active
         try:
-            yield
-        except BaseException:  # a bug, too, must leave no half of a group
-            active = group.active
-            try:
-                active.file.truncate(group.start)
-                active.file.sync()
-            except OSError as error:
-                self._stop("cutting back a group that was not written whole", error)
-            else:
-                active.durable = group.start
-            raise
+            active.cut(group.start)
+            active.file.sync()
+        except OSError as error:
+            self._stop("cutting back a group that was not written whole", error)
+        else:
+            active.durable = group.start
 
     def _commit(self, group: Group, *, sync: bool = False) -> None:
         active = group.active
@@ -245,6 +246,7 @@ class LogWriter:
                 if not self._sync:
                     self._sync_active(active)
                 self._mark()
+                active.cut(active.index.length)
                 active.file.sync()
         finally:
             self._release()
@@ -279,6 +281,8 @@ class LogWriter:
         assert active is not None
         if not self._sync:
             self._sync_active(active)
+        if active.room > active.durable:
+            active.cut(active.durable)
         self._close_with_index(active)
 
     def _close_with_index(self, active: Active) -> None:

@@ -72,3 +72,56 @@ def test_a_copied_chunk_has_a_header_of_its_own_the_same_contents_and_no_runs() 
     assert found.body() == b"abc" * 50
     assert found.runs() == []
     assert active.index.body(0) == 150
+
+
+def write(active: Active, *sizes: int) -> Group:
+    """One group of contents of these sizes, kept."""
+    group = Group(active, HEADER.base + active.index.contents, 1_500)
+    for size in sizes:
+        group.add(NewChunk(1, b"x" * size))
+    group.write()
+    group.keep()
+    return group
+
+
+def test_small_groups_find_room_that_is_there_already() -> None:
+    active, file = begin()
+    assert file.size() == 0
+    first = write(active, 100)
+    assert file.size() == first.end == active.room, "it may be the only one"
+    second = write(active, 100)
+    size = file.size()
+    assert size == active.room > second.end + 16 * second.end
+    assert set(file.pread(size, second.end)) == {0}
+    assert size % 4096 == 0
+    for _ in range(50):
+        within = write(active, 100)
+        assert within.end < file.size() == size
+    assert len(found_in(file)) == 52
+
+
+def test_room_is_made_again_when_it_is_used_up() -> None:
+    active, file = begin()
+    sizes: set[int] = set()
+    while len(sizes) < 5:
+        assert write(active, 100).end <= file.size() == active.room
+        sizes.add(file.size())
+    assert set(file.pread(file.size(), active.index.length)) <= {0}
+    assert len(found_in(file)) == len(active.index)
+
+
+def test_large_groups_make_no_room() -> None:
+    active, file = begin()
+    write(active, 100)
+    assert write(active, 1 << 20).end == active.room == file.size()
+    assert write(active, *[1_000] * 100).end == active.room == file.size()
+    assert write(active, 100).end < file.size()
+
+
+def test_a_large_group_uses_the_room_and_goes_on_behind_it() -> None:
+    active, file = begin()
+    write(active, 100)
+    write(active, 100)
+    room = active.room
+    assert write(active, 1 << 20).end == active.room == file.size() > room
+    assert len(found_in(file)) == 3

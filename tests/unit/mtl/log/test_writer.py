@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTes
         change = log.writer.append([chunk(), chunk()], 0)
         ends.append(change.entries[-1].end)
     content = log.disk.content(f"{LOG}/{files(log)[-1]}")
-    durable = [int.from_bytes(content[at + 24 : at + 32], "little") for at in range(64, len(content), 832)]
+    durable = [int.from_bytes(content[at + 24 : at + 32], "little") for at in range(64, ends[-1], 832)]
     assert durable == [64, 64, ends[0], ends[0], ends[1], ends[1]]
 
 
@@ -261,6 +262,36 @@ def test_a_sync_that_fails_is_not_retried_in_place(log: LogUnderTest) -> None:
     log.disk.heal()
     log.crash(power=False)  # the process only: the cache still shows the group
     log.crash(keep="none")  # what was found whole then is durable now
+
+
+@pytest.mark.parametrize(
+    ("end", "mark"),
+    [(lambda log: log.writer.seal(), 0), (lambda log: log.roll(), 0), (lambda log: log.close(), 64)],
+)
+def test_room_for_more_ends_with_the_segment(
+    log: LogUnderTest, end: Callable[[LogUnderTest], object], mark: int
+) -> None:
+    """What a log leaves to others (a stage's segment that is adopted, a copy of its files) has no zeros behind it."""
+    for _ in range(3):
+        log.append(chunk())
+    path = f"{LOG}/{files(log)[-1]}"
+    assert len(log.disk.content(path)) > 64 + 3 * 832 + mark
+    end(log)
+    assert len(log.disk.content(path)) == 64 + 3 * 832 + mark
+
+
+def test_a_failed_write_takes_its_room_back(log: LogUnderTest) -> None:
+    log.append(chunk())
+    path = f"{LOG}/{files(log)[-1]}"
+    size = len(log.disk.content(path))
+    log.disk.fail("write", error=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        log.append(chunk())
+    assert len(log.disk.content(path)) == size
+    for _ in range(3):
+        log.append(chunk())
+    assert len(log.disk.content(path)) > size + 3 * 832
+    log.crash()
 
 
 def test_under_os_a_failed_sync_stops_the_log() -> None:

@@ -438,4 +438,4 @@ def test_contents_without_properties_are_packed_as_arrow_packs_them(bodies: list
 def test_many_contents_are_packed_as_arrow_packs_them(count: int) -> None:
     bodies = [bytes(n % 5) for n in range(count)]
     columns = [pa.nulls(count, pa.binary()), pa.array(bodies, pa.binary())]
-    assert encode_pack(bodies).equals(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
+    assert encode_pack(bodies) == bytes(encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA)))
