@@ -447,7 +447,7 @@ ZMTP_HEARTBEAT_MS = 5_000
 """libzmq's own heartbeat, since a Pong is only a SHOULD."""
 
 ZMTP_TIMEOUT_MS = 15_000
-"""A peer whose TCP connection is silent this long is gone."""
+"""A peer that hears nothing for so long takes us for gone, and we one that acknowledges nothing that was sent to it."""
 
 DRAIN_MESSAGES = 1_000
 """Messages read from one socket before the others have their turn."""

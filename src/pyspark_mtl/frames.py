@@ -137,11 +137,12 @@ def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
     ContentTooLarge for a body above `max_content`, before anything is yielded.
     """
     body, properties = batch.column("body"), batch.column("properties")
-    largest = pc.max(pc.binary_length(body)).as_py() or 0
-    if largest > max_content:
-        raise ContentTooLarge(largest, max_content)
     bodies, tables = _offsets(body), _offsets(properties)
     at, count = 0, batch.num_rows
+    if bodies[count] - bodies[0] > max_content:  # otherwise none of them is too large, either
+        largest = pc.max(pc.binary_length(body)).as_py()
+        if largest > max_content:
+            raise ContentTooLarge(largest, max_content)
     while at < count:
         room = bodies[at] + tables[at] + max_pack
         until = bisect_right(range(count + 1), room, lo=at, key=lambda row: bodies[row] + tables[row]) - 1

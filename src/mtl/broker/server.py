@@ -113,12 +113,12 @@ class Server:
             self._sender = Sender(self._sockets, self._broker, clock)
             self._watch = Watch(self._sockets, time.monotonic)
             self._alone = False
-            """Whether the last turn did all that was asked of it: somebody knows, and nobody else waits."""
+            """Whether the last turn wrote a group itself: its writer has a Confirm by now, and nobody else waits."""
             self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
             self._commits = Commits(
                 self._storage.perform,
                 lambda action, perform: self._start(self._writing, action, perform),
-                lambda: not self._done and not self._sockets.poll(0),
+                lambda: not self._done and self._sockets.quiet(),
                 time.monotonic,
             )
             self._preparing = _threads(opened, "mtl-prepare")

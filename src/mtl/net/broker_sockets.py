@@ -125,6 +125,10 @@ class BrokerSockets:
             self._zap.answer()
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
+    def quiet(self) -> bool:
+        """Whether there is nothing to read just now, nor a reason to wake."""
+        return not self._poller.poll(0)
+
     def requests(self) -> Iterator[tuple[list[bytes], Origin]]:
         """Messages of the control socket, all frames of them, and who they are from; on a shared one data commands too
         (`is_command`).

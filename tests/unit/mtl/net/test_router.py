@@ -14,6 +14,7 @@ from mtl.limits import ZERO_COPY
 from mtl.net.origin import Origin
 from mtl.net.router import BindFailed, Burst, Queued, RouterSocket, Sent, seed_identities
 from tests.support.cutting_proxy import HERE, CuttingProxy
+from tests.support.zmtp import RawPeer
 
 PATIENCE_MS = 10_000
 
@@ -290,4 +291,19 @@ def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pyte
         far.disable_monitor()
         monitor.close(0)
         far.close(0)
+        at.close()
+
+
+def test_a_peer_that_acknowledges_what_it_is_sent_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it answers a heartbeat is not waited for: a timer for each peer cost their square."""
+    monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 10)
+    monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 100)
+    at = Setting()
+    silent = RawPeer(at.router.endpoint).shake_hands()
+    pings, size = 30, len(b"\4\7\4PING..")
+    try:
+        assert len(silent.socket.makefile("rb").read(pings * size)) == pings * size, "it was cut off"
+        assert at.router.socket.getsockopt(zmq.TCP_MAXRT) == limits.ZMTP_TIMEOUT_MS
+    finally:
+        silent.close()
         at.close()
