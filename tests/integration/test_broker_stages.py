@@ -54,7 +54,9 @@ def test_a_damaged_stage_is_not_committed_without_its_contents(
     mtl_broker.kill()
     (segment,) = Path(mtl_broker.data, "stages", staged).rglob("*.segment")
     content = bytearray(segment.read_bytes())
-    content[len(content) // 2] ^= 1  # not the torn end of a crash: there are good chunks after it
+    content[len(content.rstrip(b"\0")) // 2] ^= (
+        1  # not the torn end of a crash: there are good chunks after it
+    )
     segment.write_bytes(content)
     mtl_broker.start()
     with pytest.raises(Refused) as refused:
