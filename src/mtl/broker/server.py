@@ -1,8 +1,8 @@
 """The loop: sockets, threads and the clock around the core. `serve` is `mtl broker`.
 
-One thread polls the sockets, feeds the core and sends; a small pool writes and syncs logs (one log at a time per
-thread, several logs at once), or an idle loop does it itself (`commit`), and a thread sums up what waits for them. One
-more keeps the records and removes files and one makes new logs, so that none of these is ever ahead of a group
+One thread polls the sockets (`watch`), feeds the core and sends; a small pool writes and syncs logs (one log at a time
+per thread, several logs at once), or an idle loop does it itself (`commit`), and a thread sums up what waits for them.
+One more keeps the records and removes files and one makes new logs, so that none of these is ever ahead of a group
 commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
 """
 

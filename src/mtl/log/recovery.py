@@ -7,6 +7,7 @@
   offset is the tail of a group that was never acknowledged: it is cut, with all that follows (the pages of an
   unsynced group reach the disk in any order, so valid chunks behind a hole are normal). Below it, bytes that were
   durable have changed: Damaged, and not a byte of the log is touched.
+- Zeros behind the last chunk are room for small groups (`group`): they are cut like such a tail, but nothing was lost.
 - What is above that offset and whole is kept, but not trusted to be on the disk: after a failed fdatasync the cache
   shows pages that the disk never got. It is written again in place, synced, and attested by a mark.
 - All checks come before the first change, so a log that is refused is left as it was found.
