@@ -444,7 +444,7 @@ HANDSHAKE_MS = 10_000
 """A peer that does not finish its ZMTP handshake is cut off."""
 
 ZMTP_HEARTBEAT_MS = 5_000
-"""libzmq's own heartbeat, since a Pong is only a SHOULD."""
+"""libzmq's own heartbeat: who waits for us, and sends no Pings, notices by it that we are gone."""
 
 ZMTP_TIMEOUT_MS = 15_000
 """A peer that hears nothing for so long takes us for gone, and we one that acknowledges nothing that was sent to it."""

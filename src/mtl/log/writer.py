@@ -12,7 +12,7 @@ behind decides whether the log goes on:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -78,13 +78,7 @@ class LogWriter:
             check(one)
         with self._guard("appending"):
             group = self._group(sum(one.stored for one in chunks), len(chunks), now_us)
-            try:
-                for one in chunks:
-                    group.add(one)
-                group.write()
-            except BaseException:  # a bug, too, must leave no half of a group
-                self._undo(group)
-                raise
+            self._write(group, lambda: _add(group, chunks))
             self._commit(group)
         for one in chunks:
             for run in one.runs:
@@ -101,11 +95,7 @@ class LogWriter:
             opened = open_parts(self._store.disk, parts)
             size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
             group = self._group(size, count, now_us)
-            try:
-                self._copy(group, opened)
-            except BaseException:  # a bug, too, must leave no half of a group
-                self._undo(group)
-                raise
+            self._write(group, lambda: self._copy(group, opened))
             self._commit(group, sync=True)  # also under durability "os": the stages are removed next
         return self._appended(group, ())
 
@@ -135,6 +125,16 @@ class LogWriter:
             or len(index) + count > SEGMENT_CHUNKS
             or index.is_older(options.segment_age_s, now_us)
         )
+
+    def _write(self, group: Group, fill: Callable[[], None]) -> None:
+        """Have `fill` write a group, whole or not at all."""
+        whole = False
+        try:
+            fill()
+            whole = True
+        finally:  # whatever it was: the next group would be written behind half of this one
+            if not whole:
+                self._undo(group)
 
     def _undo(self, group: Group) -> None:
         """Cut a group that was not written whole. The cut is synced, so that no page of it can come back later."""
@@ -435,3 +435,9 @@ class LogWriter:
             raise StorageFailed(
                 f"the log {self._store.directory} has an unfinished commit at {self._unfinished}: redo it first"
             )
+
+
+def _add(group: Group, chunks: Sequence[NewChunk]) -> None:
+    for one in chunks:
+        group.add(one)
+    group.write()
