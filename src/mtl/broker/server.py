@@ -249,7 +249,7 @@ class Server:
 
     def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
         broker, sender = self._broker, self._sender
-        for bursts in self._sockets.commands(port):
+        for bursts in self._sockets.commands(port, alone=self._alone):
             for identity, burst in bursts.items():
                 broker.burst((port, identity), burst.headers, burst.bodies, now, burst.key)
                 sender.heard((port, identity))

@@ -4,10 +4,14 @@ Who waits for each Confirm sends again as soon as it has one. To wake the loop f
 does for one content, for whoever sleeps wakes with cold caches: so it stays awake as long as such a writer may take.
 That costs processor time, and is done only while it is not in vain: after writers that took no longer, and ever more
 rarely when they did.
+
+Between two looks it gives way: one of the writer's threads may be queued behind the loop, on its processor, while all
+the others are idle. Without that every second writer's contents did not come before the loop slept.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Protocol
 
@@ -30,11 +34,14 @@ class Sockets(Protocol):
 
 
 class Watch:
-    """Waits on `sockets`; `clock` is in monotonic seconds."""
+    """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` lets others use this processor if they want to."""
 
-    def __init__(self, sockets: Sockets, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, sockets: Sockets, clock: Callable[[], float], give_way: Callable[[], object] = os.sched_yield
+    ) -> None:
         self._sockets = sockets
         self._clock = clock
+        self._give_way = give_way
         self._price = 1
         """Short waits that it takes after the next one in vain before the loop stays awake again."""
         self._owed = 1
@@ -62,6 +69,7 @@ class Watch:
         """What came while the loop stayed awake; None if nothing did."""
         until = self._clock() + AWAKE_S
         while self._clock() < until:
+            self._give_way()
             readable = self._sockets.poll(0)
             if readable or self._sockets.woken:
                 return readable

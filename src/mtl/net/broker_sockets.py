@@ -139,19 +139,20 @@ class BrokerSockets:
                 return
             yield received
 
-    def commands(self, port: Port) -> Iterator[dict[bytes, Burst]]:
+    def commands(self, port: Port, *, alone: bool = False) -> Iterator[dict[bytes, Burst]]:
         """The data commands that wait, some at a time, by the identity of their peer; on the packed port one at a time,
-        for a pack takes its time, and bodies are views.
+        for a pack takes its time, and bodies are views. `alone`: there is likely to be one and no other, and to be told
+        so is an exception; if there are, the next poll finds them.
         """
         left, packed = limits.DRAIN_MESSAGES, port is Port.PACKED
         while left > 0 and (
-            bursts := self._by_port[port].receive_commands(1 if packed else left, view=packed)
+            bursts := self._by_port[port].receive_commands(1 if packed or alone else left, view=packed)
         ):
             taken = sum(len(burst.headers) for burst in bursts.values())
             left -= taken
             yield bursts
             if taken == 1 and not packed:
-                return  # it came alone: nothing more is there, and to be told so is an exception
+                return  # it came alone: nothing more is there
 
     @property
     def misframed(self) -> int:
