@@ -1,6 +1,6 @@
 """How long one writer waits that waits for each Confirm, idle and under load, beside a write and fdatasync alone.
 
-Idle also beside the least that two processes need for it: a bare ROUTER that writes, syncs and answers.
+Also beside the least that two processes need for it: a bare ROUTER that writes, syncs and answers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ def confirm(bench: Bench) -> list[Row]:
         subject = Subject("confirm", f"Confirm latency, {title}, median", "ms", "less")
         ours = partial(_ours, bench, client, count, loaded=loaded)
         alone = partial(_alone, bench, count, loaded=loaded)
-        peers = [Peer(ALONE, alone, target)]
-        if not loaded:
-            peers.append(Peer(ECHO, partial(_echo, bench, count)))
+        echo = partial(_echo, bench, count, loaded=loaded)
+        peers = [Peer(ALONE, alone, target), Peer(ECHO, echo)]
         rows += compare(subject, ours, peers, bench.plan.rounds)
     return rows
 
@@ -58,9 +57,12 @@ def _alone(bench: Bench, count: int, *, loaded: bool) -> Sample:
         return _sample(role.run()["latencies"])
 
 
-def _echo(bench: Bench, count: int) -> Sample:
-    """From one process to another and back, in between the same on the same disk."""
-    with Role("echo", target=str(bench.place / "sync-echo"), octets=STORED) as echo:
+def _echo(bench: Bench, count: int, *, loaded: bool) -> Sample:
+    """From one process to another and back, in between the same on the same disk, under the same load."""
+    with (
+        _load(bench) if loaded else nullcontext(),
+        Role("echo", target=str(bench.place / "sync-echo"), octets=STORED) as echo,
+    ):
         port = echo.ready()["port"]
         echo.go()
         to = {"port": port, "header": header_of(OCTETS), "octets": OCTETS}

@@ -111,7 +111,7 @@ class Server:
                     "there are users, but whoever shows no credentials may do everything: see [authentication]"
                 )
             self._sender = Sender(self._sockets, self._broker, clock)
-            self._watch = Watch(self._sockets, time.monotonic)
+            self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group itself: its writer has a Confirm by now, and nobody else waits."""
             self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)

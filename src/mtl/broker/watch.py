@@ -6,23 +6,22 @@ That costs processor time, and is done only while it is not in vain: after write
 rarely when they did.
 
 Between two looks it gives way: one of the writer's threads may be queued behind the loop, on its processor, while all
-the others are idle. Without that every second writer's contents did not come before the loop slept.
+the others are idle. A quick writer would not get to send before the loop sleeps.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Protocol
 
 from mtl.net.ports import Port
 
 AWAKE_S = 0.0005
-"""How long the loop stays awake: twice what a writer on the same machine takes to hear of a Confirm and send again."""
+"""How long the loop stays awake: some times what a writer on the same machine takes to send again after a Confirm."""
 
 _RAREST = 64
-"""It tries again after so many short waits at the latest: a machine with one processor is held up by no more than that
-part of what it does for nothing."""
+"""It tries again after so many short waits at the latest: to stay awake in vain costs no more than that part of its
+time."""
 
 
 class Sockets(Protocol):
@@ -34,11 +33,9 @@ class Sockets(Protocol):
 
 
 class Watch:
-    """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` lets others use this processor if they want to."""
+    """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` lets who is queued for this processor have it."""
 
-    def __init__(
-        self, sockets: Sockets, clock: Callable[[], float], give_way: Callable[[], object] = os.sched_yield
-    ) -> None:
+    def __init__(self, sockets: Sockets, clock: Callable[[], float], give_way: Callable[[], object]) -> None:
         self._sockets = sockets
         self._clock = clock
         self._give_way = give_way

@@ -30,6 +30,9 @@ class Peers:
     def clock(self) -> float:
         return self.now
 
+    def run(self) -> None:
+        """The loop gives way to them."""
+
 
 class OneProcessor(Peers):
     """Nobody else runs, and sends, before the loop sleeps."""
@@ -40,12 +43,29 @@ class OneProcessor(Peers):
         return {Port.PLAIN} if patience_ms else set()
 
 
+class Behind(Peers):
+    """On the loop's own processor: they run, and send, only when it gives way or sleeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran = False
+
+    def poll(self, patience_ms: int) -> set[Port]:
+        self.polls.append(patience_ms)
+        self.now += POLL_S
+        sent, self.ran = self.ran or patience_ms > 0, False
+        return {Port.PLAIN} if sent else set()
+
+    def run(self) -> None:
+        self.ran = True
+
+
 class Loop:
     """Waits for one content after the other; each comes so long after the one before it was confirmed."""
 
     def __init__(self) -> None:
         self.peers = Peers()
-        self.watch = Watch(self.peers, self.peers.clock)
+        self.watch = Watch(self.peers, self.peers.clock, self.peers.run)
 
     def wait(self, after: float, *, awaited: bool = True) -> bool:
         """Whether the loop was awake when it came."""
@@ -97,10 +117,10 @@ def test_what_was_in_vain_is_tried_ever_more_rarely() -> None:
     assert waits == [1, 2, 2, 2, 2, 2, 2, 2], "one that was not in vain makes up for it"
 
 
-def test_with_one_processor_nothing_comes_while_the_loop_is_awake() -> None:
-    """Then it is in vain each time, and costs little in the long run."""
+def test_with_one_processor_and_nobody_who_gets_to_run_it_is_in_vain() -> None:
+    """Each time, and costs little in the long run."""
     peers = OneProcessor()
-    watch = Watch(peers, peers.clock)
+    watch = Watch(peers, peers.clock, peers.run)
     vain = []
     for turn in range(400):
         peers.polls.clear()
@@ -108,6 +128,14 @@ def test_with_one_processor_nothing_comes_while_the_loop_is_awake() -> None:
         if 0 in peers.polls:
             vain.append(turn)
     assert [after - before for before, after in pairwise(vain)][:9] == [3, 5, 9, 17, 33, 65, 65, 65, 65]
+
+
+def test_whoever_is_queued_behind_the_loop_gets_to_run_while_it_is_awake() -> None:
+    peers = Behind()
+    watch = Watch(peers, peers.clock, peers.run)
+    for _ in range(10):
+        assert watch.wait(1_000, awaited=True) == {Port.PLAIN}
+    assert peers.polls == [1_000, *[0] * 9], "asleep once, and never in vain"
 
 
 def test_it_wakes_for_other_reasons() -> None:

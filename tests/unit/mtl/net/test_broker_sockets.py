@@ -78,6 +78,19 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
     assert at.sockets.send(Port.PLAIN, b"nobody", b"", b"") is Sent.GONE
 
 
+def test_what_is_likely_to_come_alone_is_taken_in_alone_and_what_is_behind_it_afterwards(at: Setting) -> None:
+    peer = at.peer(zmq.DEALER, at.sockets.plain.endpoint)
+    for number in range(4):
+        peer.send_multipart([b"%d" % number, b""])
+    taken: list[list[bytes]] = []
+    while sum(map(len, taken)) < 4:
+        assert at.sockets.poll(PATIENCE_MS) == {Port.PLAIN}
+        for bursts in at.sockets.commands(Port.PLAIN, alone=len(taken) < 2):
+            taken += [burst.headers for burst in bursts.values()]
+    assert taken[:2] == [[b"0"], [b"1"]]
+    assert [one for some in taken for one in some] == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_wakeup_ends_the_poll(at: Setting) -> None:
     at.wakeup.wake()
     assert at.sockets.poll(PATIENCE_MS) == set()
