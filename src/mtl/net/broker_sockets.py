@@ -152,7 +152,7 @@ class BrokerSockets:
             left -= taken
             yield bursts
             if taken == 1 and not packed:
-                return  # it came alone: nothing more is there
+                return  # it came alone; should there be more, the next poll finds it
 
     @property
     def misframed(self) -> int:
