@@ -5,8 +5,8 @@ Also beside the least that two processes need for it: a bare ROUTER that writes,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from benchmarks.bench import Bench
@@ -22,6 +22,9 @@ STORED = 256
 """What such a content takes in a log: the chunk's header, its run table, the padded pack."""
 LOAD_OCTETS, LOAD_ROWS = 100, 10_000
 
+Load = Callable[[], AbstractContextManager[None]]
+"""What goes on meanwhile."""
+
 
 def confirm(bench: Bench) -> list[Row]:
     """The median in ms; under load another client publishes packs as fast as they are taken."""
@@ -33,34 +36,36 @@ def confirm(bench: Bench) -> list[Row]:
         ("under load", "confirm", True, None),
     ):
         subject = Subject("confirm", f"Confirm latency, {title}, median", "ms", "less")
-        ours = partial(_ours, bench, client, count, loaded=loaded)
-        alone = partial(_alone, bench, count, loaded=loaded)
-        echo = partial(_echo, bench, count, loaded=loaded)
-        peers = [Peer(ALONE, alone, target), Peer(ECHO, echo)]
+        load = partial(_load, bench) if loaded else nullcontext
+        ours = partial(_ours, bench, client, count, load)
+        peers = [
+            Peer(ALONE, partial(_alone, bench, count, load), target),
+            Peer(ECHO, partial(_echo, bench, count, load)),
+        ]
         rows += compare(subject, ours, peers, bench.plan.rounds)
     return rows
 
 
-def _ours(bench: Bench, client: str, count: int, *, loaded: bool) -> Sample:
-    with bench.resources() as names, _load(bench) if loaded else nullcontext():
+def _ours(bench: Bench, client: str, count: int, load: Load) -> Sample:
+    with bench.resources() as names, load():
         to = {"endpoint": bench.endpoint, "resource": names[0]}
         with Role(client, **to, octets=OCTETS, count=count) as role:
             return _sample(role.run()["latencies"])
 
 
-def _alone(bench: Bench, count: int, *, loaded: bool) -> Sample:
+def _alone(bench: Bench, count: int, load: Load) -> Sample:
     """On the same disk, under the same load."""
     with (
-        _load(bench) if loaded else nullcontext(),
+        load(),
         Role("sync", target=str(bench.place / "sync-alone"), octets=STORED, count=count) as role,
     ):
         return _sample(role.run()["latencies"])
 
 
-def _echo(bench: Bench, count: int, *, loaded: bool) -> Sample:
+def _echo(bench: Bench, count: int, load: Load) -> Sample:
     """From one process to another and back, in between the same on the same disk, under the same load."""
     with (
-        _load(bench) if loaded else nullcontext(),
+        load(),
         Role("echo", target=str(bench.place / "sync-echo"), octets=STORED) as echo,
     ):
         port = echo.ready()["port"]

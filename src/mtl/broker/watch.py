@@ -20,8 +20,7 @@ AWAKE_S = 0.0005
 """How long the loop stays awake: some times what a writer on the same machine takes to send again after a Confirm."""
 
 _RAREST = 64
-"""It tries again after so many short waits at the latest: to stay awake in vain costs no more than that part of its
-time."""
+"""It tries again after so many short waits at the latest: of writers that it is always in vain for, one wait in so many."""
 
 
 class Sockets(Protocol):
