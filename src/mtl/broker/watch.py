@@ -20,7 +20,7 @@ AWAKE_S = 0.0005
 """How long the loop stays awake: some times what a writer on the same machine takes to send again after a Confirm."""
 
 _RAREST = 64
-"""It tries again after so many short waits at the latest: of writers that it is always in vain for, one wait in so many."""
+"""It tries again after so many short waits at the latest: where it always is in vain, one wait in so many is."""
 
 
 class Sockets(Protocol):
