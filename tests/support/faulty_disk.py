@@ -67,6 +67,7 @@ class FaultyFile:
         self._path = path
         self._mode = mode
         self._life = disk.life
+        self._failed: OSError | None = None
 
     def _open_inode(self, *, writing: bool = False) -> FileImage:
         self._disk.check_alive()
@@ -106,8 +107,19 @@ class FaultyFile:
         self._disk.step("truncate", self._path)
         inode.truncate(size)
 
+    def begin_sync(self, offset: int, size: int) -> None:
+        """Which of the pages are on the disk by then is open, as ever."""
+        inode = self._open_inode(writing=True)
+        assert offset + size <= len(inode.data), "the disk is to begin with octets that nobody wrote"
+        if self._disk.interrupted("begin_sync", self._path):
+            self._disk.check_alive()
+            inode.lose(self._disk.rng)
+            self._failed = _error(errno.EIO, self._path)
+
     def sync(self) -> None:
         inode = self._open_inode()
+        if self._failed is not None:
+            raise self._failed
         if self._disk.interrupted("sync", self._path):
             if not self._disk.dead:
                 inode.lose(self._disk.rng)
@@ -157,9 +169,9 @@ class FaultyDisk:
     ) -> None:
         """From the `nth` matching call on, `count` calls of `op` fail with `error`.
 
-        Operations: read, write, short (a write that writes less, no error), sync, truncate, open, create, rename,
-        link, unlink, fsync_dir, make_dir, remove_dir, map. A failed write may have written some of it; a failed sync
-        has lost what was not on the disk, though the system still shows it.
+        Operations: read, write, short (a write that writes less, no error), begin_sync (which the next sync tells),
+        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map. A failed write may
+        have written some of it; a failed sync has lost what was not on the disk, though the system still shows it.
         """
         self._rules.append(_Rule(op, nth, count, when or (lambda _: True), error))
 

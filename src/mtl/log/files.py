@@ -16,14 +16,15 @@ Nothing here is atomic or durable by itself. What the log relies on, and all tha
 from __future__ import annotations
 
 import array
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from mtl.errors import DirectoryInUse, StorageError, StorageFailed, StorageFull
 from mtl.limits import IOV_BATCH
@@ -52,6 +53,11 @@ class File(Protocol):
         """Write what fits, in order; the number of octets written may be smaller than asked."""
 
     def truncate(self, size: int) -> None: ...
+
+    def begin_sync(self, offset: int, size: int) -> None:
+        """Have the disk begin with these octets and do not wait: `sync` has less to do then, and tells what went wrong
+        here. A system that cannot does nothing.
+        """
 
     def sync(self) -> None:
         """Bytes and size are durable when this returns (fdatasync)."""
@@ -148,11 +154,30 @@ def octets(buffer: Buffer) -> int:
     return len(buffer) if isinstance(buffer, bytes) else memoryview(buffer).nbytes
 
 
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    """Linux has it, and Python no name for it."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except AttributeError:
+        return lambda *_: 0
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast("Callable[[int, int, int, int], int]", call)
+
+
+_begin_writing = _sync_file_range()
+_WRITE = 2
+"""SYNC_FILE_RANGE_WRITE: begin to write, wait for nothing, promise nothing."""
+
+_CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ESPIPE}
+"""What a system says that knows the call and cannot do it, or not for this file."""
+
+
 class RealFile:
     """A file of the operating system."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._failed: OSError | None = None
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -182,7 +207,15 @@ class RealFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def begin_sync(self, offset: int, size: int) -> None:
+        if _begin_writing(self._fd, offset, size, _WRITE):
+            code = ctypes.get_errno()
+            if code not in _CANNOT:
+                self._failed = OSError(code, os.strerror(code))
+
     def sync(self) -> None:
+        if self._failed is not None:  # a sync that succeeds now would prove nothing
+            raise self._failed
         if sys.platform == "darwin":  # fsync there does not reach the platter
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
         else:

@@ -52,6 +52,9 @@ class KeptFile:
     def truncate(self, size: int) -> None:
         self._at_hand(lambda file: file.truncate(size), dirties=True)
 
+    def begin_sync(self, offset: int, size: int) -> None:
+        self._at_hand(lambda file: file.begin_sync(offset, size), dirties=True)
+
     def sync(self) -> None:
         self._at_hand(self._sync)
 

@@ -23,15 +23,20 @@ _SMALL = _ROOM // 8
 
 _PAGE = 4 << 10
 
+WRITE_AHEAD = 1 << 20
+"""What a group has before the disk begins with it: less would be many small requests, more would let it wait longer for
+the first of them."""
+
 
 class Group:
     """Begins at the end of `active`, with sequence `first`; all chunks get the append time `time_us`.
 
-    Nothing of the active segment's state changes before `keep`.
+    Nothing of the active segment's state changes before `keep`. `sync`: it is synced before that.
     """
 
-    def __init__(self, active: Active, first: int, time_us: int) -> None:
+    def __init__(self, active: Active, first: int, time_us: int, *, sync: bool) -> None:
         self.active = active
+        self.sync = sync
         self.first = self.next = first
         self.time_us = time_us
         self.start = self.end = active.index.length
@@ -39,11 +44,6 @@ class Group:
         self.refs: list[ChunkRef] = []
         self._waiting: list[Buffer] = []
         self._written = self.start
-
-    @property
-    def waiting(self) -> int:
-        """Octets added and not yet written."""
-        return self.end - self._written
 
     def add(self, chunk: NewChunk) -> None:
         place = self._place()
@@ -53,6 +53,15 @@ class Group:
     def add_copy(self, found: Found) -> None:
         """A chunk of a stage, without its runs: a stage's numbers mean nothing here."""
         self.add(NewChunk(found.header.contents, found.body()))
+
+    def write_ahead(self) -> None:
+        """Write what is waiting if it is much. The disk begins with it while the rest of the group is still to come."""
+        at, waiting = self._written, self.end - self._written
+        if waiting < WRITE_AHEAD:
+            return
+        self.write()
+        if self.sync:
+            self.active.file.begin_sync(at, waiting)
 
     def write(self) -> None:
         """Write what is waiting. OSError: the segment must be cut back to `start`."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mtl.errors import StorageFailed
-from mtl.limits import SCAN_BLOCK, SEGMENT_CHUNKS
+from mtl.limits import SEGMENT_CHUNKS
 from mtl.log.change import (
     Adopted,
     AdoptedSegment,
@@ -77,7 +77,7 @@ class LogWriter:
         for one in chunks:
             check(one)
         with self._guard("appending"):
-            group = self._group(sum(one.stored for one in chunks), len(chunks), now_us)
+            group = self._group(sum(one.stored for one in chunks), len(chunks), now_us, sync=self._sync)
             self._write(group, lambda: _add(group, chunks))
             self._commit(group)
         for one in chunks:
@@ -94,20 +94,20 @@ class LogWriter:
         with self._guard("merging stages"):
             opened = open_parts(self._store.disk, parts)
             size, count = sum(part.bytes for part in opened), sum(len(part.index) for part in opened)
-            group = self._group(size, count, now_us)
+            # Synced also under durability "os": the stages are removed next.
+            group = self._group(size, count, now_us, sync=True)
             self._write(group, lambda: self._copy(group, opened))
-            self._commit(group, sync=True)  # also under durability "os": the stages are removed next
+            self._commit(group)
         return self._appended(group, ())
 
     def _copy(self, group: Group, parts: list[Part]) -> None:
         for part in parts:
             for found in chunks(self._store.disk, part):
                 group.add_copy(found)
-                if group.waiting >= SCAN_BLOCK:
-                    group.write()
+                group.write_ahead()
         group.write()
 
-    def _group(self, size: int, count: int, now_us: int) -> Group:
+    def _group(self, size: int, count: int, now_us: int, *, sync: bool) -> Group:
         """A group at the end of the newest segment, or of a new one when that is full or old enough."""
         self._refuse_unfinished()
         active = self._active
@@ -116,7 +116,7 @@ class LogWriter:
             active = None
         active = active or self._begin(now_us)
         # The clock may have gone back since the segment was begun.
-        return Group(active, self.next, max(now_us, self.last_time, active.header.time))
+        return Group(active, self.next, max(now_us, self.last_time, active.header.time), sync=sync)
 
     def _is_due(self, active: Active, size: int, count: int, now_us: int) -> bool:
         options, index = self._options, active.index
@@ -147,9 +147,9 @@ class LogWriter:
         else:
             active.durable = group.start
 
-    def _commit(self, group: Group, *, sync: bool = False) -> None:
+    def _commit(self, group: Group) -> None:
         active = group.active
-        if sync or self._sync:
+        if group.sync:
             try:
                 active.file.sync()
             except OSError as error:
@@ -440,4 +440,5 @@ class LogWriter:
 def _add(group: Group, chunks: Sequence[NewChunk]) -> None:
     for one in chunks:
         group.add(one)
+        group.write_ahead()
     group.write()

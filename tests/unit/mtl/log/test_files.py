@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import gc
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pytest
 
 from mtl.errors import DirectoryInUse, StorageFailed, StorageFull
 from mtl.limits import IOV_BATCH
-from mtl.log import RealDisk
+from mtl.log import RealDisk, files
 from mtl.log.files import Disk, failure, write_fully
 
 if TYPE_CHECKING:
@@ -49,6 +50,51 @@ def test_writes_buffers_in_order_at_an_offset(place: Place) -> None:
     assert file.pread(3, 11) == b""
     file.sync()
     file.close()
+
+
+def test_the_disk_begins_with_what_was_written(place: Place) -> None:
+    disk, root = place
+    file = disk.open(f"{root}/a", "create")
+    write_fully(file, [bytes(5_000), b"end"], 0)
+    file.begin_sync(0, 4_096)
+    file.begin_sync(4_096, 907)
+    file.sync()
+    assert file.pread(5, 4_998) == b"\0\0end"
+
+
+def test_what_goes_wrong_when_the_disk_begins_is_told_by_every_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = RealDisk().open(f"{tmp_path}/a", "create")
+    for code in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE):  # a system that cannot
+        monkeypatch.setattr(files, "_begin_writing", failing(code))
+        file.begin_sync(0, 1)
+        file.sync()
+    monkeypatch.setattr(files, "_begin_writing", failing(errno.EIO))
+    file.begin_sync(0, 1)
+    for _ in range(2):
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            file.sync()
+
+
+def failing(code: int) -> Callable[..., int]:
+    """A call of the system that fails so."""
+
+    def call(*_: int) -> int:
+        ctypes.set_errno(code)
+        return -1
+
+    return call
+
+
+def test_the_system_is_asked_to_begin_and_says_when_it_cannot(tmp_path: Path) -> None:
+    """By its return code: a file that is closed is none."""
+    fd = os.open(tmp_path / "a", os.O_CREAT | os.O_WRONLY)
+    assert files._begin_writing(fd, 0, 0, files._WRITE) == 0
+    os.close(fd)
+    if sys.platform == "linux":
+        assert files._begin_writing(fd, 0, 0, files._WRITE) == -1
+        assert ctypes.get_errno() == errno.EBADF
 
 
 def test_writes_more_buffers_than_one_call_takes(place: Place) -> None:

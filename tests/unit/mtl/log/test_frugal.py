@@ -92,6 +92,15 @@ def test_a_sync_that_failed_behind_the_users_back_is_told_by_the_next(inner: Cou
             file.sync()
 
 
+def test_a_disk_that_began_and_failed_is_told_of_by_the_next_sync(inner: Counting) -> None:
+    file = FrugalDisk(inner, 0).open("/data/a", "create")
+    inner.fail("begin_sync")
+    file.writev([b"lost"], 0)
+    file.begin_sync(0, 4)
+    with pytest.raises(OSError, match="error"):
+        file.sync()
+
+
 def test_a_file_is_found_under_its_new_name(inner: Counting) -> None:
     disk = FrugalDisk(inner, 0)
     file = disk.open("/data/a", "create")

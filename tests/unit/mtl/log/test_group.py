@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from mtl.log.chunk import NewChunk, RunEntry
-from mtl.log.group import Group
+from mtl.log.group import WRITE_AHEAD, Group
 from mtl.log.recovery import Active
 from mtl.log.scan import Found, scan
 from mtl.log.segment import SegmentHeader, empty_index
@@ -23,11 +25,10 @@ def found_in(file: FaultyFile) -> list[Found]:
 
 def test_a_group_counts_before_anything_is_written() -> None:
     active, file = begin()
-    group = Group(active, 100, 1_500)
+    group = Group(active, 100, 1_500, sync=True)
     group.add(NewChunk(3, b"abc", (RunEntry(1, 1, 3),)))
     group.add(NewChunk(1, bytes(65)))
     assert (group.first, group.next, group.start, group.end) == (100, 104, 64, 64 + 192 + 192)
-    assert group.waiting == 384
     assert [
         (ref.base, ref.count, ref.time_us, ref.size, ref.stored, ref.offset, ref.place) for ref in group.refs
     ] == [
@@ -39,10 +40,10 @@ def test_a_group_counts_before_anything_is_written() -> None:
 
 def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
     active, file = begin()
-    group = Group(active, 100, 1_500)
+    group = Group(active, 100, 1_500, sync=True)
     group.add(NewChunk(3, b"abc"))
     group.write()
-    assert group.waiting == 0
+    assert file.size() == group.end
     group.add(NewChunk(2, b""))
     group.write()
     assert len(active.index) == 0
@@ -56,14 +57,14 @@ def test_a_group_is_kept_as_a_whole_and_at_last() -> None:
 
 def test_a_copied_chunk_has_a_header_of_its_own_the_same_contents_and_no_runs() -> None:
     source, source_file = begin()
-    old = Group(source, 100, 1_500)
+    old = Group(source, 100, 1_500, sync=True)
     old.add(NewChunk(1, b"before"))
     old.add(NewChunk(3, b"abc" * 50, (RunEntry(0, 1, 3),)))
     old.write()
     copied = found_in(source_file)[1]
 
     active, file = begin()
-    group = Group(active, 100, 2_500)
+    group = Group(active, 100, 2_500, sync=True)
     group.add_copy(copied)
     group.write()
     group.keep()
@@ -76,12 +77,32 @@ def test_a_copied_chunk_has_a_header_of_its_own_the_same_contents_and_no_runs() 
 
 def write(active: Active, *sizes: int) -> Group:
     """One group of contents of these sizes, kept."""
-    group = Group(active, HEADER.base + active.index.contents, 1_500)
+    group = Group(active, HEADER.base + active.index.contents, 1_500, sync=True)
     for size in sizes:
         group.add(NewChunk(1, b"x" * size))
     group.write()
     group.keep()
     return group
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_much_is_written_ahead_and_the_disk_begins_with_it_if_it_is_to_be_synced(sync: bool) -> None:
+    active, file = begin()
+    begun: list[tuple[int, int]] = []
+    file.begin_sync = lambda offset, size: begun.append((offset, size))  # type: ignore[method-assign]
+    group = Group(active, 100, 1_500, sync=sync)
+    ends, sizes = [], []
+    for _ in range(3):
+        group.add(NewChunk(1, bytes(WRITE_AHEAD // 2)))
+        group.write_ahead()
+        ends.append(group.end)
+        sizes.append(file.size())
+    assert sizes == [0, ends[1], ends[1]], "half of it is not much"
+    assert begun == ([(group.start, ends[1] - group.start)] if sync else [])
+    group.write()
+    group.keep()
+    assert file.size() == group.end
+    assert len(found_in(file)) == 3
 
 
 def test_small_groups_find_room_that_is_there_already() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mtl.errors import StorageFailed, StorageFull
 from mtl.log import LogOptions, NewChunk, RunEntry, open_log
+from mtl.log.group import WRITE_AHEAD
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest
 
@@ -231,6 +232,30 @@ def test_after_a_failed_sync_the_log_goes_on_in_a_new_segment(seed: int) -> None
     assert log.held[-1].base == 3
     log.crash()
     assert [info.base for info in log.reader.segments()] == [1, 3]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_disk_that_began_with_a_group_and_failed_is_a_failed_sync(seed: int) -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(seed)), LogOptions())
+    log.append(chunk())
+    large = [NewChunk(1, bytes(WRITE_AHEAD)) for _ in range(3)]
+    log.disk.fail("begin_sync", nth=1 + seed % 3)
+    with pytest.raises(StorageFailed):
+        log.append(*large)
+    assert not log.writer.stopped
+    assert files(log)[-1] == "00000000000000000003.segment"
+    log.disk.drop_caches()
+    log.check()
+    log.append(*large)
+    log.crash()
+
+
+def test_under_os_the_disk_begins_when_the_system_likes() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
+    log.disk.fail("begin_sync")
+    log.append(*[NewChunk(1, bytes(WRITE_AHEAD)) for _ in range(3)])
+    log.sync()
+    log.crash(keep="none")
 
 
 def test_a_failed_sync_of_the_first_group_replaces_the_segment(log: LogUnderTest) -> None:
