@@ -80,18 +80,30 @@ class DataLoss(Refused):
 
 class Unreachable(MtlError):
     """Nobody answered at `endpoint` within `waited` seconds; `denied` when somebody did, but the two did not agree
-    about encryption.
+    about encryption, and `sent_back` when the broker did, but asked for all contents again.
     """
 
-    def __init__(self, endpoint: str, waited: float, doing: str, *, denied: bool = False) -> None:
+    def __init__(
+        self, endpoint: str, waited: float, doing: str, *, denied: bool = False, sent_back: bool = False
+    ) -> None:
+        what = "nobody answered at"
         hint = (
-            "somebody listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
-            "CURVE at all, and whether it lets your key in"
-            if denied
-            else "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); where it may be away "
-            "for longer, give a longer deadline (retryDeadline, retry_deadline)"
+            "check the endpoint, and that a server runs there (`mtl broker`, `mtl door`); where it may be away for "
+            "longer, give a longer deadline (retryDeadline, retry_deadline)"
         )
-        super().__init__(f"nobody answered at {endpoint} within {waited:.1f} s ({doing}); {hint}")
+        if denied:
+            hint = (
+                "somebody listens there, but the CURVE handshake fails: check the broker's public key, whether it uses "
+                "CURVE at all, and whether it lets your key in"
+            )
+        elif sent_back:
+            what = "nothing was kept by the broker at"
+            hint = (
+                "it asks for the contents again and again, as it does while its disk is full or fails: `mtl resource "
+                "describe` and its log say why; where that may last longer, give a longer deadline (retryDeadline, "
+                "retry_deadline)"
+            )
+        super().__init__(f"{what} {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint
         self.waited = waited
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
@@ -227,6 +229,28 @@ def test_a_broker_that_stays_away_ends_writers_readers_and_requests(mtl_broker: 
     connection.close()
     with pytest.raises(Closed):
         connection.describe()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's own")
+def test_a_broker_whose_disk_takes_nothing_is_called_that_and_goes_on_when_it_does(
+    mtl_broker: RunningBroker,
+) -> None:
+    """A file that may not grow, as on a full disk."""
+    limit, unlimited = 1 << 20, resource.RLIM_INFINITY
+    connection = mtl.connect(mtl_broker.endpoint, retry_deadline=1.0)
+    connection.create_resource("orders")
+    writer = connection.writer("orders", packed=False)
+    resource.prlimit(mtl_broker.pid, resource.RLIMIT_FSIZE, (limit, unlimited))
+    for _ in range(20):
+        writer.send(bytes(limit // 10))
+    with pytest.raises(Unreachable, match=rf"nothing was kept by the broker at {mtl_broker.endpoint} "):
+        writer.flush()
+    assert "File too large" in (connection.describe(["orders"])["orders"].trouble or "")
+    resource.prlimit(mtl_broker.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    writer.close()
+    there = connection.describe(["orders"])["orders"]
+    assert (there.contents, there.trouble) == (20, None)
+    connection.close()
 
 
 def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:

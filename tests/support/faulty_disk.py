@@ -112,9 +112,8 @@ class FaultyFile:
         inode = self._open_inode(writing=True)
         assert offset + size <= len(inode.data), "the disk is to begin with octets that nobody wrote"
         if self._disk.interrupted("begin_sync", self._path):
-            self._disk.check_alive()
+            self._failed = self._disk.pending()
             inode.lose(self._disk.rng)
-            self._failed = _error(errno.EIO, self._path)
 
     def sync(self) -> None:
         inode = self._open_inode()
@@ -274,9 +273,13 @@ class FaultyDisk:
         return False
 
     def fail_now(self) -> None:
+        raise self.pending()
+
+    def pending(self) -> OSError:
+        """The error of the step that was interrupted."""
         self.check_alive()
         assert self._pending is not None
-        raise self._pending
+        return self._pending
 
     def step(self, op: str, path: str) -> None:
         """An operation that changes something, whole or not at all."""

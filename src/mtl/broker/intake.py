@@ -11,6 +11,7 @@ want the same ones never wait for each other.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
@@ -26,6 +27,8 @@ from mtl.wire.fields import EMPTY, Buffer
 
 if TYPE_CHECKING:
     from mtl.broker.writers import WriterLease
+
+log = logging.getLogger("mtl.broker")
 
 WriterKey = int | str
 """Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
@@ -138,6 +141,8 @@ class Intake:
         self.last: dict[WriterKey, int] = dict(last.items())
         self.taken: dict[WriterKey, int] = self.last.copy()
         self.stopped: StorageError | None = None
+        self.unkept: StorageError | None = None
+        """Why the last group was not kept; None when it was."""
         self._inbound = inbound
         self._turns = turns
         self._durable = durable
@@ -283,14 +288,26 @@ class Intake:
     def _appended(self, group: list[Arrival], result: Result) -> None:
         self._group = []
         if isinstance(result, StorageError):
+            self._tell_trouble(result)
             self._lose(group)
         else:
+            self._tell_trouble(None)
             self.apply(result)
             self._keep(group)
         afterwards, self._afterwards = self._afterwards, []
         for then in afterwards:
             then()
         self._turns.done()
+
+    def _tell_trouble(self, error: StorageError | None) -> None:
+        """In the log once, when it begins and when it is over: writers try again several times a second."""
+        if error is not None and self.unkept is None:
+            log.error(
+                "%s keeps nothing of what comes, writers are asked to send it again: %s", self.key, error
+            )
+        elif error is None and self.unkept is not None:
+            log.info("%s keeps what comes again", self.key)
+        self.unkept = error
 
     def _keep(self, group: list[Arrival]) -> None:
         """A group is durable, and with it the echoes of what is in it."""

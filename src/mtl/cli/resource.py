@@ -119,6 +119,7 @@ def _told(one: Description) -> list[tuple[str, object]]:
         ("newest", moment(one.newest_time)),
         ("durability", one.durability),
         ("state", one.state),
+        ("trouble", one.trouble),
         ("keeps at most", octets(kept.bytes) if kept.bytes else None),
         ("keeps contents for", f"{kept.age:g} s" if kept.age else None),
         ("keeps contents", kept.contents),

@@ -272,8 +272,10 @@ class Writer:
 
     def stalled(self, patience: Patience, doing: str) -> Unreachable:
         """The error for a wait without progress."""
-        held = f"{doing}, {self._pump.writer.unconfirmed} contents unconfirmed"
-        return Unreachable(self._settings.endpoint, time.monotonic() - patience.began, held)
+        writer = self._pump.writer
+        held = f"{doing}, {writer.unconfirmed} contents unconfirmed"
+        waited = time.monotonic() - patience.began
+        return Unreachable(self._settings.endpoint, waited, held, sent_back=writer.sent_back)
 
     def _would_wait(self, contents: int, size: int) -> bool:
         """Under the lock: whether there is no room for so many contents of together `size` octets and all that waits

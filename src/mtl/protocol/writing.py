@@ -99,6 +99,11 @@ class WriterFlow:
             return sent.first - 1
         return self.next - 1
 
+    @property
+    def sent_back(self) -> bool:
+        """Whether the last that was heard of contents on this flow is that the broker wants them again."""
+        return self._delay > 0.0
+
     def room(self, count: int, size: int) -> bool:
         """Whether the window takes a Content of `count` contents and `size` octets now."""
         held = self._unsettled

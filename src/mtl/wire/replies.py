@@ -88,7 +88,8 @@ class Window(Body, frozen=True, kw_only=True):
 class Description(Body, frozen=True, kw_only=True):
     """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs).
 
-    `dead_letter` and `max_deliveries` are for its queues, where they are not the defaults.
+    `dead_letter` and `max_deliveries` are for its queues, where they are not the defaults. `trouble` says why it is
+    stopped, or why what came last was not kept.
     """
 
     resource: str
@@ -102,6 +103,7 @@ class Description(Body, frozen=True, kw_only=True):
     durability: str = always("sync")
     retention: Retention | None = None
     state: str = always("serving")
+    trouble: str | None = None
     dead_letter: str | None = None
     max_deliveries: int | None = None
 

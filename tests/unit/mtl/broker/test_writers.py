@@ -313,6 +313,23 @@ def test_a_failed_group_is_pushed_back_from_its_first_number(
     assert client.read("a") == [b"1", b"2", b"3"]
 
 
+def test_why_nothing_is_kept_is_told_until_something_is(
+    rig: Rig, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mtl.broker")
+    flow = client.flow(client.writer("a"))
+    rig.disk.fail("write", count=2, error=errno.ENOSPC)
+    for _ in range(2):
+        flow.content(1, b"1")
+        assert flow.sent() == [reject(1, AGAIN)]
+        assert "no space left" in (client.describe("a").trouble or "")
+    assert [r.levelname for r in caplog.records if "no space left" in r.message] == ["ERROR"]
+    flow.content(1, b"1")
+    assert flow.sent() == [confirm(1)]
+    assert client.describe("a").trouble is None
+    assert [r.levelname for r in caplog.records if "again" in r.message][-1] == "INFO"
+
+
 def test_a_failure_of_one_writer_takes_nothing_from_the_others(rig: Rig, client: Client) -> None:
     one, other = client.flow(client.writer("a")), client.flow(client.writer("a"))
     rig.hold(a.Append)

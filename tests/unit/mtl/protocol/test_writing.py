@@ -207,6 +207,23 @@ def test_the_pause_doubles_up_to_its_top_and_progress_ends_that() -> None:
     assert writer.due == pytest.approx(now + RESEND_DELAY_S)
 
 
+AGAIN = c.Reject(1, multiple=False, recycle=True)
+
+
+def test_it_knows_whether_the_broker_wants_it_again_or_says_nothing() -> None:
+    writer = flow()
+    publish(writer, 1, 1)
+    told = [writer.sent_back]
+    for now, came in enumerate((AGAIN, None, AGAIN, c.Confirm(1, multiple=True))):
+        taken(writer, now)
+        if came is None:
+            writer.lost()
+        else:
+            writer.received(came, now)
+        told.append(writer.sent_back)
+    assert told == [False, True, False, True, False]
+
+
 def test_a_refused_content_is_recorded_and_its_number_is_spent() -> None:
     writer = flow()
     publish(writer, 1, 10, 1)
