@@ -100,8 +100,8 @@ class Unreachable(MtlError):
             what = "nothing was kept by the broker at"
             hint = (
                 "it asks for the contents again and again, as it does while its disk is full or fails: `mtl resource "
-                "describe` and its log say why; where that may last longer, give a longer deadline (retryDeadline, "
-                "retry_deadline)"
+                "describe`, `mtl stages list` and its log say why; where that may last longer, give a longer deadline "
+                "(retryDeadline, retry_deadline)"
             )
         super().__init__(f"{what} {endpoint} within {waited:.1f} s ({doing}); {hint}")
         self.endpoint = endpoint

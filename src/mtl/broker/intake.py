@@ -141,7 +141,7 @@ class Intake:
         self.last: dict[WriterKey, int] = dict(last.items())
         self.taken: dict[WriterKey, int] = self.last.copy()
         self.stopped: StorageError | None = None
-        self.unkept: StorageError | None = None
+        self._unkept: StorageError | None = None
         """Why the last group was not kept; None when it was."""
         self._inbound = inbound
         self._turns = turns
@@ -194,6 +194,12 @@ class Intake:
     def go_on(self) -> None:
         """The reason of a `stop` is gone."""
         self.stopped = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing gets in, or why what came last was not kept; None when all is well."""
+        error = self.stopped or self._unkept
+        return None if error is None else str(error)
 
     # --- groups ---------------------------------------------------------------------------------------------
 
@@ -301,13 +307,13 @@ class Intake:
 
     def _tell_trouble(self, error: StorageError | None) -> None:
         """In the log once, when it begins and when it is over: writers try again several times a second."""
-        if error is not None and self.unkept is None:
+        if error is not None and self._unkept is None:
             log.error(
                 "%s keeps nothing of what comes, writers are asked to send it again: %s", self.key, error
             )
-        elif error is None and self.unkept is not None:
+        elif error is None and self._unkept is not None:
             log.info("%s keeps what comes again", self.key)
-        self.unkept = error
+        self._unkept = error
 
     def _keep(self, group: list[Arrival]) -> None:
         """A group is durable, and with it the echoes of what is in it."""

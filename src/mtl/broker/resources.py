@@ -154,15 +154,10 @@ class Resource:
             durability=self.record.durability,
             retention=self.record.retention,
             state="stopped" if self.stopped else "serving",
-            trouble=self._trouble,
+            trouble=self.intake.trouble,
             dead_letter=self.record.dead_letter,
             max_deliveries=self.record.max_deliveries,
         )
-
-    @property
-    def _trouble(self) -> str | None:
-        error = self.intake.stopped or self.intake.unkept
-        return None if error is None else str(error)
 
 
 def _oldest_time(log: LogReader) -> int | None:

@@ -66,6 +66,11 @@ class Stage:
         """Why one of its logs is of no use, if so; it is not to be committed without that."""
         return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
 
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with one of its logs."""
+        return next((x.trouble for x in self.intakes.values() if x.trouble is not None), None)
+
     def log_key(self, resource: str) -> a.LogKey:
         """Where the contents for `resource` are staged."""
         index = sorted(self.record.incarnations).index(resource)
@@ -333,6 +338,7 @@ class Stages:
             bytes=stage.octets,
             created=record.created_us,
             expires=self._outbox.now.wall_us + int(self._left_s(stage) * 1e6),
+            trouble=stage.trouble,
         )
 
     def targeting(self, resource: Resource) -> list[Stage]:

@@ -32,7 +32,7 @@ def list_(
             line(msgspec.to_builtins(one))
         return
     table(
-        ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "AGE", "EXPIRES"],
+        ["STAGE", "APPLICATION", "VERSION", "STATE", "CONTENTS", "SIZE", "AGE", "EXPIRES", "TROUBLE"],
         [
             (
                 s.stage,
@@ -43,6 +43,7 @@ def list_(
                 octets(s.bytes),
                 "" if s.created is None else duration(max(0.0, time.time() - s.created / 1e6)),
                 moment(s.expires),
+                s.trouble or "",
             )
             for s in found.stages
         ],

@@ -61,6 +61,8 @@ class SocketLink:
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
         self._closed = False
+        self.used: Callable[[], object] | None = None
+        """Told whenever the socket was used; for whoever watches its descriptor (ZmqPoll)."""
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -84,6 +86,7 @@ class SocketLink:
                 sent += 1
         except zmq.Again:
             pass
+        self._tell()
         return sent
 
     def receive(self) -> Frames | None:
@@ -114,7 +117,12 @@ class SocketLink:
             weight += len(second)
             firsts.append(first)
             seconds.append(second.buffer if view else second.bytes)
+        self._tell()
         return firsts, seconds
+
+    def _tell(self) -> None:
+        if self.used is not None:
+            self.used()
 
     def _skip_rest(self) -> None:
         self.malformed += 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import selectors
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import cast
 
 import zmq
@@ -12,6 +14,10 @@ from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.net.link import SocketLink
 from mtl.net.req import req
 from mtl.net.wakeup import Wakeup
+
+# Plain numbers: combining zmq's enums costs a microsecond each time.
+_IN = int(zmq.POLLIN)
+_OUT = int(zmq.POLLOUT)
 
 
 class ZmqNetwork:
@@ -26,63 +32,98 @@ class ZmqNetwork:
         return dealer(endpoint, packed=packed, curve=curve)
 
     def poll(self) -> Poll:
-        """A poll over zmq_poll."""
+        """A poll over the sockets' descriptors."""
         return ZmqPoll()
 
 
+@dataclass(eq=False, slots=True)
+class _Watched:
+    """A socket of a link: its own, or its monitor's. `wanted` are the events of interest."""
+
+    socket: zmq.Socket[bytes]
+    watcher: Watcher
+    link: SocketLink
+    wanted: int = _IN
+
+
 class ZmqPoll:
-    """zmq_poll over the sockets, their monitors and the wake-up."""
+    """The sockets, their monitors and the wake-up, by their descriptors: a round costs what happens in it, where
+    zmq_poll asks all sockets every time.
+
+    A socket's descriptor tells once that something has changed, and any use of the socket takes that back (ZMQ_FD in
+    zmq_getsockopt). So one that was used, or had something to say, is asked before the next sleep: `_stirred`.
+    """
 
     def __init__(self) -> None:
-        self._poller = zmq.Poller()
+        self._selector = selectors.DefaultSelector()
         self._wakeup = Wakeup()
-        self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
-        self._by_socket: dict[object, tuple[Watcher, SocketLink, bool]] = {}
+        self._selector.register(self._wakeup.fileno(), selectors.EVENT_READ)
+        self._sockets: dict[SocketLink, tuple[_Watched, _Watched]] = {}
+        self._stirred: dict[_Watched, None] = {}
 
     def add(self, link: Link, watcher: Watcher) -> None:
         """Watch a link and its monitor."""
         one = cast(SocketLink, link)
-        self._poller.register(one.socket, zmq.POLLIN)
-        self._poller.register(one.monitor, zmq.POLLIN)
-        self._by_socket[one.socket] = (watcher, one, False)
-        self._by_socket[one.monitor] = (watcher, one, True)
+        own, monitor = _Watched(one.socket, watcher, one), _Watched(one.monitor, watcher, one)
+        self._sockets[one] = own, monitor
+        for watched in (own, monitor):
+            self._selector.register(watched.socket, selectors.EVENT_READ, watched)
+            self._stirred[watched] = None
+        one.used = lambda: self._stirred.setdefault(own)
 
     def remove(self, link: Link) -> None:
         """Watch it no longer."""
         one = cast(SocketLink, link)
-        for socket in (one.socket, one.monitor):
-            if self._by_socket.pop(socket, None) is not None:
-                self._poller.unregister(socket)
+        for watched in self._sockets.pop(one, ()):
+            self._selector.unregister(watched.socket)
+            self._stirred.pop(watched, None)
+            one.used = None
 
     def want_writable(self, link: Link, wanted: bool) -> None:
         """POLLOUT, or not. On a DEALER it means room, unlike on a ROUTER."""
-        self._poller.modify(cast(SocketLink, link).socket, zmq.POLLIN | (zmq.POLLOUT if wanted else 0))
+        own, _ = self._sockets[cast(SocketLink, link)]
+        own.wanted = _IN | _OUT if wanted else _IN
+        self._stirred[own] = None
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
         """Messages before the news of an end, so that nothing is missed that came before it."""
+        events = self._ask(tuple(self._stirred))
+        changed: list[_Watched] = []
+        for key, _ in self._selector.select(0.0 if events else timeout):
+            if key.data is None:
+                self._wakeup.clear()
+            elif key.data not in events:
+                changed.append(key.data)
+        events.update(self._ask(changed))
         happened: list[tuple[Watcher, Link, Ready]] = []
         ends: list[tuple[Watcher, Link, Ready]] = []
-        for socket, events in self._poller.poll(
-            None if timeout is None else max(0, int(timeout * 1000 + 0.999))
-        ):
-            found = self._by_socket.get(socket)
-            if found is None:
-                self._wakeup.clear()
-                continue
-            watcher, link, monitor = found
-            if monitor:
-                ends.append((watcher, link, link.signals()))
+        for one, found in events.items():
+            if one.socket is one.link.monitor:
+                ends.append((one.watcher, one.link, one.link.signals()))
             else:
-                readable = Ready.READABLE if events & zmq.POLLIN else Ready(0)
+                readable = Ready.READABLE if found & _IN else Ready(0)
                 happened.append(
-                    (watcher, link, readable | (Ready.WRITABLE if events & zmq.POLLOUT else Ready(0)))
+                    (one.watcher, one.link, readable | (Ready.WRITABLE if found & _OUT else Ready(0)))
                 )
         return happened + ends
+
+    def _ask(self, sockets: Iterable[_Watched]) -> dict[_Watched, int]:
+        """The wanted events of each that has some. Who has none says so by its descriptor when that changes."""
+        events: dict[_Watched, int] = {}
+        for one in sockets:
+            found = int(one.socket.getsockopt(zmq.EVENTS)) & one.wanted
+            if found:
+                events[one] = found
+                self._stirred[one] = None
+            else:
+                self._stirred.pop(one, None)
+        return events
 
     def wake(self) -> None:
         """Make the wake-up readable."""
         self._wakeup.wake()
 
     def close(self) -> None:
-        """Close the wake-up; the links belong to their watchers."""
+        """Close the wake-up and the selector; the links belong to their watchers."""
+        self._selector.close()
         self._wakeup.close()

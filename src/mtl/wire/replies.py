@@ -159,7 +159,10 @@ class Sealed(Body, frozen=True, kw_only=True):
 
 
 class StageInfo(Body, frozen=True, kw_only=True):
-    """A stage as Stage.Describe shows it: durable contents that no reader sees; `created` and `expires` in µs."""
+    """A stage as Stage.Describe shows it: durable contents that no reader sees; `created` and `expires` in µs.
+
+    `trouble` says why it takes nothing, or why what came last was not kept.
+    """
 
     stage: str
     application: str
@@ -169,6 +172,7 @@ class StageInfo(Body, frozen=True, kw_only=True):
     bytes: int = always(0)
     created: int | None = None
     expires: int | None = None
+    trouble: str | None = None
 
 
 class Published(Body, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from mtl import limits
@@ -63,6 +65,19 @@ def test_describe_tells_everything(rig: Rig, client: Client) -> None:
     assert second.created == START_US + 10_000_000
     assert second.expires == second.created + int(limits.SEALED_STAGE_S * 1e6)
     assert [x.stage for x in stages(client, "other")] == [sealed]
+
+
+def test_describe_tells_why_nothing_is_kept(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.stage("app", 1, "a"))
+    flow.content(1, b"x")
+    rig.disk.fail("sync", error=errno.ENOSPC)
+    flow.content(2, b"y")
+    assert flow.sent() == [c.Confirm(1, True), c.Reject(2, False, True)]
+    (stage,) = stages(client)
+    assert "no space left" in (stage.trouble or "")
+    flow.content(2, b"y")
+    (stage,) = stages(client)
+    assert (stage.contents, stage.trouble) == ({"a": 2}, None)
 
 
 def test_a_stage_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:

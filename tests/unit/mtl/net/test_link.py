@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from mtl.errors import LocalError, OptionError
 from mtl.limits import BURST_BODIES, MAX_FRAME, PLAIN_HWM, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.endpoint import Link, Ready
+from mtl.net.link import SocketLink
 from mtl.net.network import ZmqNetwork
 
 PATIENCE_S = 10.0
@@ -243,6 +245,45 @@ def test_removed_and_closed_links_are_forgotten(at: Setting) -> None:
     link.close()
     at.router.close(0)
     assert not list(at.poll.wait(0.05))
+
+
+def test_what_came_before_a_send_is_not_missed(at: Setting) -> None:
+    """The descriptor tells once, and a send takes that back."""
+    link, ear = at.open(at.plain)
+    link.send(b"hello", b"")
+    me = at.router_received()[0]
+    at.until(lambda: Ready.UP in ear.heard)
+    assert not list(at.poll.wait(0.0))
+    at.router.send_multipart([me, b"header", b"body"])
+    assert isinstance(link, SocketLink)
+    assert select.select([link.socket.fileno()], [], [], PATIENCE_S)[0]
+    while select.select([link.socket.fileno()], [], [], 0.0)[0]:  # not the first: libzmq looks now and then
+        link.send(b"swallows it", b"")
+    assert [(one, what) for _, one, what in at.poll.wait(PATIENCE_S)] == [(link, Ready.READABLE)]
+    assert link.receive() == (b"header", b"body")
+
+
+def test_a_link_with_nothing_to_say_costs_nothing(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = [at.open(at.plain) for _ in range(20)]
+    at.until(lambda: all(Ready.UP in ear.heard for _, ear in opened))
+    busy, _ = opened[7]
+    busy.send(b"hello", b"")
+    me = at.router_received()[0]
+    while list(at.poll.wait(0.0)):
+        pass
+    asked: list[zmq.Socket[bytes]] = []
+    ask = zmq.Socket.getsockopt
+
+    def noted(socket: zmq.Socket[bytes], option: int) -> object:
+        asked.append(socket)
+        return ask(socket, option)
+
+    monkeypatch.setattr(zmq.Socket, "getsockopt", noted)
+    at.router.send_multipart([me, b"header", b"body"])
+    at.until(lambda: busy.receive() is not None)
+    assert isinstance(busy, SocketLink)
+    assert asked
+    assert {id(socket) for socket in asked} == {id(busy.socket)}
 
 
 KILLED = """
