@@ -74,10 +74,10 @@ class ZmqPoll:
     def remove(self, link: Link) -> None:
         """Watch it no longer."""
         one = cast(SocketLink, link)
+        one.used = None
         for watched in self._sockets.pop(one, ()):
             self._selector.unregister(watched.socket)
             self._stirred.pop(watched, None)
-            one.used = None
 
     def want_writable(self, link: Link, wanted: bool) -> None:
         """POLLOUT, or not. On a DEALER it means room, unlike on a ROUTER."""
