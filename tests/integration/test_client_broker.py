@@ -6,9 +6,10 @@ import os
 import re
 import resource
 import shutil
-import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -231,26 +232,34 @@ def test_a_broker_that_stays_away_ends_writers_readers_and_requests(mtl_broker: 
         connection.describe()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's own")
-def test_a_broker_whose_disk_takes_nothing_is_called_that_and_goes_on_when_it_does(
-    mtl_broker: RunningBroker,
+@contextmanager
+def files_up_to(octets: int) -> Iterator[None]:
+    """What is started meanwhile can let no file grow above that, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (octets, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_broker_whose_disk_takes_nothing_is_called_that_and_nothing_is_lost(
+    mtl_broker: RunningBroker, connection: Connection
 ) -> None:
-    """A file that may not grow, as on a full disk."""
-    limit, unlimited = 1 << 20, resource.RLIM_INFINITY
-    connection = mtl.connect(mtl_broker.endpoint, retry_deadline=1.0)
-    connection.create_resource("orders")
+    limit = 1 << 20
+    with files_up_to(limit):
+        mtl_broker.restart()
     writer = connection.writer("orders", packed=False)
-    resource.prlimit(mtl_broker.pid, resource.RLIMIT_FSIZE, (limit, unlimited))
     for _ in range(20):
         writer.send(bytes(limit // 10))
     with pytest.raises(Unreachable, match=rf"nothing was kept by the broker at {mtl_broker.endpoint} "):
-        writer.flush()
+        writer.flush(timeout=2.0)
     assert "File too large" in (connection.describe(["orders"])["orders"].trouble or "")
-    resource.prlimit(mtl_broker.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    mtl_broker.kill()
+    mtl_broker.restart()
     writer.close()
     there = connection.describe(["orders"])["orders"]
     assert (there.contents, there.trouble) == (20, None)
-    connection.close()
 
 
 def test_an_invalid_endpoint_is_an_error_of_the_caller() -> None:

@@ -207,14 +207,11 @@ def test_the_pause_doubles_up_to_its_top_and_progress_ends_that() -> None:
     assert writer.due == pytest.approx(now + RESEND_DELAY_S)
 
 
-AGAIN = c.Reject(1, multiple=False, recycle=True)
-
-
 def test_it_knows_whether_the_broker_wants_it_again_or_says_nothing() -> None:
     writer = flow()
     publish(writer, 1, 1)
-    told = [writer.sent_back]
-    for now, came in enumerate((AGAIN, None, AGAIN, c.Confirm(1, multiple=True))):
+    told, again = [writer.sent_back], c.Reject(1, multiple=False, recycle=True)
+    for now, came in enumerate((again, None, again, c.Confirm(1, multiple=True))):
         taken(writer, now)
         if came is None:
             writer.lost()
