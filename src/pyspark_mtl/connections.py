@@ -11,6 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from pyspark_mtl.options import Connect
+from pyspark_mtl.workers import set_modules_aside
 
 if TYPE_CHECKING:
     from mtl.client import Connection
@@ -39,4 +40,5 @@ def connection(to: Connect) -> Connection:
                 curve_server_key=to.curve_server_key,
                 curve_key_file=to.curve_key_file,
             )
+        set_modules_aside()  # a task or a commit has loaded all that it needs
         return _connections[key]

@@ -23,6 +23,7 @@ from pyspark_mtl.options import (
     read_settings,
     write_settings,
 )
+from pyspark_mtl.workers import set_modules_aside
 
 try:
     import pyspark
@@ -50,6 +51,7 @@ class MtlDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Check the options one by one; what they mean together depends on what is done with them. No side effects."""
         super().__init__(options)
+        set_modules_aside()
         self._given: Given = parse(options)
 
     @classmethod

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import WriterCommitMessage
 
 import mtl
 import mtl.testing
 from mtl.wire.control import Retention
+from pyspark_mtl import MtlDataSource
+from pyspark_mtl.sink import BatchWriter
 from tests.support.contents import numbers, publish, texts
 from tests.support.queries import batches, forget_commit, logged, run_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.spark
 
@@ -435,3 +442,28 @@ def test_a_write_to_several_resources_is_one(
     assert texts(connection, "both-a") == []
     save(frame.where("body < '4'"), broker)
     assert (texts(connection, "both-a"), texts(connection, "both-b")) == (["1", "3"], ["2"])
+
+
+def test_what_a_worker_has_loaded_is_not_looked_at_after_every_task(
+    spark: SparkSession, broker: mtl.testing.RunningBroker, target: str, tmp_path: Path
+) -> None:
+    class Watched(BatchWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            message = super().write(iterator)
+            (tmp_path / "aside").write_text(str(gc.get_freeze_count()))
+            return message
+
+    class Watching(MtlDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "watching"
+
+        def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+            writer = super().writer(schema, overwrite)
+            return Watched(writer._settings, writer._shape)
+
+    spark.dataSource.register(Watching)
+    frame = spark.range(4).selectExpr("cast(id as string) body").coalesce(1)
+    options = {"endpoint": broker.endpoint, "resource": target}
+    frame.write.format("watching").mode("append").options(**options).save()
+    assert int((tmp_path / "aside").read_text()) > len(sys.modules)
