@@ -29,7 +29,7 @@ LOOK_S = 0.02
 """How often a query's progress is looked at."""
 
 STARTS = 3
-"""How often the fixed cost of a job is looked at."""
+"""How often the fixed cost of a job is looked at, each time."""
 
 
 class QueryFailed(RuntimeError):
@@ -59,27 +59,25 @@ def session(place: Path, tasks: int, jars: Sequence[Path]) -> SparkSession:
 class Job:
     """A batch job of `rows` rows. `small` is the same job with next to no rows: what it takes is the fixed cost.
 
-    A call times the job. The first call also measures the fixed cost; `inner` of a sample is the rate without it.
+    A call times both, one right after the other, since the fixed cost becomes less while the JVM compiles; `inner` of a
+    sample is the rate without it.
     """
 
     def __init__(self, run: Callable[[], None], small: Callable[[], None], rows: int) -> None:
         self._run = run
         self._small = small
         self._rows = rows
-        self._start: float | None = None
 
     def __call__(self) -> Sample:
         """Rows per second."""
-        if self._start is None:
-            self._small()
-            self._start = statistics.median(seconds(self._small) for _ in range(STARTS))
+        start = statistics.median(seconds(self._small) for _ in range(STARTS))
         memory.settle()
         took = seconds(self._run)
-        net = max(took - self._start, 1e-3)
+        net = max(took - start, 1e-3)
         return Sample(
             self._rows / took,
             self._rows / net,
-            {"seconds": took, START_SHARE: min(1.0, self._start / took)},
+            {"seconds": took, START_SHARE: min(1.0, start / took)},
         )
 
 
