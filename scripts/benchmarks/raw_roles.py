@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,14 +100,17 @@ def _pairs(frames: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def raw_publish(port: int, header: str, octets: int, count: int) -> Prepared:
-    """Send the same two frames `count` times."""
+    """Send the frames of `count` Contents, each with its number, as whoever publishes them has to make them; `header`
+    is the first one's.
+    """
     dealer = _dealer(port, QUEUE)
     first, body = bytes.fromhex(header), bytes(octets)
+    kind, tail, number_of = first[:1], first[9:], struct.Struct(">Q").pack
 
     def work() -> Result:
         began = time.monotonic()
-        for _ in range(count):
-            dealer.send(first, zmq.SNDMORE)
+        for number in range(1, count + 1):
+            dealer.send(kind + number_of(number) + tail, zmq.SNDMORE)
             dealer.send(body)
         return {"began": began}
 
