@@ -31,6 +31,10 @@ Prepare = Callable[..., tuple[Result, Callable[[], Result]]]
 """A role: gets its arguments, prepares, and returns what to say then and what to do after the start signal."""
 
 
+_NO_SPINNING = {"OPENBLAS_NUM_THREADS": "1"}
+"""Loading pyarrow loads numpy, whose threads would keep a processor for the first tenth of a second."""
+
+
 class RoleFailed(RuntimeError):
     """A helper process ended without a result; its own error is on standard error."""
 
@@ -39,7 +43,7 @@ class Role:
     """A helper process. As a context manager it is ended, by force if need be."""
 
     def __init__(self, name: str, **arguments: object) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths())}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_paths()), **_NO_SPINNING}
         self._name = name
         memory.settle()  # so that it is soon done once the role is ready: its connection wants to be looked after
         self._process = subprocess.Popen(
