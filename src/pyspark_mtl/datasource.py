@@ -51,7 +51,7 @@ class MtlDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Check the options one by one; what they mean together depends on what is done with them. No side effects."""
         super().__init__(options)
-        set_modules_aside()
+        set_modules_aside()  # planning is done by workers, too, and needs no connection
         self._given: Given = parse(options)
 
     @classmethod

@@ -1,7 +1,7 @@
 """Spark's Python workers, where they cost what the connector can spare.
 
-A worker that is used again collects all garbage after each use (pyspark.daemon), which looks at everything that its
-modules are made of. A micro-batch uses several workers, and in a small one that is a good part of all it costs. So what
+A worker that is used again collects all garbage after each use (pyspark.daemon), and looks at everything that its
+modules are made of. A micro-batch uses several workers, each of which is busy with that when it is wanted next. So what
 is loaded is set aside (gc.freeze), and a collection looks at what came since.
 """
 
