@@ -49,7 +49,7 @@ class MtlDataSource(DataSource):
     """MTL resources as DataFrames: read and written, in batches and streams. Options: pyspark_mtl.options."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check the options one by one; what they mean together depends on what is done with them. No side effects."""
+        """Check the options one by one; what they mean together depends on what is done with them. Asks nobody."""
         super().__init__(options)
         set_modules_aside()  # planning is done by workers, too, and needs no connection
         self._given: Given = parse(options)
