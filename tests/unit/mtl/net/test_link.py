@@ -6,6 +6,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -53,7 +54,8 @@ class Setting:
         return self.network.data(endpoint, packed=False)
 
     def until(self, done: Callable[[], bool]) -> None:
-        for _ in range(1_000):
+        end = time.monotonic() + PATIENCE_S  # no count of waits: what is not read ends each at once
+        while time.monotonic() < end:
             for watcher, link, what in self.poll.wait(PATIENCE_S / 1_000):
                 watcher.ready(link, what)
             if done():
