@@ -39,26 +39,24 @@ def publish(
     octets: int,
     count: int,
     rows: int = 0,
-    connections: int = 1,
     *,
     local_writes: bool = True,
 ) -> Prepared:
-    """Publish `count` contents in all, in turn to each resource and from each connection; packs of `rows` unless 0, in
-    memory that is shared with the broker unless `local_writes` is off.
+    """Publish `count` contents in all, in turn to each resource; packs of `rows` unless 0, in memory that is shared
+    with the broker unless `local_writes` is off.
     """
-    opened = [mtl.connect(endpoint, local_writes=local_writes) for _ in range(connections)]
-    doors = _doors(opened, resources, packed=bool(rows))
+    writers = _writers(mtl.connect(endpoint, local_writes=local_writes), resources, packed=bool(rows))
     body, pack = bytes(octets), pack_of(rows, octets) if rows else None
     sends = count // rows if rows else count
 
     def work() -> Result:
         began = time.monotonic()
-        for writer, resource in islice(cycle(doors), sends):
+        for writer, resource in islice(cycle(writers), sends):
             if pack is None:
                 writer.send(body, resource=resource)
             else:
                 writer.send_pack(pack, resource=resource)
-        for writer in {id(writer): writer for writer, _ in doors}.values():
+        for writer in {id(writer): writer for writer, _ in writers}.values():
             writer.flush()
         ended = time.monotonic()
         return {"began": began, "ended": ended, "count": sends * (rows or 1)}
@@ -66,19 +64,14 @@ def publish(
     return {}, work
 
 
-def _doors(
-    opened: Sequence[Connection], resources: Sequence[str], *, packed: bool
-) -> list[tuple[Writer, str]]:
-    """Who sends to which resource: every connection one resource, or one connection all of them."""
-    if len(opened) > 1:
-        targets = islice(cycle(resources), len(opened))
-        return [(one.writer(name, packed=packed), name) for one, name in zip(opened, targets, strict=True)]
-    doors = []
+def _writers(connection: Connection, resources: Sequence[str], *, packed: bool) -> list[tuple[Writer, str]]:
+    """Who sends to which resource."""
+    writers = []
     for at in range(0, len(resources), NAMES_PER_LEASE):
         names = list(resources[at : at + NAMES_PER_LEASE])
-        writer = opened[0].writer(names, packed=packed)
-        doors += [(writer, name) for name in names]
-    return doors
+        writer = connection.writer(names, packed=packed)
+        writers += [(writer, name) for name in names]
+    return writers
 
 
 def read(

@@ -38,7 +38,7 @@ _ASIDE = re.compile(r" \(([^)]*)\)")
 def save(rows: Sequence[Row], directory: Path) -> list[Path]:
     """The pictures that these rows make: ratios.png, growth.png."""
     measured = [row for row in rows if not row.missing and row.theirs]
-    growing = [row for row in measured if row.workload.startswith("grow-")]
+    growing = [row for row in measured if row.workload.startswith("grow-") and _NUMBER.search(row.peer)]
     others = [row for row in measured if row not in growing]
     saved = []
     for chosen, name, draw in ((others, "ratios.png", _ratios), (growing, "growth.png", _growth)):

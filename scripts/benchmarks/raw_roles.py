@@ -25,6 +25,8 @@ PACKED_QUEUE = 32
 """The same for messages of a megabyte, as the broker has it."""
 TURN = 256
 """Messages forwarded before the poller is asked again."""
+GROUP = 4_000
+"""Messages of very many peers that are synced together."""
 
 Socket = zmq.Socket[bytes]
 
@@ -233,6 +235,34 @@ def echo(target: str, octets: int) -> Prepared:
     return {"port": port}, work
 
 
+def grouped_echo(target: str) -> Prepared:
+    """Write and sync whatever there is, and tell everybody who sent something which one of theirs was the last, in the
+    shape of a Confirm: what a broker in one process cannot do without.
+    """
+    router, port = _router(QUEUE)
+    file = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    Path(target).unlink()
+
+    def work() -> Result:
+        while True:
+            router.poll()
+            waiting: list[bytes] = []
+            last: dict[bytes, bytes] = {}
+            for _ in range(GROUP):
+                try:
+                    identity = router.recv(zmq.DONTWAIT)
+                except zmq.Again:
+                    break
+                last[identity] = header = router.recv()
+                waiting += [header, router.recv()]
+            _write_fully(file, memoryview(b"".join(waiting)))
+            _sync(file)
+            for identity, header in last.items():
+                router.send_multipart([identity, b"\6" + header[1:9] + b"\1", b""])
+
+    return {"port": port}, work
+
+
 def round_trip(port: int, header: str, octets: int, count: int) -> Prepared:
     """How long each of `count` contents takes to its echo, when each waits for the one before it."""
     dealer = _dealer(port, QUEUE)
@@ -291,5 +321,6 @@ ROLES: dict[str, Callable[..., Prepared]] = {
     "write_file": write_file,
     "sync": sync,
     "echo": echo,
+    "grouped_echo": grouped_echo,
     "round_trip": round_trip,
 }

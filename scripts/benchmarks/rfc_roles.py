@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from urllib.parse import urlsplit
 
 import zmq
@@ -21,24 +22,41 @@ TURN = 256
 """Contents that are sent before the publisher looks for Confirms, and read before the reader confirms them."""
 
 
-def rfc_publish(endpoint: str, resource: str, octets: int, count: int) -> Prepared:
-    """Publish `count` contents and count their Confirms until all of them are durable."""
-    flow = _flow(endpoint, "Writer", resource)
+def rfc_publish(endpoint: str, resource: str, octets: int, count: int, connections: int = 1) -> Prepared:
+    """Publish `count` contents, in turn from each of so many connections, until all their Confirms are there."""
+    return _publish(_flows(endpoint, "Writer", resource, connections), resource, octets, count)
+
+
+def bare_publish(port: int, resource: str, octets: int, count: int, connections: int = 1) -> Prepared:
+    """The same to somebody who knows no leases, and answers as if there were one."""
+    context = _context(connections)
+    flows: list[Socket] = [context.socket(zmq.DEALER) for _ in range(connections)]
+    for flow in flows:
+        flow.connect(f"tcp://127.0.0.1:{port}")
+    return _publish(flows, resource, octets, count)
+
+
+def _publish(flows: Sequence[Socket], resource: str, octets: int, count: int) -> Prepared:
     kind, tail, body = bytes([CONTENT]), _short(resource) + NO_PROPERTIES, bytes(octets)
-    send, number_of = flow.send, struct.Struct(">Q").pack
+    sends, number_of = [flow.send for flow in flows], struct.Struct(">Q").pack
+    each = count // len(flows)
 
     def work() -> Result:
         began = time.monotonic()
-        confirmed = 0
-        for first in range(1, count + 1, TURN):
-            for number in range(first, min(first + TURN, count + 1)):
-                send(kind + number_of(number) + tail, zmq.SNDMORE)
-                send(body)
-            while flow.poll(0):
-                confirmed = _confirmed(flow, confirmed)
-        while confirmed < count:
-            confirmed = _confirmed(flow, confirmed)
-        return {"began": began, "ended": time.monotonic(), "count": confirmed}
+        confirmed = [0] * len(flows)
+        for first in range(1, each + 1, TURN):
+            for number in range(first, min(first + TURN, each + 1)):
+                header = kind + number_of(number) + tail
+                for send in sends:
+                    send(header, zmq.SNDMORE)
+                    send(body)
+            for at, flow in enumerate(flows):
+                while flow.poll(0):
+                    confirmed[at] = _confirmed(flow, confirmed[at])
+        for at, flow in enumerate(flows):
+            while confirmed[at] < each:
+                confirmed[at] = _confirmed(flow, confirmed[at])
+        return {"began": began, "ended": time.monotonic(), "count": sum(confirmed)}
 
     return {}, work
 
@@ -89,18 +107,35 @@ def rfc_confirm(endpoint: str, resource: str, octets: int, count: int) -> Prepar
 
 
 def _flow(endpoint: str, kind: str, resource: str) -> Socket:
-    """A data flow with a lease of its own, by RFC 11's requests alone."""
-    context: zmq.Context[Socket] = zmq.Context.instance()
+    [flow] = _flows(endpoint, kind, resource, 1)
+    return flow
+
+
+def _flows(endpoint: str, kind: str, resource: str, count: int) -> list[Socket]:
+    """Data flows with a lease each, by RFC 11's requests alone."""
+    context = _context(count)
     request: Socket = context.socket(zmq.REQ)
     request.connect(endpoint)
     _ask(request, "Connection.Open", "201", protocol={"name": "MTL", "version": 1})
     _ask(request, "Connection.Profile", "200", profile="log")
-    lease = _ask(request, f"Connection.{kind}", "202", resources=[resource], confirm="full")
-    flow: Socket = context.socket(zmq.DEALER)
-    flow.connect(f"tcp://{urlsplit(endpoint).hostname}:{lease['port']}")
-    flow.send_multipart([_command(LEASE, 1, _short(str(lease["lease"]))), b""])
-    _expect(flow.recv_multipart(), 1)
-    return flow
+    flows = []
+    for _ in range(count):
+        lease = _ask(request, f"Connection.{kind}", "202", resources=[resource], confirm="full")
+        flow: Socket = context.socket(zmq.DEALER)
+        flow.connect(f"tcp://{urlsplit(endpoint).hostname}:{lease['port']}")
+        flow.send_multipart([_command(LEASE, 1, _short(str(lease["lease"]))), b""])
+        _expect(flow.recv_multipart(), 1)
+        flows.append(flow)
+    return flows
+
+
+def _context(sockets: int) -> zmq.Context[Socket]:
+    """With room for so many sockets, in ZeroMQ and in the system."""
+    context: zmq.Context[Socket] = zmq.Context.instance()
+    context.set(zmq.MAX_SOCKETS, max(sockets + 1, context.get(zmq.MAX_SOCKETS)))
+    _, most = getrlimit(RLIMIT_NOFILE)
+    setrlimit(RLIMIT_NOFILE, (most, most))
+    return context
 
 
 def _ask(request: Socket, name: str, expected: str, **body: object) -> Result:
@@ -136,6 +171,7 @@ def _short(text: str) -> bytes:
 
 ROLES: dict[str, Callable[..., Prepared]] = {
     "rfc_publish": rfc_publish,
+    "bare_publish": bare_publish,
     "rfc_read": rfc_read,
     "rfc_confirm": rfc_confirm,
 }

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from benchmarks import accounting, sparks
 from benchmarks.bench import Bench
 from benchmarks.measure import Peer, Row, Sample, Side, Subject, interleave, row
-from benchmarks.roles import Role, together
+from benchmarks.roles import Result, Role, together
 from benchmarks.workloads.drain import UNIT, backlog, mtl_source
 from mtl.testing import RunningBroker
 
@@ -27,25 +27,25 @@ PACK = 10_000
 
 EACH_SYNCED = "a group commit syncs every file that it wrote to; with one resource that is one"
 EACH_ALONE = (
-    "from one connection contents come in bursts that are handled together; from many each comes alone"
+    "from one connection contents come in bursts that are handled together; from many each comes alone, for a bare "
+    "router, too"
 )
+BARE = "bare pyzmq router that syncs and answers"
 """Why a cost that is spread over many cannot stay what it is with one: stated, without a target."""
 
 SPREAD_PACK = 100
 """Contents of a pack where they go to very many resources."""
 
 LASTING = 2_000_000
-"""Contents that take about half a second: one pause of the disk decides nothing then."""
+"""Contents that are written and read in one pass."""
+PASSES = 3
+"""Of which the middle one counts: a pass is over in a quarter of a second, which one pause of the disk may double."""
 
 MOST_PASSES = 10
 """How often the shortest log is read for one figure."""
 
 MOST_ROUNDS = 3
 """Of series: the large ones take their time."""
-
-CROWD_PASSES = 3
-"""Beside a crowd, of which the middle one counts: a crowd takes longer to come than a pass, which one pause of the disk
-may double."""
 
 CROWD_PROCESS = 250
 """Connections of one helper process."""
@@ -92,18 +92,22 @@ def connections(bench: Bench) -> list[Row]:
     """Connections: one is busy while others wait for contents; and all of them publish in turn."""
     points = bench.plan.points([1, 100, 300], [1, 100, 1_000])
     count = bench.plan.amount(short=LASTING, full=LASTING, unit=PACK)
-    singly = bench.plan.amount(short=50_000, full=200_000)
+    singly = bench.plan.amount(short=200_000, full=1_000_000, unit=max(points))
     with bench.own_broker() as broker, bench.resources(2, broker.endpoint) as (busy, quiet):
         beside: dict[str, Side] = {}
         in_turn: dict[str, Side] = {}
+        bare: dict[str, Side] = {}
         for number in points:
             crowd = partial(_crowd, broker, quiet, number - 1)
             beside[f"{number:,} connections"] = partial(
                 _within, crowd, partial(_through, broker, busy, count)
             )
-            in_turn[f"{number:,} connections"] = partial(_publish, broker, [busy], singly, 0, number)
+            in_turn[f"{number:,} connections"] = partial(_singly, broker, busy, singly, number)
+            bare[f"{number:,} connections"] = partial(_bare, bench, singly, number)
         rows = _series(bench, "grow-connections", "write and read beside {}", beside)
-        turns = _series(bench, "grow-connections", "publish one by one from {}", in_turn, None, EACH_ALONE)
+        turns = _series(
+            bench, "grow-connections", "publish one by one from {}", in_turn, None, EACH_ALONE, bare
+        )
         return rows + turns
 
 
@@ -124,17 +128,39 @@ def backlog_of_spark(bench: Bench) -> list[Row]:
 # --- sides --------------------------------------------------------------------------------------------------
 
 
-def _publish(
-    broker: RunningBroker, names: Sequence[str], count: int, rows: int, connections: int = 1
-) -> Sample:
-    """Microseconds per content until all are confirmed."""
+def _publish(broker: RunningBroker, names: Sequence[str], count: int, rows: int) -> Sample:
+    """Microseconds per content, in packs, until all are confirmed."""
     arguments = {"resources": list(names), "octets": OCTETS, "count": count, "rows": rows}
+    return _watched("publish", broker, arguments)
+
+
+def _singly(broker: RunningBroker, name: str, count: int, connections: int) -> Sample:
+    """Microseconds per content, by plain clients of RFC 11, until all are confirmed."""
+    arguments = {"resource": name, "octets": OCTETS, "count": count, "connections": connections}
+    return _watched("rfc_publish", broker, arguments)
+
+
+def _watched(role: str, broker: RunningBroker, arguments: Mapping[str, object]) -> Sample:
     with (
-        Role("publish", endpoint=broker.endpoint, **arguments, connections=connections) as role,
+        Role(role, endpoint=broker.endpoint, **arguments) as publisher,
         accounting.watched(broker.pid) as peak,
     ):
-        result = role.run()
-    return Sample((result["ended"] - result["began"]) / result["count"] * 1e6, facts=_of_broker(peak))
+        took = _each(publisher.run())
+    return Sample(took, facts=_of_broker(peak))
+
+
+def _bare(bench: Bench, count: int, connections: int) -> Sample:
+    """The same from as many connections, without a broker."""
+    with Role("grouped_echo", target=str(bench.place / "taken-in")) as router:
+        port = router.ready()["port"]
+        router.go()
+        arguments = {"resource": "", "octets": OCTETS, "count": count, "connections": connections}
+        with Role("bare_publish", port=port, **arguments) as publisher:
+            return Sample(_each(publisher.run()))
+
+
+def _each(result: Result) -> float:
+    return float((result["ended"] - result["began"]) / result["count"] * 1e6)
 
 
 def _drained(bench: Bench, broker: RunningBroker, frame: DataFrame) -> Sample:
@@ -158,6 +184,12 @@ def _read(broker: RunningBroker, name: str, count: int, passes: int) -> Sample:
 
 
 def _through(broker: RunningBroker, name: str, count: int) -> Sample:
+    """The middle one of some passes."""
+    passes = sorted((_pass(broker, name, count) for _ in range(PASSES)), key=attrgetter("value"))
+    return passes[PASSES // 2]
+
+
+def _pass(broker: RunningBroker, name: str, count: int) -> Sample:
     """Microseconds per content, from the first that is sent to the last that is read."""
     to = {"endpoint": broker.endpoint}
     reading = {**to, "resource": name, "count": count, "packed": True, "start": "latest"}
@@ -168,10 +200,8 @@ def _through(broker: RunningBroker, name: str, count: int) -> Sample:
 
 
 def _within(around: Callable[[], ExitStack], side: Side) -> Sample:
-    """The middle one of some passes."""
     with around():
-        passes = sorted((side() for _ in range(CROWD_PASSES)), key=attrgetter("value"))
-    return passes[CROWD_PASSES // 2]
+        return side()
 
 
 def _crowd(broker: RunningBroker, name: str, count: int) -> ExitStack:
@@ -201,15 +231,19 @@ def _series(
     sides: Mapping[str, Side],
     target: float | None = WITHIN,
     note: str = "",
+    bare: Mapping[str, Side] | None = None,
 ) -> list[Row]:
-    """A row for each size but the smallest, which is the peer of all. Each size takes part in each round."""
-    labels = list(sides)
-    samples = interleave(sides, min(MOST_ROUNDS, bench.plan.rounds))
-    smallest = Peer(f"the same with {labels[0]}", None, target)
-    subjects = [Subject(workload, title.format(label), "µs/content", "less") for label in labels]
+    """A row for each size but the smallest, which is the peer of all. Each size takes part in each round. With `bare`,
+    what takes as much without a broker, one beside that for every size, too.
+    """
+    limits = {f"{BARE}, {label}": side for label, side in (bare or {}).items()}
+    samples = interleave({**sides, **limits}, min(MOST_ROUNDS, bench.plan.rounds))
+    subjects = {label: Subject(workload, title.format(label), "µs/content", "less") for label in sides}
+    first, *larger = sides
+    smallest = Peer(f"the same with {first}", None, target)
     return [
-        row(subject, smallest, samples[label], samples[labels[0]], note)
-        for subject, label in list(zip(subjects, labels, strict=True))[1:]
+        *(row(subjects[size], smallest, samples[size], samples[first], note) for size in larger),
+        *(row(subjects[x], Peer(BARE, None), samples[x], samples[f"{BARE}, {x}"], note) for x in bare or ()),
     ]
 
 

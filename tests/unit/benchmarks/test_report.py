@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,5 +72,7 @@ def test_all_of_it_is_saved(tmp_path: Path) -> None:
 def test_pictures_of_what_was_measured(tmp_path: Path) -> None:
     assert [path.name for path in plots.save(ROWS, tmp_path)] == ["ratios.png", "growth.png"]
     assert plots.save([MISSING], tmp_path) == []
+    bare = replace(GROWN, peer="bare pyzmq router")  # no size beside a smaller one
+    assert [path.name for path in plots.save([bare], tmp_path)] == ["ratios.png"]
     nothing = Row("idle", "idle query", "Kafka", "CPU s/min", "less", 1, ours=(0.0, 0.5), theirs=(4.0, 4.0))
     assert [path.name for path in plots.save([nothing], tmp_path)] == ["ratios.png"]
