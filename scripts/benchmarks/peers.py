@@ -1,8 +1,8 @@
-"""The limits that ours is measured against: a source that only makes the rows up, a sink that only takes them, and one
-that only writes their octets to a file.
+"""The limits that ours is measured against: a source that only makes the rows up and one that only maps the files they
+lie in, a sink that only takes them, and one that only writes their octets to a file.
 
-The first two are what Spark's Python Data Source API costs by itself, with the same schema, batch size and number of
-tasks; the third has what the disk costs, too.
+Making them up and taking them is what Spark's Python Data Source API costs by itself, with the same schema, batch size
+and number of tasks; files have what memory and the disk cost, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -59,11 +60,12 @@ def made_up(count: int, batch_rows: int, size: int) -> Iterator[pa.RecordBatch]:
 
 
 class Share(InputPartition):
-    """One task's share of the rows."""
+    """One task's share of the rows: so many, out of a file where there is one."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, path: str = "") -> None:
         super().__init__(rows)
         self.rows = rows
+        self.path = path
 
 
 class _Rows:
@@ -72,13 +74,33 @@ class _Rows:
         self.tasks = int(options["tasks"])
         self.size = int(options["size"])
         self.batch_rows = int(options["batchrows"])
+        self.directory = Path(options["directory"]) if "directory" in options else None
 
     def shares(self) -> Sequence[InputPartition]:
-        return [Share(self.total // self.tasks) for _ in range(self.tasks)]
+        each = self.total // self.tasks
+        if self.directory is None:
+            return [Share(each) for _ in range(self.tasks)]
+        return [Share(each, str(path)) for path in sorted(self.directory.iterdir())]
 
     def make(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
+        if partition.path:
+            return _mapped(partition.path)
         return made_up(partition.rows, self.batch_rows, self.size)
+
+
+def write_files(directory: Path, rows: int, files: int, batch_rows: int, size: int) -> None:
+    """Arrow files with the rows that would be made up."""
+    for number in range(files):
+        with pa.OSFile(f"{directory}/{number}", "wb") as target, pa.ipc.new_file(target, ROWS) as writer:
+            for batch in made_up(rows // files, batch_rows, size):
+                writer.write_batch(batch)
+
+
+def _mapped(path: str) -> Iterator[pa.RecordBatch]:
+    with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
 
 
 class GeneratorReader(DataSourceReader):
@@ -123,7 +145,9 @@ class GeneratorStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class GeneratorSource(DataSource):
-    """`format("bench_generator")`: options rows, tasks, size, batchRows."""
+    """`format("bench_generator")`: options rows, tasks, size, batchRows; with directory out of the files in it, as many
+    as there are tasks.
+    """
 
     @classmethod
     def name(cls) -> str:

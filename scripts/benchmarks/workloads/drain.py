@@ -1,4 +1,5 @@
-"""Draining a backlog into noop, beside a source that makes the same rows up, and beside Spark's Kafka source.
+"""Draining a backlog into noop, beside a source that makes the same rows up, one that maps plain Arrow files with them,
+and Spark's Kafka source.
 
 A backlog is as many resources as there are tasks, written by our own sink; Kafka's is a topic with as many partitions,
 written by its own. So both read with their default options, and each task reads one.
@@ -6,9 +7,11 @@ written by its own. So both read with their default options, and each task reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import array, col, element_at, lit, spark_partition_id
@@ -16,8 +19,10 @@ from pyspark.sql.functions import array, col, element_at, lit, spark_partition_i
 from benchmarks import sparks
 from benchmarks.bench import BATCH_ROWS, TASKS, Bench, Kafka
 from benchmarks.measure import Peer, Row, Side, Subject, compare
+from benchmarks.peers import write_files
 
 GENERATOR = "in-memory Arrow generator"
+FILES = "plain Arrow files, mapped"
 KAFKA = "Kafka source"
 OF_GENERATOR = {100: 0.85, 1024: 0.75}
 OF_KAFKA = 2.0
@@ -39,52 +44,60 @@ def stream(bench: Bench) -> list[Row]:
 
 
 def _batch(bench: Bench, octets: int) -> list[Row]:
-    rows, spark = rows_of(bench, octets), bench.spark
+    rows = rows_of(bench, octets)
     subject = Subject("drain-batch", f"drain, batch, {octets} B", "rows/s")
     with ExitStack() as stack:
-        large, small = (stack.enter_context(backlog(bench, size, octets)) for size in (rows, SMALL))
 
-        def ours(names: Sequence[str]) -> None:
-            sparks.drain(spark.read.format("mtl").options(**mtl_source(bench, names)).load())
+        def job(source: str, options_of: Callable[[int], dict[str, str]]) -> Side:
+            def drain(options: dict[str, str]) -> None:
+                sparks.drain(bench.spark.read.format(source).options(**options).load())
 
-        def generator(size: int) -> None:
-            sparks.drain(generated(bench, size, octets))
+            return sparks.Job(partial(drain, options_of(rows)), partial(drain, options_of(SMALL)), rows)
+
+        def ours(size: int) -> dict[str, str]:
+            return mtl_source(bench, stack.enter_context(backlog(bench, size, octets)))
+
+        def made_up(size: int) -> dict[str, str]:
+            return generator(size, octets)
+
+        def mapped(size: int) -> dict[str, str]:
+            return stack.enter_context(arrow_files(bench, size, octets))
 
         def kafka(peer: Kafka) -> Side:
-            large, small = (stack.enter_context(topic(bench, peer, size, octets)) for size in (rows, SMALL))
+            def topics(size: int) -> dict[str, str]:
+                return kafka_source(peer, stack.enter_context(topic(bench, peer, size, octets)))
 
-            def run(name: str) -> None:
-                sparks.drain(spark.read.format("kafka").options(**kafka_source(peer, name)).load())
+            return job("kafka", topics)
 
-            return sparks.Job(partial(run, large), partial(run, small), rows)
-
-        job = sparks.Job(partial(ours, large), partial(ours, small), rows)
-        made_up = sparks.Job(partial(generator, rows), partial(generator, SMALL), rows)
         peers = [
-            Peer(GENERATOR, made_up, OF_GENERATOR[octets]),
+            Peer(GENERATOR, job("bench_generator", made_up), OF_GENERATOR[octets]),
+            Peer(FILES, job("bench_generator", mapped)),
             bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         ]
-        return compare(subject, job, peers, bench.plan.rounds)
+        return compare(subject, job("mtl", ours), peers, bench.plan.rounds)
 
 
 def _stream(bench: Bench, octets: int) -> list[Row]:
-    rows, spark = rows_of(bench, octets), bench.spark
+    rows = rows_of(bench, octets)
     subject = Subject("drain-stream", f"drain, AvailableNow, {octets} B", "rows/s")
     with ExitStack() as stack:
-        names = stack.enter_context(backlog(bench, rows, octets))
-        ours = spark.readStream.format("mtl").options(**mtl_source(bench, names)).load()
-        made_up = spark.readStream.format("bench_generator").options(**generator(rows, octets)).load()
+
+        def query(source: str, options: dict[str, str]) -> Side:
+            frame = bench.spark.readStream.format(source).options(**options).load()
+            return partial(sparks.run_now, frame, bench.place, "noop")
 
         def kafka(peer: Kafka) -> Side:
             name = stack.enter_context(topic(bench, peer, rows, octets))
-            frame = spark.readStream.format("kafka").options(**kafka_source(peer, name)).load()
-            return partial(sparks.run_now, frame, bench.place, "noop")
+            return query("kafka", kafka_source(peer, name))
 
+        ours = query("mtl", mtl_source(bench, stack.enter_context(backlog(bench, rows, octets))))
+        mapped = query("bench_generator", stack.enter_context(arrow_files(bench, rows, octets)))
         peers = [
-            Peer(GENERATOR, partial(sparks.run_now, made_up, bench.place, "noop"), OF_GENERATOR[octets]),
+            Peer(GENERATOR, query("bench_generator", generator(rows, octets)), OF_GENERATOR[octets]),
+            Peer(FILES, mapped),
             bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         ]
-        return compare(subject, partial(sparks.run_now, ours, bench.place, "noop"), peers, bench.plan.rounds)
+        return compare(subject, ours, peers, bench.plan.rounds)
 
 
 # --- what other workloads use, too --------------------------------------------------------------------------
@@ -102,6 +115,14 @@ def rows_of(bench: Bench, octets: int) -> int:
 def generator(rows: int, octets: int) -> dict[str, str]:
     """The generator's options."""
     return {"rows": str(rows), "tasks": str(TASKS), "size": str(octets), "batchRows": str(BATCH_ROWS)}
+
+
+@contextmanager
+def arrow_files(bench: Bench, rows: int, octets: int) -> Iterator[dict[str, str]]:
+    """The generator's options, for rows out of files, one for each task."""
+    with TemporaryDirectory(prefix="arrow-", dir=bench.place) as directory:
+        write_files(Path(directory), rows, TASKS, BATCH_ROWS, octets)
+        yield {**generator(rows, octets), "directory": directory}
 
 
 def generated(bench: Bench, rows: int, octets: int) -> DataFrame:
