@@ -6,10 +6,11 @@ import json
 import struct
 import time
 from collections.abc import Callable, Sequence
-from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from urllib.parse import urlsplit
 
 import zmq
+
+from mtl.broker.server import raise_file_limit
 
 Result = dict[str, object]
 Work = Callable[[], Result]
@@ -27,7 +28,7 @@ def rfc_publish(endpoint: str, resource: str, octets: int, count: int, connectio
     return _publish(_flows(endpoint, "Writer", resource, connections), resource, octets, count)
 
 
-def bare_publish(port: int, resource: str, octets: int, count: int, connections: int = 1) -> Prepared:
+def bare_publish(port: int, resource: str, octets: int, count: int, connections: int) -> Prepared:
     """The same to somebody who knows no leases, and answers as if there were one."""
     context = _context(connections)
     flows: list[Socket] = [context.socket(zmq.DEALER) for _ in range(connections)]
@@ -133,8 +134,7 @@ def _context(sockets: int) -> zmq.Context[Socket]:
     """With room for so many sockets, in ZeroMQ and in the system."""
     context: zmq.Context[Socket] = zmq.Context.instance()
     context.set(zmq.MAX_SOCKETS, max(sockets + 1, context.get(zmq.MAX_SOCKETS)))
-    _, most = getrlimit(RLIMIT_NOFILE)
-    setrlimit(RLIMIT_NOFILE, (most, most))
+    raise_file_limit()
     return context
 
 

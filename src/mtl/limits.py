@@ -450,8 +450,8 @@ ZMTP_TIMEOUT_MS = 15_000
 """A peer that hears nothing for so long takes us for gone, and we one that acknowledges nothing that was sent to it."""
 
 DRAIN_MESSAGES = 4_000
-"""Messages read from one socket before the others have their turn. libzmq gives one of each peer in turn: of a thousand
-peers there are several each then, which are handled together (measured: at a third of what they cost alone)."""
+"""Messages read from one socket before the others have their turn. libzmq gives one of each peer in turn: even of very
+many peers there are some of each then, which cost less together than one by one."""
 
 DRAIN_S = 0.02
 """The same in time: a peer may make each message as costly as the limits allow, and the others wait meanwhile."""

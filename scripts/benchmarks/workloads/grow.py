@@ -27,17 +27,19 @@ PACK = 10_000
 
 EACH_SYNCED = "a group commit syncs every file that it wrote to; with one resource that is one"
 EACH_ALONE = (
-    "from one connection contents come in bursts that are handled together; from many each comes alone, for a bare "
-    "router, too"
+    "from one connection contents come in bursts that are handled together; from many there are few of each at a time, "
+    "for a bare router, too"
 )
-BARE = "bare pyzmq router that syncs and answers"
 """Why a cost that is spread over many cannot stay what it is with one: stated, without a target."""
+
+BARE = "bare pyzmq router that syncs and answers"
 
 SPREAD_PACK = 100
 """Contents of a pack where they go to very many resources."""
 
 LASTING = 2_000_000
 """Contents that are written and read in one pass."""
+
 PASSES = 3
 """Of which the middle one counts: a pass is over in a quarter of a second, which one pause of the disk may double."""
 
