@@ -124,7 +124,7 @@ def test_a_run_is_one_unit(connection: Connection, memory_broker: MemoryBroker) 
         with pytest.raises(ContentTooLarge):
             writer.offer_run([b"x", b"x" * 10_001], [EMPTY, EMPTY])
         with pytest.raises(ContentTooLarge, match="pack"):
-            writer.offer_run([b"x" * 9_000] * 15, [EMPTY] * 15)
+            writer.offer_run([b"x" * 9_000] * 50, [EMPTY] * 50)
         assert writer.offer_run([b"5"], [EMPTY]) == 6
     assert memory_broker.stored == [b"%d" % n for n in range(6)]
     with connection.writer(RESOURCE) as writer, pytest.raises(OptionError, match="not packed"):

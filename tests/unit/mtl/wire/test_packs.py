@@ -142,7 +142,8 @@ def test_a_batch_is_encoded_into_memory_as_by_itself(contents: Contents, data: s
 def test_the_fullest_batches_have_room_in_their_memory() -> None:
     table = encode_table({"k": "v" * 40})
     for properties in (None, table):
-        fullest = batch_of([properties] * MAX_PACK_CONTENTS, [bytes(300)] * MAX_PACK_CONTENTS)
+        body = bytes(MAX_PACK // MAX_PACK_CONTENTS - len(properties or b""))
+        fullest = batch_of([properties] * MAX_PACK_CONTENTS, [body] * MAX_PACK_CONTENTS)
         at, size = encode_batch_into(memoryview(bytearray(batch_size(fullest))), fullest)
         assert size == encode_batch(fullest).size <= batch_size(fullest) - at
 
