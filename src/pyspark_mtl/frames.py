@@ -90,9 +90,7 @@ def contents(frame: Any, resource: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def gathered(frames: Iterable[Any], octets: int) -> Iterator[Any]:
-    """The same rows in frames of at least `octets` each, but for the last one. Rows that go to many resources make many
-    small packs otherwise.
-    """
+    """The same rows in frames of at least `octets` each, but for the last one, so that they make large packs."""
     waiting: list[Any] = []
     size = 0
     for frame in frames:

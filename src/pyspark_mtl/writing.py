@@ -129,9 +129,7 @@ class TaskWriter:
 
 def write(settings: WriteSettings, frames: Iterable[Any], application: str, version: int) -> Written:
     """All rows of a task. They are durable on return, and invisible until the driver's commit (when exactly-once)."""
-    if settings.resource is None:
-        frames = gathered(frames, GATHERED_OCTETS)
     with TaskWriter(settings, application, version) as task:
-        for frame in frames:
+        for frame in gathered(frames, GATHERED_OCTETS):
             task.write(frame)
         return task.finish()

@@ -103,6 +103,7 @@ class FakeWriter:
     ended: str = ""
     last: dict[str, int] = field(default_factory=dict)
     sent: list[tuple[bytes, dict[str, Any]]] = field(default_factory=list)
+    packs: list[int] = field(default_factory=list)
 
     def send(self, body: bytes, properties: dict[str, Any]) -> None:
         self.sent.append((body, properties))
@@ -122,6 +123,7 @@ class FakeWriter:
         assert batch.schema == SCHEMA
         assert resource in self.resources
         self.bodies.setdefault(resource, []).extend(batch.column("body").to_pylist())
+        self.packs.append(batch.num_rows)
 
     def seal(self) -> Any:
         self.ended = "sealed"

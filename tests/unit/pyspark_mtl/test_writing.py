@@ -43,6 +43,13 @@ def test_what_a_later_frame_brings_has_a_stage_of_its_own(
     assert client.stages == {"app/7/0": {"b": [b"1", b"3"]}, "app/7/1": {"a": [b"2"]}}
 
 
+@pytest.mark.parametrize("options", [{}, {"resource": "a"}])
+def test_small_frames_make_one_pack(client: FakeClient, options: dict[str, str]) -> None:
+    frames = [frame(("a", b"%d" % n)) for n in range(5)]
+    assert write(settings(**options), frames, "app", 7).contents == (("a", 5),)
+    assert [writer.packs for writer in client.writers] == [[5]]
+
+
 def test_at_least_once_appends(client: FakeClient) -> None:
     written = write(settings(deliveryGuarantee="at-least-once"), [frame(("a", b"1"))], "app", 7)
     assert written == Written((), (("a", 1),))
