@@ -22,8 +22,7 @@ PACK_METADATA = 4 << 10
 """The flatbuffer of a pack. That of the fixed schema has some 220 octets."""
 
 MAX_PACK_CONTENTS = 40_000
-"""Contents of one pack: what MAX_PACK holds of 100 octets, rounded. What a pack costs by itself, 0.2 ms of a reader in
-Spark and its broker, shows beside the reading of 10,000 contents of that size, and beside that of 40,000 no more."""
+"""Contents of one pack: what MAX_PACK holds of 100 octets. A pack costs by itself what 1,000 such contents cost."""
 
 MAX_PACK_PROPERTIES = 512 << 10
 """Properties of all contents of a pack, in octets. Each distinct table is decoded before it is stored, on the broker's
