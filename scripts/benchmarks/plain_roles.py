@@ -43,9 +43,11 @@ def publish(
     local_writes: bool = True,
 ) -> Prepared:
     """Publish `count` contents in all, in turn to each resource; packs of `rows` unless 0, in memory that is shared
-    with the broker unless `local_writes` is off.
+    with the broker unless `local_writes` is off. The leases are given back: a process that just ends leaves them, and
+    that memory, to the broker for a minute.
     """
-    writers = _writers(mtl.connect(endpoint, local_writes=local_writes), resources, packed=bool(rows))
+    connection = mtl.connect(endpoint, local_writes=local_writes)
+    writers = _writers(connection, resources, packed=bool(rows))
     body, pack = bytes(octets), pack_of(rows, octets) if rows else None
     sends = count // rows if rows else count
 
@@ -59,6 +61,7 @@ def publish(
         for writer in {id(writer): writer for writer, _ in writers}.values():
             writer.flush()
         ended = time.monotonic()
+        connection.close()
         return {"began": began, "ended": ended, "count": sends * (rows or 1)}
 
     return {}, work
