@@ -22,7 +22,7 @@ PACK_METADATA = 4 << 10
 """The flatbuffer of a pack. That of the fixed schema has some 220 octets."""
 
 MAX_PACK_CONTENTS = 40_000
-"""Contents of one pack: what MAX_PACK holds of 100 octets. A pack costs by itself what 1,000 such contents cost."""
+"""Contents of one pack: some 4 MB of 100 octets each. What a pack costs by itself does not show beside so many."""
 
 MAX_PACK_PROPERTIES = 512 << 10
 """Properties of all contents of a pack, in octets. Each distinct table is decoded before it is stored, on the broker's
@@ -91,7 +91,7 @@ IOV_BATCH = 512
 """Buffers in one writev: below IOV_MAX of every system (1,024 on Linux and macOS)."""
 
 SCAN_BLOCK = 4 << 20
-"""Octets that a scan reads at a time: above 1 MiB nothing gets faster, and a chunk with the largest pack fits."""
+"""Octets that a scan reads at a time: above 1 MiB nothing gets faster. A larger chunk is read as a whole."""
 
 OPEN_FILES = 512
 """Files of logs that the system has open at a time; the one not used for longest is closed, and opened again when it is

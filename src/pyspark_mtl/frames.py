@@ -48,20 +48,25 @@ def _same(number: int, count: int, kind: Any) -> Any:
 _COUNTING = _numbers(range(MAX_PACK_CONTENTS), pa.int64())
 
 
+def _names(resource: str, count: int) -> Any:
+    """A resource's name for each row. Packs of about one size share a column, and small ones wait for no long one."""
+    return _repeated(resource, min(1 << count.bit_length(), MAX_PACK_CONTENTS)).slice(0, count)
+
+
 @lru_cache(maxsize=4)
-def _names(resource: str) -> Any:
-    """The longest column of one resource's name that a pack needs: every row carries it, and it never changes."""
+def _repeated(resource: str, count: int) -> Any:
     name = resource.encode()
-    offsets = array("i", range(0, len(name) * MAX_PACK_CONTENTS + 1, len(name)))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(name * MAX_PACK_CONTENTS)]
-    return pa.Array.from_buffers(pa.string(), MAX_PACK_CONTENTS, buffers)
+    offsets = array("i", range(0, len(name) * count + 1, len(name)))
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(name * count)]
+    )
 
 
 def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, include_properties: bool) -> Any:
     """The rows of a pack: contents `first` and on of `resource`, appended at `timestamp_us` (µs since 1970)."""
     count = pack.num_rows
     columns = [
-        _names(resource).slice(0, count),
+        _names(resource, count),
         pc.add(_COUNTING.slice(0, count), _numbers([first], pa.int64())[0]),
         pa.nulls(count, _TIMESTAMP) if timestamp_us is None else _same(timestamp_us, count, _TIMESTAMP),
         pack.column("body"),

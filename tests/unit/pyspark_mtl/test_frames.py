@@ -59,6 +59,14 @@ def test_the_largest_pack_has_all_its_sequences() -> None:
     assert found.column("timestamp").null_count == MAX_PACK_CONTENTS
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 1_023, 1_024, MAX_PACK_CONTENTS - 1, MAX_PACK_CONTENTS])
+def test_every_row_has_its_resources_name(count: int) -> None:
+    for resource in ("orders", "paid"):
+        found = rows(pack([b""] * count), resource, 1, None, include_properties=False)
+        found.validate(full=True)
+        assert found.column("resource").unique().to_pylist() == [resource]
+
+
 # --- rows to packs ------------------------------------------------------------------------------------------
 
 
