@@ -167,6 +167,9 @@ class Broker:
         self.granting = granting = Granting(
             out, self.accounts, leases, self.stages, settings.ports, settings.heartbeat_s
         )
+        self.writer_grants = WriterGrants(
+            granting, leases, resources, self.stages, self.names, settings.local_writes
+        )
         authorization = Authorization(self.accounts, self.stages, self.committing)
         self.polls = Polls(out, resources, authorization)
         self.requests = Requests(
@@ -191,7 +194,7 @@ class Broker:
                 QueueGrants(granting, leases, resources, self.queues, self.consumers),
                 settings.local_reads,
             ),
-            WriterGrants(granting, leases, resources, self.stages, self.names, settings.local_writes),
+            self.writer_grants,
         )
         readings: dict[type, Readings] = {
             ReaderLease: self.readers,
@@ -411,6 +414,7 @@ class Broker:
             if isinstance(lease, WriterLease) and lease.stage:
                 self.stages.touch(lease.stage)
         self.leases.expire()
+        self.writer_grants.take_back()
         self.sessions.expire()
         self.stages.expire()
 

@@ -54,7 +54,7 @@ class WriterGrants:
         self._stages = stages
         self._names = names
         self._local = local
-        self._lent = 0
+        self._lent: set[WriterLease] = set()
 
     def writer(self, session: Session, profile: Profile, request: w.Writer, answer: Answer) -> None:
         """Connection.Writer (MTL-43 to 49)."""
@@ -207,12 +207,12 @@ class WriterGrants:
     ) -> w.DataLease:
         key: WriterKey = lease.key
         memory = lease.memory = self._lend(lease, request)
+        if memory is not None:
+            self._lent.add(lease)
 
         def ended() -> None:
             left()
-            if memory is not None:
-                memory.close()
-                self._lent -= 1
+            self._take_back(lease)
             for intake in lease.intakes.values() if isinstance(key, str) else ():
                 intake.forget(key)
 
@@ -225,14 +225,24 @@ class WriterGrants:
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
             return None
-        if self._lent >= limits.SHARED_MEMORIES:
+        if len(self._lent) >= limits.SHARED_MEMORIES:
             return None
         try:
-            memory = local.lend()
+            return local.lend()
         except OSError:
             return None  # it costs the writer nothing but time
-        self._lent += 1
-        return memory
+
+    def take_back(self) -> None:
+        """The memory of writers that were killed: their leases live on for a while, in case of another connection."""
+        for lease in list(self._lent):
+            if lease.memory is not None and lease.memory.left():
+                self._take_back(lease)
+
+    def _take_back(self, lease: WriterLease) -> None:
+        memory, lease.memory = lease.memory, None
+        if memory is not None:
+            self._lent.remove(lease)
+            memory.close()
 
 
 def _only(request: w.Writer) -> str | None:

@@ -40,8 +40,11 @@ class Memory(Protocol):
     def octets(self, span: Span) -> c.Buffer:
         """What the writer put there. It is the writer's again when it is confirmed. Malformed for what lies outside."""
 
+    def left(self) -> bool:
+        """Whether the writer that took it has ended without a word."""
+
     def close(self) -> None:
-        """The lease ended."""
+        """The lease ended, or the writer did."""
 
 
 class Offer(NamedTuple):

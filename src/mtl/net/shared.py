@@ -3,6 +3,9 @@
 The broker makes it, nameless and of a size that nobody can change, and says where its process has it open: /proc lets
 only a process of the same user (or of root) in. The broker opens nothing that a writer names, and a writer nothing but
 such memory that holds the key of its lease.
+
+Whoever took it holds a lock on it for as long as its process has it open, and has said so in the memory: that the lock
+is gone is how the broker learns of a writer that was killed.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ _NAME = "mtl-packs"
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
 """Touching memory behind the end of a file would end the process by SIGBUS."""
 
+_KEY = 32
+"""Octets of the key at the beginning; the mark is behind it."""
+_TAKEN = 1
+"""The mark that a writer sets once it holds the lock."""
+
 
 class Lent:
     """The broker's side: memory for one lease, which lives until it is closed and nothing of it is in use."""
@@ -30,7 +38,7 @@ class Lent:
         """Raises `OSError` where the system has no such memory, or no more of it."""
         if not all(hasattr(fcntl, seal) for seal in _SEALS) or not hasattr(os, "memfd_create"):
             raise OSError("this system has no sealed memory files")
-        key = os.urandom(16).hex()
+        key = os.urandom(_KEY // 2).hex()
         self._fd = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._fd, size)
@@ -47,6 +55,17 @@ class Lent:
         if not SHARED_FROM <= span.offset <= span.offset + span.size <= len(self._octets):
             raise Malformed(f"{span.size} octets at {span.offset} of a shared memory of {len(self._octets)}")
         return self._octets[span.offset : span.offset + span.size]
+
+    def left(self) -> bool:
+        """Whether a writer took it, and is gone."""
+        if self._octets[_KEY] != _TAKEN:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return True
 
     def close(self) -> None:
         """Nobody opens it any more; what was taken out of it stays."""
@@ -66,7 +85,10 @@ def borrowed(told: SharedMemory) -> mmap.mmap | None:
             sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() == _seals()
             known = os.pread(fd, len(told.key), 0) == told.key.encode()
             if sealed and known and os.fstat(fd).st_size == told.size > SHARED_FROM:
-                return mmap.mmap(fd, told.size)
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                memory = mmap.mmap(fd, told.size)  # it has the file open itself, and so keeps the lock
+                memory[_KEY] = _TAKEN
+                return memory
         finally:
             os.close(fd)
     return None

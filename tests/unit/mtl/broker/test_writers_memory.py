@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.granting_writers import LocalWrites
 from mtl.net.shared import Lent, borrowed
@@ -105,3 +108,34 @@ def test_who_was_lent_nothing_cannot_hand_anything_over(client: Client) -> None:
     flow = client.flow(client.writer("a", packed=True))
     flow.send(handed(1, 1, Span(64, 100)))
     assert flow.sent() == [refused(1)]
+
+
+def test_the_memory_of_a_writer_that_was_killed_is_taken_back_before_its_lease_ends() -> None:
+    at = Sharing()
+    at.flow.send(handed(1, 1, at.put([b"x"])))
+    assert at.lease.memory is not None
+    at.rig.sleep(limits.EXPIRY_CHECK_S)
+    at.flow.send(handed(2, 1, at.put([b"y"])))  # it lives, and has its memory
+
+    at.memory.close()  # as the end of its process does
+    at.rig.sleep(limits.EXPIRY_CHECK_S)
+
+    assert not Path(at.lease.memory.file).exists()
+    again = at.client.flow(at.lease)
+    again.send(handed(3, 1, Span(64, 100)))
+    again.pack(4, [b"sent"])
+    assert again.sent() == [refused(3), confirm(4)]
+    assert at.client.read("a") == [b"x", b"y", b"sent"]
+
+
+def test_memory_that_was_taken_back_is_there_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHARED_MEMORIES", 1)
+    at = Sharing()
+    assert at.client.writer("a", packed=True, local="here").memory is None
+
+    at.memory.close()
+    at.rig.sleep(limits.EXPIRY_CHECK_S)
+
+    assert at.client.writer("a", packed=True, local="here").memory is not None
+    at.client.close_lease(at.lease)
+    assert at.client.writer("a", packed=True, local="here").memory is None

@@ -104,10 +104,12 @@ def test_packs_keep_their_places_until_nobody_refers_to_them(shared: tuple[Lent,
 
 
 def test_a_pack_lives_longer_than_the_rest(shared: tuple[Lent, Shared]) -> None:
-    lent, memory = shared
+    _, memory = shared
     pack = memory.encode(rows(100), MAX_PACK)
     assert pack is not None
-    other = Shared.of(lent.told)
+    another = Lent(SIZE)
+    other = Shared.of(another.told)
+    another.close()
     assert other is not None
     del memory, shared
     gc.collect()

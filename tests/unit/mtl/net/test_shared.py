@@ -45,6 +45,27 @@ def test_octets_live_longer_than_the_lease(lent: Lent) -> None:
     assert (bytes(octets), memory[100:105]) == (b"hello", b"hello")
 
 
+def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:
+    assert not lent.left()  # nobody has it yet
+    memory = borrowed(lent.told)
+    assert memory is not None
+    assert not lent.left()
+    assert borrowed(lent.told) is None  # one writer for each
+
+    memory.close()
+
+    assert lent.left()
+    assert lent.left()
+
+
+def test_who_does_not_say_that_it_has_it_keeps_it(lent: Lent) -> None:
+    """Another client may not know of the lock: its memory goes with its lease."""
+    fd = os.open(lent.told.file, os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.close(fd)
+    assert not lent.left()
+
+
 @pytest.mark.parametrize(
     "span", [Span(0, 10), Span(SHARED_FROM - 1, 10), Span(SIZE, 1), Span(SIZE - 9, 10), Span(1 << 62, 10)]
 )
