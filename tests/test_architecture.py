@@ -67,7 +67,7 @@ ONLY_IN = {
 PURE = ("mtl.wire", "mtl.protocol", "mtl.profiles", "mtl.broker")
 IMPURE = {"asyncio", "multiprocessing", "select", "selectors", "socket", "threading", "time"}
 # The broker's edge, where the clock is read and the two threads live.
-EDGE = {"mtl.broker.server", "mtl.broker.loop", "mtl.broker.commit"}
+EDGE = {"mtl.broker.server", "mtl.broker.commit"}
 
 LONGEST_FILE = 500
 

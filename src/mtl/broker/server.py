@@ -33,6 +33,7 @@ from mtl.broker.granting import Ports
 from mtl.broker.granting_readers import LocalReads
 from mtl.broker.granting_writers import LocalWrites
 from mtl.broker.records import SecretRecord, UserRecord
+from mtl.broker.rest import Rest, give_back
 from mtl.broker.sending import Sender
 from mtl.broker.storage import DiskAction, Storage
 from mtl.broker.store import SqliteStore
@@ -127,6 +128,7 @@ class Server:
             self._passwords = _threads(opened, "mtl-passwords")
             self._users: deque[list[UserRecord]] = deque()
             self._users_due = 0.0
+            self._rest = Rest(time.monotonic, time.process_time)
             while not self._broker.ready:
                 self._turn(serving=False)
             opened.pop_all()
@@ -198,6 +200,8 @@ class Server:
         while self._users:
             self._broker.users(self._users.popleft(), clock())
         self._look_for_users()
+        if self._rest.begins():
+            self._preparing.submit(give_back)
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False

@@ -22,6 +22,7 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.config import BrokerConfig
 from mtl.broker.records import GrantRecord, RunRecord
+from mtl.broker.rest import Rest
 from mtl.broker.server import Server, boot_id, clock, raise_file_limit, serve
 from mtl.broker.storage import Storage
 from mtl.broker.store import VERSION, SqliteStore
@@ -89,6 +90,14 @@ def test_it_serves_and_stops(tmp_path: Path) -> None:
         ask(b"Connection.Open", OPEN)
         ask(b"Connection.Profile", b'{"profile": "log"}')
         assert ask(b"Resource.Describe", b'{"resource": "a"}')[0] == 200
+
+
+def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = threading.Event()
+    monkeypatch.setattr(Rest, "begins", lambda _: not given.is_set())
+    monkeypatch.setattr("mtl.broker.server.give_back", given.set)
+    with running(Server(config(tmp_path))):
+        assert given.wait(30)
 
 
 def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:

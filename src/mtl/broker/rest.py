@@ -1,0 +1,51 @@
+"""When a broker that was at work comes to rest, it gives back the memory that it does not need any more.
+
+The C library keeps what is freed, and after many publishers that is most of what the process has. Whoever works now and
+then keeps it, for to get it anew costs more than to have it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+REST_S = 60.0
+"""How long it does next to nothing before it counts as resting: no longer than somebody looks at what it takes."""
+
+LOOK_S = 5.0
+"""How often that is looked at."""
+
+AT_WORK = 0.1
+"""Processors; heartbeats of a thousand connections take less."""
+
+
+class Rest:
+    """`clock` and `processor` count seconds: those that pass, and those in which this process had a processor."""
+
+    def __init__(self, clock: Callable[[], float], processor: Callable[[], float]) -> None:
+        self._clock = clock
+        self._processor = processor
+        self._looked_at = clock()
+        self._used = processor()
+        self._worked_at: float | None = None
+
+    def begins(self) -> bool:
+        """Whether it has just come to rest: it was at work, and then was not for `REST_S`. Looks now and then."""
+        now = self._clock()
+        passed = now - self._looked_at
+        if passed < LOOK_S:
+            return False
+        used, self._used = self._processor() - self._used, self._processor()
+        self._looked_at = now
+        if used > AT_WORK * passed:
+            self._worked_at = now
+        if self._worked_at is None or now - self._worked_at < REST_S:
+            return False
+        self._worked_at = None
+        return True
+
+
+def give_back() -> bool:
+    """Give the system what the C library keeps of what was freed; False where that is not glibc, which keeps most."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(ctypes.c_size_t(0)))
