@@ -230,10 +230,11 @@ class Bench:
         return label if version == pyspark.__version__ else f"{label} (connector of Spark {version})"
 
     def logs(self) -> list[Path]:
-        """What brokers wrote, where they wrote anything: the first place to look when a workload fails."""
-        return [
-            path for path in self.place.rglob("*.log") if path.parent.name != "logs" and path.stat().st_size
-        ]
+        """What brokers wrote, where they wrote anything: the first place to look when a workload fails. Kafka's data is
+        named like that, too.
+        """
+        told = (x for x in self.place.rglob("*.log") if "logs" not in x.relative_to(self.place).parts)
+        return [path for path in told if path.stat().st_size]
 
     # --- the end --------------------------------------------------------------------------------------------
 

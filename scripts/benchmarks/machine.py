@@ -21,6 +21,8 @@ PACKAGES = ("pyspark", "pyarrow", "pyzmq", "msgspec", "google-crc32c")
 NOT_MEASURED = "not measured"
 """Of a peer that took no part."""
 
+UNKNOWN = "unknown"
+
 _ASIDE = {"date", "revision"}
 """What differs between two runs without making their figures others."""
 
@@ -30,7 +32,7 @@ def machine(place: Path) -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "revision": _output("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"),
+        "revision": revision(Path(__file__).parent),
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{memory:.0f} GiB",
@@ -54,6 +56,16 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
+def revision(repository: Path) -> str:
+    """The commit, and whether anything was changed since. The baseline does not count: a run saves it at its end."""
+    git = ("git", "-C", str(repository))
+    commit = _output(*git, "describe", "--always")
+    changed = _output(
+        *git, "diff", "--name-only", "HEAD", "--", ":/", ":(exclude,top)scripts/benchmarks/baseline.json"
+    )
+    return commit if changed == UNKNOWN else f"{commit}-dirty"
+
+
 def _processor() -> str:
     found = re.search(r"^model name\s*: (.*)$", _text(PROC / "cpuinfo"), re.MULTILINE)
     return found[1] if found else platform.machine()
@@ -61,7 +73,7 @@ def _processor() -> str:
 
 def _file_system(place: Path) -> str:
     """Of the mount with the longest name that `place` lies under."""
-    best, kind = "", "unknown"
+    best, kind = "", UNKNOWN
     for line in _text(PROC / "mounts").splitlines():
         _, mount, found = line.split()[:3]
         if len(mount) > len(best) and (place == Path(mount) or Path(mount) in place.parents):
@@ -72,15 +84,15 @@ def _file_system(place: Path) -> str:
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     found = re.search(r'version "([^"]*)"', _output(f"{home}/bin/java" if home else "java", "-version"))
-    return found[1] if found else "unknown"
+    return found[1] if found else UNKNOWN
 
 
 def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return "unknown"
-    return (done.stdout or done.stderr).strip() or "unknown"
+        return UNKNOWN
+    return (done.stdout or done.stderr).strip() or UNKNOWN
 
 
 def _text(path: Path) -> str:

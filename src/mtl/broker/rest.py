@@ -10,7 +10,8 @@ import ctypes
 from collections.abc import Callable
 
 REST_S = 60.0
-"""How long it does next to nothing before it counts as resting: no longer than somebody looks at what it takes."""
+"""How long it does next to nothing before it counts as resting: the pause between two batches of a query is shorter,
+and whoever looks at what an idle broker has can wait for it."""
 
 LOOK_S = 5.0
 """How often that is looked at."""
@@ -46,6 +47,8 @@ class Rest:
 
 
 def give_back() -> bool:
-    """Give the system what the C library keeps of what was freed; False where that is not glibc, which keeps most."""
+    """Give the system what the C library keeps of what was freed: whether there was any. Other libraries than glibc are
+    not asked.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(ctypes.c_size_t(0)))

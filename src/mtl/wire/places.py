@@ -23,7 +23,7 @@ SIZE = "mtl-size"
 """Octets of the body (`l`)."""
 
 SHARED_FROM = 64
-"""Where a writer's packs begin in memory that it shares with the broker: before are the key, and zeros."""
+"""Where a writer's packs begin in memory that it shares with the broker: before are the key, a mark, and zeros."""
 
 _FILE = FILE.encode()
 

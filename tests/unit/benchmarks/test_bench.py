@@ -17,6 +17,20 @@ def test_growth_keeps_its_smallest_size_and_loses_what_became_the_same() -> None
     assert Plan(scale=0.01).points([1, 2], [1, 100, 10_000]) == [1, 100]
 
 
+def test_what_brokers_say_is_shown_and_not_what_they_keep() -> None:
+    with Bench(Plan(), touch=False) as bench:
+        for name in (
+            "kafka/kafka.log",
+            "kafka/logs/topic-0/00000000000000000000.log",
+            "kafka/logs/other.log",
+        ):
+            path = bench.place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("words")
+        (bench.place / "broker.log").touch()
+        assert bench.logs() == [bench.place / "kafka" / "kafka.log"]
+
+
 def test_without_kafka_its_rows_say_why() -> None:
     with Bench(Plan(kafka=False), touch=False) as bench:
         peer = bench.kafka_peer("Kafka source", 2.0, lambda _: lambda: Sample(1.0))
