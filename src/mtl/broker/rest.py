@@ -17,7 +17,7 @@ LOOK_S = 5.0
 """How often that is looked at."""
 
 AT_WORK = 0.1
-"""Processors; heartbeats of a thousand connections take less."""
+"""Processors that it uses at least when it is at work; heartbeats and idle queries take far less."""
 
 
 class Rest:
