@@ -57,7 +57,9 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def revision(repository: Path) -> str:
-    """The commit, and whether anything was changed since. The baseline does not count: a run saves it at its end."""
+    """The commit, and whether anything was changed since. The baseline does not count: a run saves it at its end.
+    UNKNOWN is git's silence, that is no change.
+    """
     git = ("git", "-C", str(repository))
     commit = _output(*git, "describe", "--always")
     changed = _output(

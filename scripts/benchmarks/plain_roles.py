@@ -43,8 +43,8 @@ def publish(
     local_writes: bool = True,
 ) -> Prepared:
     """Publish `count` contents in all, in turn to each resource; packs of `rows` unless 0, in memory that is shared
-    with the broker unless `local_writes` is off. The leases are given back: a process that just ends leaves them, and
-    that memory, to the broker for a minute.
+    with the broker unless `local_writes` is off. The leases are given back: a process that just ends leaves them to
+    the broker for a minute.
     """
     connection = mtl.connect(endpoint, local_writes=local_writes)
     writers = _writers(connection, resources, packed=bool(rows))

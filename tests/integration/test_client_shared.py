@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import pytest
 
 import mtl
 from mtl.client import Connection, flow
-from mtl.limits import LEASE_UNBOUND_S, SHARED_MEMORY
+from mtl.limits import SHARED_MEMORY
 from mtl.testing import RunningBroker, broker
 from mtl.wire.commands import Content
 from mtl.wire.places import OFFSET
@@ -90,35 +87,3 @@ def test_nothing_is_lost_or_doubled_when_the_broker_dies_under_it(tmp_path: Path
         expected = [body for values in written for body in values]
         assert bodies(connection.reader("orders", until=len(expected) + 1)) == expected
     assert {True, False} == set(handed)
-
-
-_WRITER = """
-import sys
-import mtl
-from tests.support.contents import batch, large_packs
-
-writer = mtl.connect(sys.argv[1]).writer("orders", packed=True)
-writer.send_pack(batch(large_packs(1)[0]))
-writer.flush()
-print("written", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_writer_that_is_killed_keeps_no_memory(connection: Connection, mtl_broker: RunningBroker) -> None:
-    """Long before its lease is over, which is a minute after it was last heard of."""
-    command = [sys.executable, "-c", _WRITER, mtl_broker.endpoint]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"written\n"
-        assert lends(mtl_broker)
-        process.kill()
-    until = time.monotonic() + LEASE_UNBOUND_S / 2
-    while lends(mtl_broker) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not lends(mtl_broker)
-
-
-def lends(running: RunningBroker) -> bool:
-    """Whether the broker has memory that it lends to a writer."""
-    return any("mtl-packs" in str(file.resolve()) for file in Path(f"/proc/{running.pid}/fd").iterdir())

@@ -206,9 +206,7 @@ class WriterGrants:
         **granted: object,
     ) -> w.DataLease:
         key: WriterKey = lease.key
-        memory = lease.memory = self._lend(lease, request)
-        if memory is not None:
-            self._lent.add(lease)
+        self._lend(lease, request)
 
         def ended() -> None:
             left()
@@ -217,20 +215,21 @@ class WriterGrants:
                 intake.forget(key)
 
         self._leases.grant(lease, ended)
-        told = memory.told if memory is not None else None
+        told = lease.memory.told if lease.memory is not None else None
         return self._granting.data_lease(lease.terms, lease.packed, memory=told, **granted)
 
-    def _lend(self, lease: WriterLease, request: w.Writer) -> Memory | None:
+    def _lend(self, lease: WriterLease, request: w.Writer) -> None:
         """Memory for a packed writer on this machine; it gets it back with each Confirm, so there have to be some."""
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
-            return None
+            return
         if len(self._lent) >= limits.SHARED_MEMORIES:
-            return None
+            return
         try:
-            return local.lend()
+            lease.memory = local.lend()
         except OSError:
-            return None  # it costs the writer nothing but time
+            return  # it costs the writer nothing but time
+        self._lent.add(lease)
 
     def take_back(self) -> None:
         """The memory of writers that were killed: their leases live on for a while, in case of another connection."""

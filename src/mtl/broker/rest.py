@@ -1,7 +1,7 @@
 """When a broker that was at work comes to rest, it gives back the memory that it does not need any more.
 
-The C library keeps what is freed, and after many publishers that is most of what the process has. Whoever works now and
-then keeps it, for to get it anew costs more than to have it.
+The C library keeps what is freed, and after many publishers that is a lot. Whoever works now and then keeps it, for to
+get it anew costs more than to have it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_S = 5.0
 """How often that is looked at."""
 
 AT_WORK = 0.1
-"""Processors that it uses at least when it is at work; heartbeats and idle queries take far less."""
+"""Processors that it uses at least when it is at work."""
 
 
 class Rest:
@@ -46,9 +46,8 @@ class Rest:
         return True
 
 
-def give_back() -> bool:
-    """Give the system what the C library keeps of what was freed: whether there was any. Other libraries than glibc are
-    not asked.
-    """
+def give_back() -> None:
+    """Give the system what glibc keeps of what was freed. Other C libraries are not asked."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim is not None and bool(trim(ctypes.c_size_t(0)))
+    if trim is not None:
+        trim(ctypes.c_size_t(0))

@@ -4,7 +4,7 @@ import ctypes
 import subprocess
 import sys
 
-from mtl.broker.rest import AT_WORK, LOOK_S, REST_S, Rest, give_back
+from mtl.broker.rest import AT_WORK, LOOK_S, REST_S, Rest
 
 
 class Machine:
@@ -57,15 +57,12 @@ bodies = [bytes(1000) for _ in range(200_000)]
 kept = bodies[::1000]
 del bodies
 before = resident()
-print(give_back(), before - resident())
+give_back()
+print(before - resident())
 """
 
 
 def test_what_was_freed_goes_back_to_the_system() -> None:
-    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
-        assert not give_back()
-        return
     out = subprocess.run([sys.executable, "-c", _FREED], capture_output=True, text=True, check=True).stdout
-    done, octets = out.split()
-    assert done == "True"
-    assert int(octets) > 100 << 20
+    glibc = hasattr(ctypes.CDLL(None), "malloc_trim")
+    assert int(out) > (100 << 20 if glibc else -(1 << 20))

@@ -3,9 +3,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mtl.errors import Malformed
@@ -55,6 +58,28 @@ def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:
     memory.close()
 
     assert lent.left()
+    assert lent.left()
+
+
+_WRITER = """
+import sys
+import msgspec
+from mtl.net.shared import borrowed
+from mtl.wire.control import SharedMemory
+
+memory = borrowed(msgspec.json.decode(sys.argv[1], type=SharedMemory))
+print(memory is not None, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
+    command = [sys.executable, "-c", _WRITER, msgspec.json.encode(lent.told).decode()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        assert not lent.left()
+        process.kill()
     assert lent.left()
 
 
