@@ -8,6 +8,9 @@ cache of what it read last.
 
 What a side has written and not synced is written by the system half a minute later, in somebody else's time. So it is
 synced first, too.
+
+And what a side is about to read is read once before: the files of several sides need not fit in memory together, nor
+are they left there where the system takes away what nobody read for a minute. Else the disk would be measured.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -110,6 +113,20 @@ def touched(place: Path) -> Iterator[None]:
     finally:
         _here.clear()
         holes.close()
+
+
+def fetch(files: Iterable[Path]) -> None:
+    """What is about to be read comes into memory; nothing outside of `touched`."""
+    if not _here:
+        return
+    block = bytearray(BLOCK)
+    for path in files:
+        with (
+            suppress(FileNotFoundError),
+            path.open("rb", buffering=0) as file,
+        ):  # a log may lose a segment meanwhile
+            while file.readinto(block):
+                pass
 
 
 def settle() -> None:

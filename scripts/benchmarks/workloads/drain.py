@@ -2,7 +2,8 @@
 and Spark's Kafka source.
 
 A backlog is as many resources as there are tasks, written by our own sink; Kafka's is a topic with as many partitions,
-written by its own. So both read with their default options, and each task reads one.
+written by its own. So both read with their default options, and each task reads one. What is read is in memory, on all
+sides: that of 1 KiB would not be if three of them had to share it (`memory`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import array, col, element_at, lit, spark_partition_id
 
-from benchmarks import sparks
+from benchmarks import memory, sparks
 from benchmarks.bench import BATCH_ROWS, TASKS, Bench, Kafka
-from benchmarks.measure import Peer, Row, Side, Subject, compare
+from benchmarks.measure import Peer, Row, Sample, Side, Subject, compare
 from benchmarks.peers import write_files
 
 GENERATOR = "in-memory Arrow generator"
@@ -31,6 +32,11 @@ SMALL = TASKS
 """Rows of a job whose cost is all fixed cost."""
 
 UNIT = TASKS * BATCH_ROWS
+
+LOGS = "broker/resources/*/*"
+ARROW = "arrow-*/*"
+TOPICS = "kafka*/logs/*-[0-9]/*.log"
+"""The files that are drained, below the bench's place; topics that Kafka is about to delete have other names."""
 
 
 def batch(bench: Bench) -> list[Row]:
@@ -67,14 +73,14 @@ def _batch(bench: Bench, octets: int) -> list[Row]:
             def topics(size: int) -> dict[str, str]:
                 return kafka_source(peer, stack.enter_context(topic(bench, peer, size, octets)))
 
-            return job("kafka", topics)
+            return in_memory(bench, TOPICS, job("kafka", topics))
 
         peers = [
             Peer(GENERATOR, job("bench_generator", made_up), OF_GENERATOR[octets]),
-            Peer(FILES, job("bench_generator", mapped)),
+            Peer(FILES, in_memory(bench, ARROW, job("bench_generator", mapped))),
             bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         ]
-        return compare(subject, job("mtl", ours), peers, bench.plan.rounds)
+        return compare(subject, in_memory(bench, LOGS, job("mtl", ours)), peers, bench.plan.rounds)
 
 
 def _stream(bench: Bench, octets: int) -> list[Row]:
@@ -88,16 +94,16 @@ def _stream(bench: Bench, octets: int) -> list[Row]:
 
         def kafka(peer: Kafka) -> Side:
             name = stack.enter_context(topic(bench, peer, rows, octets))
-            return query("kafka", kafka_source(peer, name))
+            return in_memory(bench, TOPICS, query("kafka", kafka_source(peer, name)))
 
         ours = query("mtl", mtl_source(bench, stack.enter_context(backlog(bench, rows, octets))))
         mapped = query("bench_generator", stack.enter_context(arrow_files(bench, rows, octets)))
         peers = [
             Peer(GENERATOR, query("bench_generator", generator(rows, octets)), OF_GENERATOR[octets]),
-            Peer(FILES, mapped),
+            Peer(FILES, in_memory(bench, ARROW, mapped)),
             bench.kafka_peer(KAFKA, OF_KAFKA, kafka),
         ]
-        return compare(subject, ours, peers, bench.plan.rounds)
+        return compare(subject, in_memory(bench, LOGS, ours), peers, bench.plan.rounds)
 
 
 # --- what other workloads use, too --------------------------------------------------------------------------
@@ -110,6 +116,16 @@ def rows_of(bench: Bench, octets: int) -> int:
     if octets > 100:
         return bench.plan.amount(short=4_000_000, full=8_000_000, unit=UNIT)
     return bench.plan.amount(short=10_000_000, full=20_000_000, unit=UNIT)
+
+
+def in_memory(bench: Bench, pattern: str, side: Side) -> Side:
+    """`side`, once the files that it reads have been read: a pattern below the bench's place."""
+
+    def run() -> Sample:
+        memory.fetch(bench.place.glob(pattern))
+        return side()
+
+    return run
 
 
 def generator(rows: int, octets: int) -> dict[str, str]:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
-from benchmarks.memory import BLOCK, ENOUGH, FETCHED_S, Memory, SparseFile, settle
+from benchmarks.memory import BLOCK, ENOUGH, FETCHED_S, Memory, SparseFile, fetch, settle
 
 TOTAL = 8 * ENOUGH
 
@@ -92,3 +93,38 @@ def test_what_others_wrote_is_on_the_disk_before_a_side_is_timed(monkeypatch: py
     monkeypatch.setattr("benchmarks.memory._here", [memory(machine)])
     settle()
     assert happened[:2] == ["synced", "touched"]
+
+
+class Segment:
+    """A file of so many octets; -1 for one that is gone by the time it is opened."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.left = size
+
+    def open(self, _mode: str, *, buffering: int) -> Segment:
+        assert not buffering
+        if self._size < 0:
+            raise FileNotFoundError
+        return self
+
+    def readinto(self, block: bytearray) -> int:
+        read = min(len(block), self.left)
+        self.left -= read
+        return read
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_what_is_about_to_be_read_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments: list[Any] = [Segment(2 * BLOCK + 1), Segment(-1), Segment(0), Segment(1)]
+    fetch(segments)
+    assert [x.left for x in segments] == [2 * BLOCK + 1, -1, 0, 1]  # nothing is measured
+
+    monkeypatch.setattr("benchmarks.memory._here", [memory(Machine(own=0, host=0))])
+    fetch(segments)
+    assert [x.left for x in segments] == [0, -1, 0, 0]
