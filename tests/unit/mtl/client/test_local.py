@@ -14,6 +14,7 @@ from mtl.errors import Malformed
 from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.places import Place
+from tests.support.descriptors import descriptors
 
 
 @pytest.fixture
@@ -96,17 +97,12 @@ def test_a_place_larger_than_any_pack_is_refused_before_memory_is_taken(places: 
         places.read(Place("/dev/zero", 0, MAX_PACK + PACK_OVERHEAD + 1))
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_few_files_stay_open(places: Places, tmp_path: Path) -> None:
-    before = open_files()
     for number in range(10):
         path = tmp_path / f"{number}"
         path.write_bytes(b"x")
         places.read(Place(str(path), 0, 1))
 
-    assert open_files() - before == 2 * LOCAL_FILES  # each is mapped, too
+    assert len(descriptors(str(tmp_path))) == 2 * LOCAL_FILES  # each is mapped, too
     places.close()
-    assert open_files() == before
+    assert not descriptors(str(tmp_path))
