@@ -9,8 +9,8 @@ cache of what it read last.
 What a side has written and not synced is written by the system half a minute later, in somebody else's time. So it is
 synced first, too.
 
-And what a side is about to read is read once before: the files of several sides need not fit in memory together, nor
-are they left there where the system takes away what nobody read for a minute. Else the disk would be measured.
+And what a side is about to read is read once before. The files of several sides may be more than the memory holds, and
+the system may take away what nobody read for a minute: the disk would be measured.
 """
 
 from __future__ import annotations
@@ -121,10 +121,8 @@ def fetch(files: Iterable[Path]) -> None:
         return
     block = bytearray(BLOCK)
     for path in files:
-        with (
-            suppress(FileNotFoundError),
-            path.open("rb", buffering=0) as file,
-        ):  # a log may lose a segment meanwhile
+        # A log may lose a segment meanwhile.
+        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
             while file.readinto(block):
                 pass
 

@@ -32,7 +32,7 @@ EACH_ALONE = (
 )
 """Why a cost that is spread over many cannot stay what it is with one: stated, without a target."""
 
-IT_GROWS = "each log grows by what is appended in every pass: that of 0.1 GB ends below 1 GB"
+IT_GROWS = "every pass appends 0.1 GB: the log that began with so much has ten times that in the end"
 
 BARE = "bare pyzmq router that syncs and answers"
 
