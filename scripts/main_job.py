@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet
@@ -155,9 +156,16 @@ class Demo:
         counted = sum(figures[0] or 0 for _, figures in rows)
         if counted != len(self._flights):
             raise Failed(f"{counted:,} flights are in the windows, {len(self._flights):,} were published")
-        how = "after all those kills" if self._kill else "exactly once"
-        plot(dict(rows), picture, f"{found.equal:,} windows through MTL and Spark, all of them exact, {how}")
+        how = f"after {len(self._events)} kills" if self._kill else "exactly once"
+        subtitle = f"{found.equal:,} windows through MTL and Spark, all of them exact, {how}"
+        plot(
+            dict(rows), picture, subtitle, [(self._day(event.done), event.victims) for event in self._events]
+        )
         self._say(f"picture: {picture}")
+
+    def _day(self, contents: int) -> date:
+        """The day of the flight that comes after so many."""
+        return date.fromisoformat(self._flights["time_hour"].iloc[min(contents, len(self._flights) - 1)][:10])
 
     def _tell_kills(self, connection: Connection) -> None:
         kills = [event.victims for event in self._events]

@@ -1,50 +1,136 @@
-"""README.md says what the code says."""
+"""README.md and the pages in docs say what the code says."""
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-import readme_tables
+import msgspec
+import pytest
+from documentation import examples, generated, headline, settings
 
+from mtl import errors
+from mtl.broker.runtime.config import BrokerConfig
 from mtl.cli.main import app
-from pyspark_mtl.option_table import OPTIONS
+from mtl.wire import control
+from pyspark_mtl.options.table import OPTIONS
+from tests.support import pages
 
-PAGE = readme_tables.ROOT / "spark-submit-examples" / "coming-from-kafka.md"
+KAFKA = generated.ROOT / "spark-submit-examples" / "coming-from-kafka.md"
+LONGEST_README = 150
+MOST_BARS = 8
 
 
-def test_the_table_of_options_is_the_one_in_the_code() -> None:
-    text = readme_tables.README.read_text(encoding="utf-8")
-
-    assert readme_tables.filled(text, "options", readme_tables.options()) == text, "run ./scripts/readme"
+@pytest.mark.parametrize("page", generated.PARTS, ids=lambda page: page.name)
+def test_what_a_page_takes_from_the_code_is_what_the_code_says(page: Path) -> None:
+    how = "run ./scripts/docs, or: PYTHONPATH=src:scripts python -m documentation.generated"
+    assert generated.current(page) == page.read_text(encoding="utf-8"), how
 
 
 def test_a_default_is_shown_as_it_would_be_given() -> None:
     defaults = [option for option in OPTIONS if not isinstance(option.default, str | None)]
     assert len(defaults) > 5
     for option in defaults:
-        assert option.parse(readme_tables.shown(option.default)) == option.default, option.name
+        assert option.parse(generated.shown(option.default)) == option.default, option.name
+
+
+def test_every_command_of_the_protocol_has_an_example() -> None:
+    shown = {request.command.lower() for request, _ in examples.CONTROL}
+    assert shown == set(control.REQUESTS)
+    data = {type(command).__name__ for _, command in examples.DATA}
+    assert data == {"Lease", "Response", "Summon", "Dismiss", "Content", "Confirm", "Reject", "Ping", "Pong"}
+
+
+def test_examples_are_read_as_they_were_written() -> None:
+    for request, reply in examples.CONTROL:
+        assert control.decode_request(control.encode_request(request)) == request
+        encoded = control.encode_reply(reply.code, reply)
+        assert control.decode_reply(encoded, type(request)) == reply
+
+
+def test_every_setting_of_the_broker_is_on_its_page() -> None:
+    assert {name for name, _, _ in settings.rows()} == set(_settings(BrokerConfig, ""))
+
+
+def _settings(kind: type[msgspec.Struct], section: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _settings(field.type, f"{field.encode_name}.")
+        else:
+            yield f"{section}{field.encode_name}"
+
+
+def test_every_error_and_every_reason_is_on_its_page() -> None:
+    text = (generated.DOCS / "reference" / "errors.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE))
+    kinds = {
+        name: kind
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and kind.__module__ == "mtl.errors"
+    }
+    assert told == {name: kind.__bases__[0].__name__ for name, kind in kinds.items()}
+    reasons = {
+        value
+        for name, value in vars(control).items()
+        if name in control.__all__ and isinstance(value, str) and name != "LOCAL_KEY"
+    }
+    assert set(re.findall(r"^\| \d{3} \| `([a-z-]+)` \|", text, re.MULTILINE)) == reasons
+
+
+def test_the_headline_has_few_bars_and_each_has_a_row() -> None:
+    bars = headline.ratios(generated.SPEED.read_text(encoding="utf-8"))
+    assert 0 < len(bars) <= MOST_BARS
+    assert all(ratio > 0 for _, ratio in bars)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(pages.README.read_text(encoding="utf-8").splitlines()) <= LONGEST_README
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+def test_a_page_links_to_files_that_there_are(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+def test_a_page_names_files_that_there_are(page: Path) -> None:
+    """In backticks, from the project's root; NAME stands for any."""
+    for path in re.findall(r"`((?:src|tests|scripts|conf|docs)/[^`\s:]+)", page.read_text(encoding="utf-8")):
+        assert "NAME" in path or (generated.ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: page.name)
+def test_what_is_not_run_on_a_page_is_there(page: Path) -> None:
+    for block in pages.blocks(page):
+        if block.language in pages.CHECKED and block.language != "toml":
+            pages.check(block)
 
 
 def test_what_the_page_for_kafkas_users_points_at_is_there() -> None:
     """Its options, tests, commands and files."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = KAFKA.read_text(encoding="utf-8")
     quoted = set(re.findall(r"`([^`]+)`", text))
     tests = {one for one in quoted if one.startswith("tests/")}
     assert len(tests) > 10
     for one in tests:
         file, _, name = one.partition("::")
-        assert f"def {name}(" in (readme_tables.ROOT / file).read_text(encoding="utf-8"), one
+        assert f"def {name}(" in (generated.ROOT / file).read_text(encoding="utf-8"), one
     commands = {command.name for command in app.registered_commands} | {
         group.name for group in app.registered_groups
     }
     assert {one.split()[1] for one in quoted if one.startswith("mtl ")} <= commands
     for one in re.findall(r"\]\(([^)#]+)", text):
-        assert (PAGE.parent / one).exists(), one
+        assert (KAFKA.parent / one).exists(), one
 
 
 def test_the_page_for_kafkas_users_names_options_that_there_are() -> None:
     rows = [
-        line.split("|") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
+        line.split("|") for line in KAFKA.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
     ]
     cells = [row[1] if "the same" in row[2] else row[2] for row in rows]
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}

@@ -15,10 +15,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from mtl.client import aio
-from mtl.doors.config import DoorConfig, host_and_port
+from mtl.doors.config import DoorConfig
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
+from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.running import running
 
@@ -30,8 +31,8 @@ Work = Callable[[], Result]
 Prepared = tuple[Result, Work]
 
 HERE = "127.0.0.1:0"
-LISTEN = {"mc0": f"tcp://{HERE}", "reactive-websocket": f"ws://{HERE}"}
-"""Where a door's form of a place is another one."""
+LISTEN = {"reactive-websocket": f"ws://{HERE}"}
+"""Where the transport is not the door's usual one."""
 
 QUEUE = 1_000
 """Messages under way of the ZeroMQ echo, libzmq's default."""
@@ -49,7 +50,7 @@ def door(protocol: str, broker: str) -> Prepared:
 
     async def opened() -> str:
         connection = await stack.enter_async_context(aio.connect(broker))
-        config = DoorConfig(listen=LISTEN.get(protocol, HERE))
+        config = DoorConfig(listen=LISTEN.get(protocol, HERE), create=("*",))
         one = await stack.enter_async_context(running(protocol.partition("-")[0], config, connection))
         return one.endpoint
 

@@ -121,6 +121,8 @@ class Event:
     victims: str
     moment: str
     progress: str
+    done: int
+    """Contents that were done: sent while they are published, in committed batches after that."""
     outcome: str = ""
 
 
@@ -239,6 +241,7 @@ class Chaos:
             " and ".join(blow.victims),
             blow.moment.value.format(batch=batch),
             f"{done:,} of {self._scene.contents:,} contents done",
+            done,
         )
         self.events.append(event)
         self._say(f"killed the {event.victims} {event.moment} ({event.progress})")
@@ -281,7 +284,7 @@ class Interruption:
         self._broker.kill()
         self._broker.start()
         progress = f"{sent:,} of {self._contents:,} contents sent, {confirmed:,} confirmed"
-        self.event = Event(BROKER, "while the flights were being published", progress)
+        self.event = Event(BROKER, "while the flights were being published", progress, sent)
         self._say(f"killed the {BROKER} {self.event.moment} ({progress})")
 
     def survived(self) -> Event:

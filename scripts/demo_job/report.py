@@ -143,8 +143,13 @@ def _difference(must: _Total, came: _Total) -> str:
 # --- the picture --------------------------------------------------------------------------------------------
 
 
-def plot(found: Mapping[Key, Figures], path: Path, subtitle: str) -> None:
-    """Save what came out as a PNG: departures' mean delay day by day, and flights a day, for each airport."""
+def plot(
+    found: Mapping[Key, Figures], path: Path, subtitle: str, kills: Iterable[tuple[date, str]] = ()
+) -> None:
+    """Save what came out as a PNG: departures' mean delay day by day, and flights a day, for each airport.
+
+    `kills`: the day of the flight that was next, and what was killed then.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"date.converter": "concise"}):
         figure = Figure(figsize=(11, 6.5), dpi=130, layout="constrained")
@@ -157,11 +162,24 @@ def plot(found: Mapping[Key, Figures], path: Path, subtitle: str) -> None:
             delays.plot(list(departed), means, label=origin, color=color, linewidth=1.1)
             counts = [total.flights for total in totals.values()]
             flights.plot(list(totals), counts, color=color, linewidth=1.1)
+        for day, victims in kills:
+            for axes in (delays, flights):
+                axes.axvline(day, color="0.25", linewidth=1, linestyle=(0, (4, 3)))
+            delays.text(
+                day,
+                delays.get_ylim()[1],
+                f"{victims} killed ",
+                rotation=90,
+                va="top",
+                ha="right",
+                fontsize="small",
+                color="0.25",
+            )
         figure.suptitle("Flights from New York City in 2013, by day (UTC)", fontweight="bold")
         delays.set_title(subtitle, fontsize="small", color="0.35")
         delays.set_ylabel("mean delay of departure (min)")
         delays.axhline(0, color="0.6", linewidth=0.8)
-        delays.legend(ncols=3, frameon=False)
+        delays.legend(ncols=3, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
         flights.set_ylabel("flights a day")
         flights.set_ylim(bottom=0)
         for axes in (delays, flights):

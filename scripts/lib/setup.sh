@@ -3,6 +3,8 @@
 #   setup         Java 17 or newer, then the Python environment .venv; exports what Spark's processes need
 #   setup_python  only the Python environment
 #   setup_browser a Chromium, for tests, where it can be had
+#   setup_languages Node, Go and Java with their builders, for tests of clients in other languages
+#   setup_compiler a C compiler, for tests that stand between a process and its disk
 #
 # Environment: PYTHON names the interpreter to build .venv with (default: the first suitable one on PATH).
 
@@ -123,6 +125,43 @@ setup_browser() {
         esac
     fi
     say "no chromium: the tests of a door's page are skipped"
+}
+
+# --- other languages ------------------------------------------------------------------------------------------------
+
+# For the clients in docs/clients, which the tests build and run.
+setup_languages() {
+    local pair package missing=()
+    for pair in npm:npm go:golang-go mvn:maven javac:default-jdk-headless; do
+        command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
+    done
+    if [ ${#missing[@]} = 0 ]; then return 0; fi
+    if can_apt; then
+        apt_update
+        for package in "${missing[@]}"; do apt_install "$package"; done
+    else
+        say "the tests of docs/clients need these packages: ${missing[*]}"
+    fi
+}
+
+# --- a C compiler ---------------------------------------------------------------------------------------------------
+
+has_compiler() { command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1; }
+
+setup_compiler() {
+    if has_compiler; then return 0; fi
+    if can_apt; then
+        apt_update
+        apt_install gcc
+        apt_install libc6-dev
+    fi
+    if ! has_compiler; then
+        die "a C compiler is needed for the library that tests put between a broker and its disk. Install one:" \
+            "Debian, Ubuntu:  apt-get install gcc libc6-dev   (as root, or run this script as root)" \
+            "Fedora, RHEL:    dnf install gcc glibc-devel" \
+            "Arch:            pacman -S gcc" \
+            "Alpine:          apk add gcc musl-dev"
+    fi
 }
 
 # --- Python ---------------------------------------------------------------------------------------------------------

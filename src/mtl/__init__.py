@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mtl import aio
     from mtl.client import (
         Connection,
         Consumer,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Retention,
         StageSpec,
         Writer,
-        aio,
         connect,
     )
 
@@ -53,6 +53,6 @@ def __getattr__(name: str) -> Any:
     """Load the client when it is first asked for: importing `mtl` alone loads neither ZeroMQ nor Arrow."""
     if name in __all__:
         if name == "aio":
-            return import_module("mtl.client.aio")
+            return import_module("mtl.aio")
         return getattr(import_module("mtl.client"), name)
     raise AttributeError(f"module 'mtl' has no attribute {name!r}")

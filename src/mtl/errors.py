@@ -21,6 +21,7 @@ MtlError
 └── StorageError          the disk, or what lies on it
     ├── DirectoryInUse    another broker holds the data directory
     ├── NewerVersion      written by a newer version of the format
+    ├── OldRecords        the broker's records are an older copy than the last one
     ├── Damaged           bytes that were durable once no longer verify
     ├── StorageFull       no space left
     └── StorageFailed     a write or sync failed
@@ -63,15 +64,25 @@ class Fenced(Refused):
 
 
 class DataLoss(Refused):
-    """Contents [first, end) of `resource` were asked for and are gone."""
+    """Contents [first, end) of `resource` were asked for and are gone.
 
-    def __init__(self, resource: str, first: int, end: int, message: str = "") -> None:
+    Who accepts that goes on at `resume`: at `end` (the default) behind contents that retention took, and at `first`
+    where the log is another copy, whose contents from there on nobody has seen (PROTOCOL.md 5.1.1).
+    """
+
+    def __init__(
+        self, resource: str, first: int, end: int, message: str = "", *, resume: int | None = None
+    ) -> None:
         count = max(0, end - first)
         text = message or (
             f"resource {resource!r}: contents {first} to {end - 1} ({count} in all) are gone: "
             "retention removed them, a write took their place, or the resource was deleted and made again"
         )
-        super().__init__(409, "data-loss", text, resource=resource, first=first, end=end, count=count)
+        self.resume = end if resume is None else resume
+        place = {} if resume is None else {"from": resume}
+        super().__init__(
+            409, "data-loss", text, resource=resource, first=first, end=end, count=count, **place
+        )
         self.resource = resource
         self.first = first
         self.end = end
@@ -189,6 +200,18 @@ class DirectoryInUse(StorageError):
 
 class NewerVersion(StorageError):
     """The data directory was written by a newer version; this one would damage it."""
+
+
+class OldRecords(StorageError):
+    """The records (`broker.db`) are older than the last transaction: a copy was put back, or `broker.db-wal` is gone.
+
+    A broker that started on them would forget commits, positions of groups and resources.
+    """
+
+    WAYS = (
+        "There are two ways on: put the newest broker.db and its broker.db-wal in place, or accept what is here with "
+        "`mtl recover DIR --accept-records`, which says what is affected"
+    )
 
 
 class Damaged(StorageError):

@@ -25,12 +25,10 @@ MAX_PACK_CONTENTS = 40_000
 """Contents of one pack: some 4 MB of 100 octets each. What a pack costs by itself does not show beside so many."""
 
 MAX_PACK_PROPERTIES = 512 << 10
-"""Properties of all contents of a pack, in octets. Each distinct table is decoded before it is stored, on the broker's
-loop, and a table of the smallest entries takes a microsecond for each four octets."""
+"""Octets of properties in a pack. The broker's loop decodes each distinct table, at worst 4 octets a microsecond."""
 
 MAX_FRAME = 2 * (MAX_PACK + PACK_OVERHEAD)
-"""ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that a near miss is answered with a Reject
-instead of libzmq's silent disconnect."""
+"""ZMQ_MAXMSGSIZE of the data sockets: twice the announced limit, so that libzmq does not disconnect a near miss."""
 
 MAX_CONTROL_FRAME = 1 << 20
 """One JSON request or reply. A Describe of 1,000 resources is some 300 KB."""
@@ -59,8 +57,7 @@ MAX_PATTERN = 1_000
 """Characters of a regular expression over resource names; a longer one is no longer written by hand."""
 
 MAX_PATTERN_COST = 4_000
-"""Characters of such an expression times its counted repetitions. RE2 takes time proportional to it: at 30,000 a
-thousand long names took half a minute."""
+"""Characters of such an expression times its counted repetitions: at 30,000 RE2 took half a minute for 1,000 names."""
 
 MAX_PATTERN_WORK = 50_000_000
 """Characters of such an expression times those of all names that it is held against: RE2 does some 100 million in a
@@ -80,6 +77,10 @@ SEGMENT_BYTES = 256 << 20
 
 SEGMENT_CHUNKS = 1 << 18
 """Chunks at which a segment is sealed, whatever its size: the newest one's index lies in memory, 32 octets each."""
+
+LOG_EPOCHS = 1_000
+"""Epochs that a log's manifest remembers: one a day for almost three years, in 25 KB that are written again with each
+new segment. A position in an older one is accepted without a check."""
 
 MAX_CHUNK_BODY = 64 << 20
 """Body of one chunk. Verifying reads a chunk whole; packs are far smaller (MAX_PACK)."""
@@ -107,13 +108,22 @@ INDEX_CACHE_BYTES = 64 << 20
 TAIL_BYTES = 64 << 20
 """Bodies just appended that are kept for readers that follow the end, over all logs: they cost no read then."""
 
+MARK_IDLE_S = 1.0
+"""A log that got contents and then none for so long has its end recorded, after which damage to its last group is
+detected. Sooner, and logs that get a content now and then would have it recorded after each."""
+
+MARK_CHECK_S = 0.25
+"""How often that is looked for, while there is such a log."""
+
+MARKS_AT_ONCE = 32
+"""Logs whose end is recorded in one such round: each takes two syncs in the threads that groups wait for, too."""
+
 GHOST_BYTES = 4 << 30
 """Octets of segments that were removed but are still mapped, because a frame in flight shows them: their space is
 not free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""
 
 LOCAL_FROM = 16 << 10
-"""Octets from which on a pack is told by its place on the broker's machine, to readers and by writers: below, opening
-and reading costs more than the socket."""
+"""Octets from which on a pack is told by its place on the broker's machine: below, files cost more than the socket."""
 
 LOCAL_WINDOW = 16 << 20
 """Octets of such a file that are mapped at once: a few packs, so that mapping costs nothing beside reading them, and
@@ -142,8 +152,7 @@ PLAIN_WINDOW_CONTENTS = 20_000
 """Default window of a plain reader in contents; its octets are those of a packed one."""
 
 CONSUMER_WINDOW_CONTENTS = 100
-"""Default window of a consumer of a queue: what it has the others cannot have, and what it had when it died comes again
-with one delivery fewer to go."""
+"""Default window of a consumer of a queue: what it has the others cannot have, and its death costs each a delivery."""
 
 WRITER_WINDOW_CONTENTS = 200_000
 """Default of a writer's unconfirmed contents; small contents reach it before the octets."""
@@ -209,8 +218,10 @@ SESSION_IDLE_S = 3600.0
 """A silent control session is forgotten; the client opens a new one when it is told `not-open`."""
 
 SCRAM_ITERATIONS = 50_000
-"""PBKDF2 iterations of a new password: twelve times the least of RFC 7677. A guess costs a thief of the verifiers, and
-a log-in its client, some 15 ms."""
+"""PBKDF2 iterations of a new password, twelve times the least of RFC 7677. A guess, and a log-in, cost some 15 ms."""
+
+MIN_PASSWORD = 8
+"""Characters of a new password, as NIST SP 800-63B has it: a shorter one is guessed from its verifier."""
 
 AUTHENTICATION_ATTEMPTS = 3
 """Failed log-ins of one session, after which it is told 403 and has to be opened anew."""
@@ -220,8 +231,7 @@ FAILED_LOGINS = 10
 over. Per address, so that nobody locks somebody else's user out; a user's guesser has 14,400 tries a day."""
 
 FAILED_LOGINS_ADDRESS = 100
-"""The same for all users together, so that a list of names buys nothing. Above the other, for an address may be that of
-many clients, of which one has a wrong password."""
+"""The same for all users together: a list of names buys nothing. Higher, since many clients may share an address."""
 
 FAILED_LOGINS_S = 60.0
 """The time of the two above."""
@@ -299,8 +309,7 @@ MAX_UNCONFIRMED = 1 << 20
 Confirms of a flow's other resources, and each costs some 200 octets meanwhile."""
 
 GROUP_OCTETS = 32 << 20
-"""One group commit of one log: large enough that the sync no longer shows, small enough for a Confirm every tenth of
-a second on a slow disk."""
+"""One group commit of one log: the sync no longer shows, and a slow disk still confirms every tenth of a second."""
 
 # --- the broker: contents out -------------------------------------------------------------------------------
 
@@ -335,13 +344,12 @@ that reads has it a moment later, and with 20 ms it fell to a quarter of its rat
 BLOCKED_RETRY_TOP_S = 0.02
 """The same for one that has not read anything for a while: making contents ready in vain is work for the loop."""
 
-FANOUT_RING = 1_000
-"""Contents that wait for a slow reader of the `test` profile; the oldest are dropped and counted."""
-
 FANOUT_RING_OCTETS = 16 << 20
-"""The same in octets."""
+"""Contents that wait for a slow reader of the `test` profile, `mtl.broker.reading.fanout.OVERHEAD` more for each: a
+burst of 100,000 small ones. The oldest are dropped and counted. Of 1,000 contents, half of a burst of 5,000 was lost.
+"""
 
-FANOUT_RETRY_S = 0.05
+FANOUT_RETRY_S = 0.02
 """How often waiting rings of the `test` profile are tried."""
 
 # --- the broker: groups, stages, retention ------------------------------------------------------------------
@@ -350,12 +358,10 @@ CURSOR_FLUSH_S = 0.1
 """A moved cursor is durable after this at the latest (PROTOCOL.md 5.3)."""
 
 MAX_CURSORS = 200_000
-"""Cursors of a broker, some 1 KB each; they stay until somebody deletes them or their resource. Two groups that read
-everything where there are MAX_RESOURCES."""
+"""Cursors of a broker, some 1 KB each, until they or their resources are deleted: two groups for MAX_RESOURCES."""
 
 MAX_APPLICATIONS = 100_000
-"""Applications whose last commit is remembered, some 1 KB each: every query id is one, and stays until it is forgotten.
-A hundred new queries a day for three years."""
+"""Applications whose last commit is remembered, some 1 KB each: a hundred new queries a day for three years."""
 
 MAX_STAGES = 100_000
 """Stages at once: 200 tasks every few seconds that nobody commits expire long before."""
@@ -367,58 +373,16 @@ OPEN_STAGE_S = 3600.0
 """An open stage without a lease goes after this: its task is dead, and a retry has its own stage."""
 
 SAVE_RETRY_S = 0.5
-"""What must be done is tried again after this when the disk refuses: a commit past its commit point is put in place, a
-transaction that failed is taken back by another one."""
+"""Pause after which what must be done is tried again when the disk refuses, such as a commit past its commit point."""
+
+OPEN_RETRY_S = 0.5
+OPEN_RETRY_TOP_S = 10.0
+"""A log that a full or failing disk did not let open is tried again after this, then after twice as long, up to the
+second value: one log at a time, and all of them once that one opens. Within the first value a request for such a log
+gets the error of the last attempt."""
 
 RETENTION_CHECK_S = 5.0
 """How often retention looks at each resource."""
-
-# --- the broker: queues -------------------------------------------------------------------------------------
-
-DEFAULT_QUEUE = "default"
-"""The queue of a resource that a consumer means who names none."""
-
-MAX_QUEUES = 100_000
-"""Queues of a broker; each costs some 2 KB of memory, and a row that is written at most ten times a second."""
-
-QUEUE_TICK_S = 0.1
-"""How often queues are looked at: what was settled is written, backoffs end, dead letters are moved. A crash of the
-broker delivers again what was settled since the last look."""
-
-QUEUE_RANGES = 10_000
-"""Ranges of settled contents above a queue's low-water mark. They are written with every change, 20 octets each; a
-queue with more delivers nothing new until the oldest contents are settled."""
-
-QUEUE_RETURNED = 10_000
-"""Contents that came back and wait for a consumer or the end of a backoff. With more, nothing new is delivered."""
-
-QUEUE_OUTSTANDING = 100_000
-"""Contents of a queue that are with its consumers or on their way to the dead letters, some 200 octets each. With more,
-nothing new is delivered."""
-
-QUEUE_AHEAD = 1_000
-"""A queue writes down that it may have delivered so many contents before it delivers the first of them: what was
-delivered before a crash of the broker must not come again without a mark."""
-
-QUEUE_LOOK = 256
-"""How many of the contents that came back are looked at for one that is not to avoid the consumer at hand."""
-
-MAX_QUEUE_WINDOW_CONTENTS = 10_000
-"""Largest window granted to a consumer: more than a tenth of a second's work only delays the others."""
-
-QUEUE_BACKOFF_S = 0.1
-QUEUE_BACKOFF_TOP_S = 30.0
-"""Pause before a content that was rejected with recycle is delivered again; doubles with each, up to the second one."""
-
-QUEUE_DELIVERIES = 10
-"""Deliveries after which a content goes to the dead letters, where the resource does not say another number. By then
-its backoffs add up to a minute."""
-
-MAX_QUEUE_DELIVERIES = 1_000_000
-"""Largest such number; at the longest backoff that is a year."""
-
-QUEUE_BURY = 100
-"""Dead letters that are appended for one queue at a look: each is read from the log by the loop."""
 
 # --- sockets ------------------------------------------------------------------------------------------------
 
@@ -460,8 +424,7 @@ BURST_HEADERS = 64 << 10
 """Octets of headers that are read before DRAIN_S can count what they take: properties up to 0.25 us per octet."""
 
 BURST_BODIES = 4 << 20
-"""Octets of bodies that are read before it is asked whether there is room for them: a thousand of MAX_CONTENT would be
-4 GiB. One is always read."""
+"""Octets of bodies that are read before room is asked for: 1,000 of MAX_CONTENT would be 4 GiB. One is always read."""
 
 QUEUED_OCTETS = 16 << 20
 """Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its
@@ -475,6 +438,11 @@ ZERO_COPY = 64 << 10
 
 # --- the broker: threads ------------------------------------------------------------------------------------
 
+OPENINGS = 4
+"""Logs that are opened at once for requests that wait. One large log that was not closed is read for a second; the
+others need not wait for it. While no request waits the rest are opened one at a time: the work is mostly Python, and
+the loop shares the interpreter with it."""
+
 COMMIT_THREADS = 4
 """Logs that are written and synced at once; more would only queue at the device."""
 
@@ -482,19 +450,18 @@ PREPARED = 64 << 10
 """Octets from which on a pack's checksum is computed while others are synced: below, waking a thread costs as much."""
 
 LOOP_COMMIT = 64 << 10
-"""Octets of a group that the loop may write and sync itself while it has nothing else to do (`mtl.broker.commit`)."""
+"""Octets of a group that the loop may write and sync itself while it has nothing else to do
+(`mtl.broker.runtime.commit`).
+"""
 
 LOOP_COMMIT_S = 0.001
-"""It does not when a group took as long as this lately, or none was written yet: a slow disk would hold up everybody
-else meanwhile."""
+"""It does not when a group took as long as this lately, or none was written yet: a slow disk would hold up the rest."""
 
 SWITCH_INTERVAL_S = 0.0002
-"""sys.setswitchinterval of the broker: with the default and a busy loop group commits fell to 70 a second, here they
-reach about 1,000."""
+"""sys.setswitchinterval of the broker: with a busy loop 1,000 group commits a second; by default they fell to 70."""
 
 STOP_S = 30.0
 """How long a stopping broker waits for its disk before it gives up."""
 
 ADOPT_OCTETS = 8 << 20
-"""A stage's log from this size on is adopted by rename; smaller ones are copied, since a segment per small stage would
-be thousands of files an hour."""
+"""A stage's log from this size on is adopted by rename. Copying smaller ones avoids thousands of files an hour."""

@@ -85,10 +85,10 @@ class RunningBroker:
         if code != 0:
             raise BrokerFailed(f"the broker stopped with exit code {code}; its log ends:\n{self._tail()}")
 
-    def kill(self) -> None:
-        """SIGKILL to the whole process group: what a power cut is to the process."""
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """SIGKILL to the whole process group: what a power cut is to the process. Or another signal that ends it."""
         process = self._running()
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, number)
         process.wait()
         self._forget()
 

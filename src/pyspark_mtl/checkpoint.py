@@ -13,18 +13,23 @@ from pathlib import Path
 
 from mtl.errors import OffsetError
 from mtl.wire.control import Description
-from pyspark_mtl import offsets
-from pyspark_mtl.offsets import INITIAL, Offset
+from mtl.wire.history import History
+from pyspark_mtl.source import offsets
+from pyspark_mtl.source.offsets import Offset
 
 
 @dataclass(frozen=True)
 class Held:
-    """A resource in one source of a query: what is before `position` is done, before `planned` under way."""
+    """A resource in one source of a query: what is before `position` is done, before `planned` under way. The epochs
+    are those of the last content before each (PROTOCOL.md 5.1.1), None in checkpoints of before there were any.
+    """
 
     resource: str
     incarnation: str
     position: int
     planned: int
+    epoch: str | None = None
+    planned_epoch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -51,18 +56,25 @@ def read(directory: Path) -> Checkpoint:
         raise OffsetError(
             f"the query of {directory} reads no resource: none of its sources has the format mtl"
         )
-    held = (one for at, end in last.items() for one in _held(before.get(at, INITIAL), end))
+    held = (one for at, end in last.items() for one in _held(before.get(at, Offset()), end))
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
 
 
 def state_of(held: Held, found: Description | None) -> str:
-    """What is in the way of the query; "served" where nothing is."""
+    """What is in the way of the query; "served" where nothing is. `found` has the epochs of its log."""
     if found is None:
         return "deleted"
     if found.incarnation != held.incarnation:
         return "made again"
+    if found.known_next is None:
+        return f"not open: {found.trouble}"
     if found.next < held.planned:
         return f"ends at {found.next}"
+    history = History.of(found.history, found.next)
+    for position, epoch in ((held.position, held.epoch), (held.planned, held.planned_epoch)):
+        parting = history.parting(position, epoch)
+        if parting is not None:
+            return f"another copy from {parting} on"
     if held.position < found.earliest:
         return f"lost {held.position} to {found.earliest - 1} ({found.earliest - held.position})"
     return "served"
@@ -96,9 +108,10 @@ def _held(before: Offset, end: Offset) -> list[Held]:
     held = []
     for name, last in sorted(end.resources.items()):
         done = before.resources.get(name)
-        known = done is not None and done.incarnation == last.incarnation
+        known = done is not None and offsets.goes_on_from(done, last)
         began = last.next if last.began is None else last.began
-        held.append(Held(name, last.incarnation, done.next if known and done else began, last.next))
+        position, epoch = (done.next, done.epoch) if known and done else (began, None)
+        held.append(Held(name, last.incarnation, position, last.next, epoch, last.epoch))
     return held
 
 

@@ -10,7 +10,7 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pyspark_mtl.options import Connect
+from pyspark_mtl.options.settings import Connect
 from pyspark_mtl.workers import set_modules_aside
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from mtl.errors import MtlError, SchemaError, SparkMissing
-from pyspark_mtl import columns, versions
-from pyspark_mtl.columns import Column
-from pyspark_mtl.options import (
+from pyspark_mtl import versions
+from pyspark_mtl.options.settings import (
     Bodies,
     Given,
     ReadSettings,
@@ -23,6 +22,8 @@ from pyspark_mtl.options import (
     read_settings,
     write_settings,
 )
+from pyspark_mtl.rows import columns
+from pyspark_mtl.rows.columns import Column
 from pyspark_mtl.workers import set_modules_aside
 
 try:
@@ -40,13 +41,13 @@ HAS_LIMITS = versions.has_limits(pyspark.__version__)
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_mtl.bodies.shape import Shape
-    from pyspark_mtl.sink import BatchWriter, StreamWriter
-    from pyspark_mtl.source import BatchReader, StreamReader
+    from pyspark_mtl.rows.bodies.shape import Shape
+    from pyspark_mtl.sink.sink import BatchWriter, StreamWriter
+    from pyspark_mtl.source.source import BatchReader, StreamReader
 
 
 class MtlDataSource(DataSource):
-    """MTL resources as DataFrames: read and written, in batches and streams. Options: pyspark_mtl.options."""
+    """MTL resources as DataFrames: read and written, in batches and streams. Options: pyspark_mtl.options.settings."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Check the options one by one; what they mean together depends on what is done with them. Asks nobody."""
@@ -68,7 +69,7 @@ class MtlDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """A batch read. OptionError and SchemaError for what has no meaning there or does not fit."""
-        from pyspark_mtl.source import BatchReader  # noqa: PLC0415 see above
+        from pyspark_mtl.source.source import BatchReader  # noqa: PLC0415 see above
 
         settings = self._read_settings(schema, streaming=False)
         return BatchReader(settings, self._shape_of_source(schema, settings.bodies))
@@ -86,14 +87,14 @@ class MtlDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """A batch write; `overwrite` is Spark's mode of that name. OptionError and SchemaError as for `reader`."""
-        from pyspark_mtl.sink import BatchWriter  # noqa: PLC0415
+        from pyspark_mtl.sink.sink import BatchWriter  # noqa: PLC0415
 
         settings = self._write_settings(schema, streaming=False, overwrite=overwrite)
         return BatchWriter(settings, self._shape_of_sink(schema, settings.bodies))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         """A streaming write; `overwrite` is output mode complete. OptionError and SchemaError as for `reader`."""
-        from pyspark_mtl.sink import StreamWriter  # noqa: PLC0415
+        from pyspark_mtl.sink.sink import StreamWriter  # noqa: PLC0415
 
         settings = self._write_settings(schema, streaming=True, overwrite=overwrite)
         return StreamWriter(settings, self._shape_of_sink(schema, settings.bodies))
@@ -119,7 +120,7 @@ class MtlDataSource(DataSource):
         """How bodies become columns; None for raw ones, which need none of that code."""
         if typed is None:
             return None
-        from pyspark_mtl.bodies.shape import of_source  # noqa: PLC0415 see above
+        from pyspark_mtl.rows.bodies.shape import of_source  # noqa: PLC0415 see above
 
         return of_source(_arrow(schema), typed)
 
@@ -127,7 +128,7 @@ class MtlDataSource(DataSource):
     def _shape_of_sink(schema: StructType, typed: Bodies | None) -> Shape | None:
         if typed is None:
             return None
-        from pyspark_mtl.bodies.shape import of_sink  # noqa: PLC0415 see above
+        from pyspark_mtl.rows.bodies.shape import of_sink  # noqa: PLC0415 see above
 
         return of_sink(_arrow(schema), typed)
 
@@ -135,10 +136,10 @@ class MtlDataSource(DataSource):
 def _stream_reader() -> type[StreamReader]:
     """The stream reader for this version of Spark; each needs classes that another does not have."""
     if HAS_LIMITS:
-        from pyspark_mtl.stream_limited import LimitedStreamReader  # noqa: PLC0415 see above
+        from pyspark_mtl.source.stream_limited import LimitedStreamReader  # noqa: PLC0415 see above
 
         return LimitedStreamReader
-    from pyspark_mtl.stream_unlimited import UnlimitedStreamReader  # noqa: PLC0415
+    from pyspark_mtl.source.stream_unlimited import UnlimitedStreamReader  # noqa: PLC0415
 
     return UnlimitedStreamReader
 

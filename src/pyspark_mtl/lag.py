@@ -15,7 +15,7 @@ from typing import Any
 
 from mtl.errors import OffsetError
 from mtl.wire.times import microseconds
-from pyspark_mtl import offsets
+from pyspark_mtl.source import offsets
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,10 @@ NEWS_WAIT_S = 30.0
 client and broker 2 ms of processor time, so that every few seconds would show beside what an idle trigger costs. As
 long as a broker keeps one at all (mtl.limits.MAX_WAIT_S)."""
 
+STOPPED_RETRY_S = 0.5
+"""How long a query waits before it asks again for a resource whose log the broker cannot open: the broker itself tries
+again after as long."""
+
 MAX_OPEN_RESOURCES_PER_TASK = 100
 """Resources that one task of a sink may write to: each is a log of its stages, with files of its own in the broker."""
 
@@ -36,6 +40,10 @@ MAX_PARTITIONS = 100_000
 
 MAX_BODY_ROWS = 1_000_000
 """Rows of one typed body. Only an Arrow body has more than one, and one of nulls has any number in a few octets."""
+
+MAX_BODY_OCTETS = 64 << 20
+"""Octets of one Arrow body once it is decompressed and cast, and about what a task has of them at a time. Sixteen times
+MAX_CONTENT: few rows compress better. An executor has a multiple of it for each task."""
 
 ARROW_BODY = 1 << 20
 """Octets that a sink puts into one Arrow body: beyond, streams get no smaller per row. A quarter of MAX_CONTENT, for

@@ -38,10 +38,10 @@ class LagListener(StreamingQueryListener):
         """A trigger is over, or an idle query says that it lives."""
         progress = event.progress
         found = lags(progress.sources, progress.timestamp)
-        if not found:
-            return
         query = progress.name or str(progress.id)
         self._last.pop(query, None)  # the one heard of last is the last to go
+        if not found:  # of other formats; or its resources are gone, and what it was behind in them is over
+            return
         self._last[query] = found
         if len(self._last) > LAST_QUERIES:
             del self._last[next(iter(self._last))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from mtl.errors import OptionError, SparkMissing
-from pyspark_mtl.options import Given
+from pyspark_mtl.options.settings import Given
 
 OLDEST = (4, 0)
 """Python data sources that stream, and record batches in and out of them."""
@@ -49,7 +49,7 @@ def refuse_limits(given: Given, version: str) -> None:
 
 
 def missing(version: str) -> str:
-    """What an older version lacks, for people. `README.md` says the same."""
+    """What an older version lacks, for people. docs/how-to/spark-versions.md says the same."""
     return (
         f"Spark {version} asks a source for all that there is: batches have no limits, Trigger.AvailableNow is one "
         "batch, and the last batch of such a run is confirmed to its group by a later one. "

@@ -63,7 +63,7 @@ REQUESTS = tuple(
         w.LeaseClose(lease="l"),
         w.ResourceCreate(resource="a", durability="os", retention=_RETENTION, exist_ok=True),
         w.ResourceList(pattern="a.*"),
-        w.ResourceDescribe(resources=["a", "b"], after={"a": 1}, wait=1000),
+        w.ResourceDescribe(resources=["a", "b"], after={"a": 1}, incarnations={"a": "i"}, wait=1000),
         w.ResourceDelete(resource="a", incarnation="i"),
         w.ResourceLocate(resource="a", timestamp=1),
         w.ResourceLocate(resource="a", start=1, contents=2, bytes=3),
@@ -79,7 +79,9 @@ REQUESTS = tuple(
     )
 )
 
-_DESCRIPTION = w.Description(resource="a", incarnation="i", earliest=1, next=2, retention=_RETENTION)
+_DESCRIPTION = w.Description(
+    resource="a", incarnation="i", known_earliest=1, known_next=2, retention=_RETENTION
+)
 _SEALED = w.Sealed(stage="s", contents={"a": 1}, bytes=2)
 
 REPLIES = (

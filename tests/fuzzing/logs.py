@@ -11,11 +11,12 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from mtl.errors import NewerVersion, StorageError
-from mtl.log import LogOptions, NewChunk, open_log
+from mtl.errors import Damaged, NewerVersion, StorageError
+from mtl.log import LogOptions, NewChunk, give_manifest, open_log
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER
 from mtl.log.chunk import MAGIC, RUN_SIZE, checksum, decode_header, encode_header, padded
 from mtl.log.files import File
+from mtl.log.manifest import MANIFEST, decode_manifest, encode_manifest, run_id
 from mtl.log.scan import Found, look_beyond, scan
 from mtl.log.segment import (
     HEADER_SIZE,
@@ -30,7 +31,7 @@ from mtl.log.segment import (
 )
 from tests.support.faulty_disk import FaultyDisk
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "log" / "v1"
+GOLDEN = Path(__file__).parents[1] / "golden" / "log" / "v2"
 FILES = {path.name: path.read_bytes() for path in sorted(GOLDEN.iterdir())}
 NAMES = tuple(FILES)
 TOKENS = (MAGIC, SEGMENT_MAGIC, INDEX_MAGIC)
@@ -126,6 +127,16 @@ def run_index(data: bytes) -> None:
         assert (index.base, index.contents, index.length) == (again.base, again.contents, again.length)
 
 
+def run_manifest(data: bytes) -> None:
+    """A manifest that is accepted encodes again to an equal one."""
+    text = data[1:]
+    octets = text + b"\n%08x\n" % checksum(text) if data[:1] == SEALED else text
+    with suppress(NewerVersion, Damaged):
+        manifest = decode_manifest(octets, "manifest")
+        assert decode_manifest(encode_manifest(manifest), "manifest") == manifest
+        run_id(manifest.epochs, "0a0b0c0d")
+
+
 # --- a whole log ----------------------------------------------------------------------------------------------
 
 
@@ -155,7 +166,8 @@ def run_recovery(data: bytes) -> None:
         seal = data[:1] == SEALED and name.endswith(".segment")
         disk.put(f"/log/{name}", sealed(octets) if seal else octets)
     try:
-        reader, writer, _ = open_log(disk, "/log", LogOptions(), now_us=1)
+        give_manifest(disk, "/log", b"")
+        reader, writer, _ = open_log(disk, "/log", LogOptions(), now_us=1, run="0a0b0c0d")
     except StorageError:
         return
     at = reader.earliest
@@ -179,6 +191,11 @@ def run_recovery(data: bytes) -> None:
     reader.close()
 
 
+MANIFESTS = (
+    AS_IT_IS + FILES[MANIFEST],
+    SEALED + FILES[MANIFEST].partition(b"\n")[0],
+    SEALED + b'{"version":2}',
+)
 SEGMENTS = tuple(
     flag + FILES[name] for name in NAMES if name.endswith(".segment") for flag in (SEALED, AS_IT_IS)
 )
@@ -189,5 +206,5 @@ DIRECTORIES = (
     SEALED + directory(FILES),
     AS_IT_IS + directory(FILES),
     SEALED + directory({name: octets for name, octets in FILES.items() if name.endswith(".segment")}),
-    SEALED + directory({NAMES[-1]: FILES[NAMES[-1]]}),
+    SEALED + directory({name: octets for name, octets in FILES.items() if "11.segment" in name}),
 )

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from mtl.broker.patterns import matching
-from mtl.broker.records import KINDS
+from mtl.broker.access.patterns import matching
+from mtl.broker.storage.records import KINDS
 from mtl.errors import Malformed, OffsetError, Refused
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short
 from mtl.wire.packs import SCHEMA, decode_pack, encode_batch, unpack
-from pyspark_mtl import offsets
+from pyspark_mtl.source import offsets
 from tests.fuzzing import examples, logs, mbws, mc0, micromessage, reactive, sasl
 from tests.fuzzing.target import Target, check_refusal, codec, split
 
@@ -141,6 +141,7 @@ TARGETS = (
     Target("patterns", codec(lambda data: examples.match(matching, data), error=Refused), examples.PATTERNS),
     Target("chunks", logs.run_segment, logs.SEGMENTS, logs.TOKENS),
     Target("indexes", logs.run_index, logs.INDEXES, logs.TOKENS),
+    Target("manifests", logs.run_manifest, logs.MANIFESTS, (b"epochs", b"earliest", b"newest", b"owner")),
     Target("recovery", logs.run_recovery, logs.DIRECTORIES, logs.TOKENS),
     Target("records", codec(decode_record, encode_record, RECORD_ERRORS), examples.RECORDS, examples.MEMBERS),
     Target("reactive", reactive.run, reactive.MESSAGES),

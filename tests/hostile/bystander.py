@@ -1,4 +1,5 @@
-"""python -m tests.hostile.bystander ENDPOINT: writes, reads and asks until told to stop; prints how that went.
+"""python -m tests.hostile.bystander ENDPOINT [asks]: writes, reads and asks until told to stop, or only asks; prints
+how that went.
 
 Nothing of it is more than pyzmq and struct: tests.support.minimal_client.
 """
@@ -22,12 +23,15 @@ AGAIN = b"\0\1"
 class Bystander:
     """One writer and one reader of a resource, and a session to ask questions on."""
 
-    def __init__(self, client: MinimalClient) -> None:
+    def __init__(self, client: MinimalClient, *, writes: bool) -> None:
         self._client = client
+        self._writes = writes
         assert client.ask("Resource.Create", resource=RESOURCE)[0] == 200
         self._reader = client.lease("Reader", resources=[RESOURCE], confirm="full", **{"from": "earliest"})
         self._reader.summon(RESOURCE)
-        self._writer = client.lease("Writer", resources=[RESOURCE], confirm="full")
+        self._writer = (
+            client.lease("Writer", resources=[RESOURCE], confirm="full") if writes else self._reader
+        )
         self._written = 0
         self.answers = 0
         self.slowest = 0.0
@@ -40,8 +44,9 @@ class Bystander:
 
     def live(self) -> None:
         """Everything once."""
-        self._timed(self._write)
-        self._timed(self._read)
+        if self._writes:
+            self._timed(self._write)
+            self._timed(self._read)
         self._timed(self._ask)
 
     def _write(self) -> None:
@@ -69,7 +74,7 @@ class Bystander:
 def main() -> None:
     """See the module."""
     with minimal_client(sys.argv[1]) as client:
-        one = Bystander(client)
+        one = Bystander(client, writes=sys.argv[2:] != ["asks"])
         one.live()
         one.slowest = 0.0  # what is slow once is not what this is about
         print("served", flush=True)

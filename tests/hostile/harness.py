@@ -25,26 +25,28 @@ PATIENCE_S = 3.0
 @dataclass(frozen=True)
 class Scenario:
     """`play(broker, heavy)` does its worst, asserts what it can see, and says in a few words what it did. `memory` is
-    what the broker may take meanwhile above what it had, in MiB; `config` lines are the broker's.
+    what the broker may take meanwhile above what it had, in MiB; `config` lines are the broker's. Without `writes` the
+    bystander only asks.
     """
 
     name: str
     play: Callable[[RunningBroker, bool], str]
     memory: int
     config: str
+    writes: bool = True
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    *, memory: int = 64, config: str = ""
+    *, memory: int = 64, config: str = "", writes: bool = True
 ) -> Callable[[Callable[[RunningBroker, bool], str]], Callable[[RunningBroker, bool], str]]:
     """Put a function into the table under its name."""
 
     def register(play: Callable[[RunningBroker, bool], str]) -> Callable[[RunningBroker, bool], str]:
         name = play.__name__
-        SCENARIOS[name] = Scenario(name.replace("_", " "), play, memory, config)
+        SCENARIOS[name] = Scenario(name.replace("_", " "), play, memory, config, writes)
         return play
 
     return register
@@ -98,13 +100,13 @@ def open_files(pid: int) -> int:
 
 
 @contextmanager
-def bystander(endpoint: str) -> Iterator[dict[str, Any]]:
+def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
     """A well-behaved client in a process of its own, so that an attack's own work does not slow it. What it saw is in
     the yielded dict after the block.
     """
     seen: dict[str, Any] = {}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.hostile.bystander", endpoint],
+        [sys.executable, "-m", "tests.hostile.bystander", endpoint, *(() if writes else ("asks",))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -125,7 +127,7 @@ def measure(one: Scenario, place: Path, *, heavy: bool) -> Measured:
     place.mkdir(parents=True, exist_ok=True)
     config = place / "broker.toml"
     config.write_text(one.config, encoding="utf-8")
-    with broker(place / "data", config) as running, bystander(running.endpoint) as seen:
+    with broker(place / "data", config) as running, bystander(running.endpoint, writes=one.writes) as seen:
         watch, began = Watch(running.pid), time.perf_counter()
         try:
             done = one.play(running, heavy)

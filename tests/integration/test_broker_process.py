@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from mtl import limits
-from mtl.broker.store import VERSION
-from mtl.log.files import LOCK_NAME
+from mtl.broker.storage.database import VERSION
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 from tests.support.minimal_client import minimal_client, short
@@ -231,6 +230,6 @@ def test_a_test_broker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", parent], check=False, timeout=120).returncode == -signal.SIGKILL
     )
     # The lock is free when the broker has ended: whoever asks for it waits for that.
-    waiting = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
-    subprocess.run([sys.executable, "-c", waiting, data / LOCK_NAME], check=True, timeout=60)
+    waiting = "import fcntl, os, sys; fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)"
+    subprocess.run([sys.executable, "-c", waiting, data], check=True, timeout=60)
     assert "stopped: " in (tmp_path / "data.log").read_text()  # and by itself, cleanly

@@ -217,6 +217,14 @@ def test_the_endpoint_may_come_from_the_environment(
     assert run("version").strip() == mtl.__version__
 
 
+def test_an_endpoint_before_the_command_wins_over_the_environment(
+    mtl_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTL_ENDPOINT", "tcp://127.0.0.1:1")
+    run("--endpoint", mtl_broker.endpoint, "resource", "create", "orders")
+    assert "orders" in run("resource", "list", "--endpoint", mtl_broker.endpoint)
+
+
 def test_the_broker_command_stops_cleanly_and_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert "insecure" in run("broker", "--endpoint", "tcp://0.0.0.0:0", "--data", str(tmp_path / "a"), code=1)
     (tmp_path / "broker.toml").write_text("no-such-setting = 1\n")

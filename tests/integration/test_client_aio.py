@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +14,12 @@ from mtl.testing import RunningBroker
 from tests.support.aio import in_loop
 
 BODIES = [b"", b"\x00\xff" * 8, bytes(1 << 20), "größer ✓".encode()]
+
+
+def test_it_is_a_module_to_import() -> None:
+    """In a process of its own: here it may have been loaded as an attribute of `mtl` already."""
+    program = "import mtl.aio, mtl; from mtl.aio import connect; assert mtl.aio.connect is connect"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @in_loop

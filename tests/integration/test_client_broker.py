@@ -463,3 +463,15 @@ def test_the_test_profile_fans_out_without_confirmation(mtl_broker: RunningBroke
             reader.close()
         with pytest.raises(OptionError):
             connection.reader("resource", start=1)
+
+
+@pytest.mark.requirement("MTL-116")
+def test_a_burst_under_the_test_profile_reaches_a_reader_whole(mtl_broker: RunningBroker) -> None:
+    with mtl.connect(mtl_broker.endpoint, profile="test") as connection:
+        reader = connection.reader("resource")
+        assert reader.next(timeout=0.2) is None  # it is summoned now
+        with connection.writer("resource") as writer:
+            for body in numbered(20_000):
+                writer.send(body)
+        got = [reader.next(timeout=10) for _ in range(20_000)]
+        assert [content.body for content in got if content is not None] == numbered(20_000)

@@ -137,3 +137,17 @@ def test_a_reader_goes_on_from_the_files_after_a_restart_of_the_broker(
         assert taken == written
         assert len(read) == 20
     shutil.rmtree(tmp_path / "data")
+
+
+def test_a_data_directory_behind_a_symbolic_link_is_granted_by_its_own_name(
+    tmp_path: Path, read: list[str]
+) -> None:
+    """A reader follows no links, so that the broker has to tell where its files really are."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    with broker(data=tmp_path / "link" / "data") as running, mtl.connect(running.endpoint) as connection:
+        connection.create_resource("orders")
+        written = write_packs(connection, large_packs(2))
+        assert bodies(connection.reader("orders", until=201)) == written
+    assert {Path(name).is_relative_to(tmp_path / "disk" / "data") for name in read} == {True}
+    assert len(read) == 2

@@ -9,10 +9,10 @@ import mtl
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
 from pyspark_mtl import connections
-from pyspark_mtl.offsets import Range
-from pyspark_mtl.options import parse, read_settings, write_settings
-from pyspark_mtl.reading import Task, packs
-from pyspark_mtl.writing import write
+from pyspark_mtl.options.settings import parse, read_settings, write_settings
+from pyspark_mtl.sink.writing import write
+from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.reading import Task, packs
 from tests.support.cutting_proxy import HERE, CuttingProxy
 
 TASKS = 8

@@ -150,6 +150,7 @@ async def test_what_cannot_be_delivered_is_acknowledged_and_a_dead_letter(shared
         ("", [b"\1\0\0", b"\3\0\0\0" + bytes((4 << 20) + 1)], 1009),
         ("", [bytes(5 << 20)], 1009),
         ("x=y", [], 1008),
+        ("address=a%00b", [], 1008),
         ("address=nowhere", [b"\1\0\0"], 1008),
     ],
 )

@@ -15,7 +15,8 @@ from mtl.client import aio
 from mtl.client.aio import Connection
 from mtl.doors.config import DoorConfig
 from mtl.doors.mc0 import client as mc0
-from mtl.doors.mc0.door import DEFAULT_LISTEN, Mc0Door
+from mtl.doors.mc0.door import Mc0Door
+from mtl.doors.places import DEFAULTS
 from mtl.doors.running import Door, running
 from mtl.errors import Refused, Unreachable
 from mtl.net.curve import read_public, write_keys
@@ -23,6 +24,7 @@ from mtl.testing import RunningBroker
 from mtl.wire.fields import Value
 from tests.support.aio import in_loop, until
 from tests.support.doors import BODIES, PROPERTIES, door
+from tests.support.zmtp import RawPeer
 
 ANYWHERE = "tcp://127.0.0.1:0"
 
@@ -60,6 +62,28 @@ class Bare:
 async def at(broker: RunningBroker, max_sessions: int = 100) -> AsyncIterator[tuple[Door, Connection]]:
     async with door("mc0", broker.endpoint, ANYWHERE, max_sessions=max_sessions) as opened:
         yield opened
+
+
+async def shaken(endpoint: str, identity: bytes) -> RawPeer:
+    """A peer with this identity, whose TCP does nothing by itself."""
+    return await asyncio.to_thread(RawPeer(endpoint, identity).shake_hands)
+
+
+async def asked(peer: RawPeer, *frames: bytes) -> list[bytes]:
+    peer.send(*frames)
+    return await asyncio.to_thread(peer.receive)
+
+
+async def asked_until_heard(endpoint: str, identity: bytes, *frames: bytes) -> tuple[RawPeer, list[bytes]]:
+    """Ask on new connections until one is answered: a ROUTER reads nothing from one whose identity it has still."""
+    for _ in range(20):
+        peer = await shaken(endpoint, identity)
+        peer.socket.settimeout(1.0)
+        try:
+            return peer, await asked(peer, *frames)
+        except TimeoutError:
+            peer.close()
+    raise TimeoutError
 
 
 @asynccontextmanager
@@ -132,7 +156,6 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker, before: tuple[b
         assert await one.ask("PUT", "ID", "p", "TOPIC", "topic1", "", b"x") == [*lead, b"OK", b"ID", b"p"]
         assert await one.silent()
         assert await one.ask("DISCONNECT", "ID", "d") == [*lead, b"OK", b"ID", b"d"]
-        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
 
 
 @pytest.mark.requirement("MC0-10", "MC0-24")
@@ -155,6 +178,13 @@ async def test_what_cannot_be_done_is_an_error(mtl_broker: RunningBroker) -> Non
             assert (error, message, key, number) == (b"ERROR", b"MESSAGE", b"ID", b"1"), frames
             assert words in text
         assert (await one.ask(b"\xff"))[:2] == [b"ERROR", b"MESSAGE"]
+        malformed: list[list[str | bytes]] = [
+            ["NOOP", b"\xff", "x", "ID", b"\xfe"],
+            ["PUT", "ID", b"\xfe", "", *["x"] * 10_000],
+        ]
+        for bad in malformed:
+            error, _, _, *carried = await one.ask(*bad)
+            assert (error, carried) == (b"ERROR", [b"ID", b"\xfe"])
         await one.say("ERROR", "MESSAGE", "whatever", "ID", "7")
         assert await one.silent()
 
@@ -185,7 +215,7 @@ async def test_an_answer_is_ok_or_error_and_there_is_one_for_each_id(mtl_broker:
 @pytest.mark.requirement("MC0-30")
 @in_loop
 async def test_the_defaults_are_those_of_the_implementations(mtl_broker: RunningBroker) -> None:
-    assert DEFAULT_LISTEN.endswith(":61616")
+    assert DEFAULTS["mc0"].endswith(":61616")
     async with at(mtl_broker) as (opened, _), mc0.connect(opened.endpoint):  # no keys: nothing is encrypted
         (peer,) = opened.peers.values()  # type: ignore[attr-defined]
         await until(lambda: peer._session.ttl == 30.0)
@@ -247,7 +277,7 @@ async def test_the_client_finds_a_door_that_comes_back(mtl_broker: RunningBroker
 @in_loop
 async def test_with_a_key_the_door_speaks_curve_only(mtl_broker: RunningBroker, tmp_path: Path) -> None:
     private, public = write_keys(tmp_path / "door")
-    config = DoorConfig(listen=ANYWHERE, curve_key_file=str(private))
+    config = DoorConfig(listen=ANYWHERE, curve_key_file=str(private), create=("*",))
     async with aio.connect(mtl_broker.endpoint) as inner, running("mc0", config, inner) as opened:
         key = read_public(str(public)).decode()
         async with mc0.connect(opened.endpoint, curve_server=key) as c, c.writer("orders") as w:
@@ -288,13 +318,75 @@ async def test_a_slow_subscriber_costs_a_window_and_misses_nothing(mtl_broker: R
 
 
 @in_loop
-async def test_a_full_door_turns_clients_away_and_finds_those_that_left(mtl_broker: RunningBroker) -> None:
+async def test_a_full_door_turns_clients_away_and_hears_of_those_that_leave(
+    mtl_broker: RunningBroker,
+) -> None:
     async with at(mtl_broker, max_sessions=1) as (opened, _):
         async with bare(opened.endpoint) as one, bare(opened.endpoint) as two:
             assert await one.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
             error, *_ = await two.ask("NOOP", "ID", "1")
             assert error == b"ERROR"
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
         async with bare(opened.endpoint) as three:
-            # A ROUTER does not tell when a peer leaves: the door looks when it is asked, at most once in MC0_PROBE_S.
-            while (await three.ask("NOOP", "ID", "1"))[0] != b"OK":  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            assert await three.ask("NOOP", "ID", "1") == [b"OK", b"ID", b"1"]
+
+
+@pytest.mark.requirement("MC0-18")
+@in_loop
+async def test_a_subscription_ends_with_its_connection_and_not_with_its_identity(
+    mtl_broker: RunningBroker,
+) -> None:
+    async with at(mtl_broker) as (opened, beside):
+        await beside.create_resource("t", exist_ok=True)
+        victim = await shaken(opened.endpoint, b"victim")
+        assert await asked(victim, b"SUB", b"ID", b"s", b"", b"t") == [b"OK", b"ID", b"s"]
+        victim.close()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        thief = await shaken(opened.endpoint, b"victim")
+        assert await asked(thief, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        async with beside.writer("t") as w:
+            await w.settled(await w.send(b"secret"))
+        assert await asked(thief, b"PUT", b"ID", b"p", b"TOPIC", b"u", b"", b"x") == [b"OK", b"ID", b"p"]
+        assert await asked(thief, b"NOOP", b"ID", b"m") == [b"OK", b"ID", b"m"]  # and no MESSAGE before it
+        thief.close()
+
+
+@pytest.mark.requirement("MC0-18")
+@in_loop
+async def test_a_silent_peer_keeps_its_identity_no_longer_than_its_ttl(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _):
+        hanging = await shaken(opened.endpoint, b"one")  # as if its machine were gone: nothing ends its TCP
+        assert await asked(hanging, b"CONNECT", b"ID", b"c", b"TTL", b"300") == [b"OK", b"ID", b"c"]
+        assert await asyncio.to_thread(hanging.hung_up)
+        again, (error, _, text) = await asked_until_heard(
+            opened.endpoint, b"one", b"PUT", b"TOPIC", b"t", b"", b"x"
+        )
+        assert error == b"ERROR"
+        assert b"SUB again" in text
+        assert await asked(again, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        for peer in (hanging, again):
+            peer.close()
+
+
+@in_loop
+async def test_what_a_peer_says_before_it_hangs_up_is_done(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside):
+        peer = await shaken(opened.endpoint, b"brief")
+        assert await asked(peer, b"NOOP", b"ID", b"n") == [b"OK", b"ID", b"n"]
+        for n in range(500):
+            peer.send(b"PUT", b"TOPIC", b"t", b"", b"%d" % n)
+        peer.close()
+        await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+        async with beside.reader("t", start="earliest", until=501) as log:
+            assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
+
+
+@pytest.mark.requirement("MC0-19")
+@in_loop
+async def test_what_follows_a_disconnect_is_done_and_holds_nobody_up(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one, bare(opened.endpoint) as two:
+        for n in range(300):
+            await one.say("DISCONNECT")
+            await one.say("PUT", "ID", f"{n}", "TOPIC", "t", "", bytes(10_000))
+        assert [await one.hear() for _ in range(300)] == [[b"OK", b"ID", b"%d" % n] for n in range(300)]
+        assert await two.ask("NOOP", "ID", "n") == [b"OK", b"ID", b"n"]

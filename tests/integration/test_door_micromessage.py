@@ -11,7 +11,16 @@ import pytest
 import mtl
 from mtl.client.aio import Connection
 from mtl.doors.micromessage import client as mm2
-from mtl.doors.micromessage.codec import Decoder, Error, Frame, Handshake, Message
+from mtl.doors.micromessage.codec import (
+    Command,
+    Decoder,
+    Error,
+    Frame,
+    Handshake,
+    Message,
+    encode,
+    encode_handshake,
+)
 from mtl.doors.running import Door
 from mtl.errors import FieldError, MtlError, Refused
 from mtl.testing import RunningBroker
@@ -157,6 +166,53 @@ async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
         assert sorted([*taken, *got], key=int) == [b"%d" % n for n in range(20)]
 
 
+@pytest.mark.requirement("MM2-64")
+@pytest.mark.parametrize("window", [1, 5])
+@in_loop
+async def test_a_consumer_holds_no_more_of_a_queue_than_was_agreed(
+    mtl_broker: RunningBroker, window: int
+) -> None:
+    async with at(mtl_broker) as (opened, _):
+        async with mm2.connect(opened.endpoint) as c, c.writer("jobs") as w:
+            for n in range(20):
+                await w.send(b"%d" % n)
+        async with bare(opened.endpoint) as slow, mm2.connect(opened.endpoint) as d:
+            final = encode_handshake(Handshake("slow", "pub-sub", f"batch-ack:max-count={window}"))
+            await slow.handshake(final)
+            await slow.say(encode(Command("subscribe", {"destination": "jobs"})))
+            first = await slow.hear()
+            assert isinstance(first, Message)  # and acknowledges nothing
+            others = await d.reader("jobs")
+            got = [(await others.next()).body for _ in range(20 - window)]
+            assert got == [b"%d" % n for n in range(window, 20)]
+
+
+@pytest.mark.requirement("MM2-64")
+@in_loop
+async def test_what_no_message_can_express_is_set_aside_and_holds_nobody_up(
+    mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Properties above 65,535 octets in URL encoding, and a large binary body under json."""
+    async with at(mtl_broker) as (opened, beside):
+        await beside.create_resource("jobs")
+        await beside.create_resource("jobs.dead")
+        async with beside.writer("jobs") as w:
+            await w.send(b"1", {"large": "ü" * 12_000})
+            await w.send(b"\xff" * (4 << 20))
+            await w.send(b'"good"')
+        async with mm2.connect(opened.endpoint, json=True) as c, c.reader("jobs") as q:
+            assert (await q.next()).body == b'"good"'
+            async with beside.reader("jobs.dead", start="earliest", until=3) as dead:
+                letters = [content async for content in dead]
+            assert [len(one.body) for one in letters] == [1, 4 << 20]
+            assert {one.properties["dead-letter-reason"] for one in letters} == {"rejected"}
+            async with c.reader("topic/jobs", start="earliest") as t:
+                assert (await t.next()).body == b'"good"'
+    said = [record.message for record in caplog.records if record.name == "mtl.doors.micromessage"]
+    assert [line.partition(":")[0] for line in said] == ["jobs", "jobs", "topic/jobs", "topic/jobs"]
+    assert "content 1 becomes a dead letter" in said[0]
+
+
 @in_loop
 async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
     async with (
@@ -179,7 +235,7 @@ async def test_types_and_json_are_properties(mtl_broker: RunningBroker) -> None:
 @pytest.mark.parametrize(
     ("octets", "words"),
     [
-        (b"\2\0\0\0\0\0\0\0", "is spoken here"),
+        (b"\0\0\0\0\0\0\0\0", "is spoken here"),
         (b"\1\0\0\0\0\7x-other\0\0", "x-other"),
         (b"\x01\0\0\1\xff", "ASCII"),
     ],

@@ -24,7 +24,7 @@ async def test_the_page_publishes_subscribes_and_survives_its_network(
 ) -> None:
     """Its own forms first; then numbered contents, cut in the middle of them again and again.
 
-    With MTL_SCREENSHOT=FILE in the environment it keeps what the page shows after all that, as the README does.
+    With MTL_SCREENSHOT=FILE in the environment it keeps what the page shows after all that (docs/how-to/doors.md).
     """
     async with door("mbws", mtl_broker.endpoint, "127.0.0.1:0", page=True) as (opened, beside):
         port = urlsplit(opened.endpoint).port

@@ -8,11 +8,13 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from mtl.broker.users import Users
+from mtl.broker.runtime.users import Users
 from mtl.client import aio
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.reactive import client as reactive
@@ -61,8 +63,11 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
     ("arguments", "words"),
     [
         (["nonsense"], b"there is no door"),
-        (["mc0", "--listen", "tcp://127.0.0.1:1:2"], b"cannot listen"),
+        (["mc0", "--listen", "tcp://256.0.0.1:2", "--insecure"], b"cannot listen"),
+        (["mc0", "--listen", "0.0.0.0:0"], b"nothing is encrypted"),
         (["mbws", "--key-file", "key.pem"], b"belong together"),
+        (["mc0", "--certificate-file", "c.pem", "--key-file", "key.pem"], b"certificate-file has no meaning"),
+        (["mc0", "--listen", "127.0.0.1:99999"], b"not HOST:PORT"),
     ],
 )
 def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
@@ -79,7 +84,7 @@ def test_a_door_beside_the_broker_ends_with_it(
 ) -> None:
     place = f"ipc://{tmp_path}/mc0"
     config = tmp_path / "broker.toml"
-    config.write_text(f'[doors.mc0]\nlisten = "{place}"\n')
+    config.write_text(f'[doors.mc0]\nlisten = "{place}"\ncreate = ["*"]\n')
 
     async def use() -> None:
         async with mc0.connect(place) as c, c.writer("orders") as w:
@@ -95,6 +100,70 @@ def test_a_door_beside_the_broker_ends_with_it(
             running.kill()
         assert select.select([ended], [], [], PATIENCE_S)[0], "the door outlives its broker"
         os.close(ended)
+
+
+def test_a_door_beside_the_broker_says_which_one_it_is(tmp_path: Path) -> None:
+    """Also where the mistake shows only when it starts."""
+    config = tmp_path / "broker.toml"
+    command = [sys.executable, "-m", "mtl.cli.main", "broker", "--config", str(config), "--endpoint"]
+    command += [f"ipc://{tmp_path}/broker", "--data", str(tmp_path / "data")]
+    config.write_text('[doors.mbws]\n[doors.mc0]\nlisten = "127.0.0.1:0"\nkey-file = "k"\n')
+    assert b"[doors.mc0]: certificate-file and key-file belong together" in ended(command).stderr
+    config.write_text('[doors.reactive]\nlisten = "256.0.0.1:0"\ninsecure = true\n')
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        await_line(process.stderr.fileno(), r"(\[doors.reactive\]: cannot listen at 256.0.0.1:0)")
+        process.terminate()
+
+
+@in_loop
+async def test_curve_for_mc0_is_an_option(mtl_broker: RunningBroker, keys: Path) -> None:
+    arguments = ["mc0", "--connect", mtl_broker.endpoint, "--listen", "127.0.0.1:0"]
+    with door_process(*arguments, "--curve-key-file", f"{keys}/door.key") as process:
+        assert process.stdout is not None
+        place = await_line(process.stdout.fileno(), r"mtl door mc0 ready at (\S+) ")
+        key = read_public(f"{keys}/door.pub").decode()
+        async with mc0.connect(place, curve_server=key) as c, c.writer("orders") as w:
+            await (await w.send(b"encrypted"))
+        with pytest.raises(Unreachable):
+            await mc0.connect(place, retry_deadline=0.2)
+
+
+@contextmanager
+def waiting(endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A door in front of a broker that is not there, as soon as it has said so."""
+    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", "mbws", "--connect", endpoint]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        await_line(process.stderr.fileno(), rf"(no broker answers at {endpoint})")
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_door_without_a_broker_says_so_and_stops_when_it_is_told_to(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    with waiting(f"ipc://{tmp_path}/broker", "--timeout", "600") as process:
+        process.send_signal(how)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_door_waits_for_its_broker_as_long_as_it_is_told_to(tmp_path: Path) -> None:
+    with waiting(f"ipc://{tmp_path}/broker", "--timeout", "1") as process:
+        assert process.wait(PATIENCE_S) == 1
+
+
+def test_a_door_goes_on_when_its_broker_appears(tmp_path: Path) -> None:
+    config, endpoint = tmp_path / "broker.toml", f"ipc://{tmp_path}/broker"
+    config.write_text(f'endpoint = "{endpoint}"\n')
+    with waiting(endpoint, "--timeout", "600") as process, broker(tmp_path / "data", config, endpoint):
+        assert process.stdout is not None
+        await_line(process.stdout.fileno(), r"(mtl door mbws ready)")
 
 
 @pytest.fixture
@@ -128,7 +197,7 @@ async def test_a_door_beside_the_broker_comes_in_by_its_key(keys: Path) -> None:
     place = f"ipc://{keys}/mc0"
     configuration = (
         f'{CLOSED}[curve]\nkey-file = "{keys}/broker.key"\n'
-        f'[doors.mc0]\nlisten = "{place}"\nuser = "etl"\ncurve-server-key = "{keys}/broker.pub"\n'
+        f'[doors.mc0]\nlisten = "{place}"\ncreate = ["*"]\nuser = "etl"\ncurve-server-key = "{keys}/broker.pub"\n'
         f'curve-client-key-file = "{keys}/door.key"\n'
     )
     config, data = keys / "broker.toml", keys / "data"

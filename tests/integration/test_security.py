@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import mtl
-from mtl.broker.accounts import Right
-from mtl.broker.records import GrantRecord
-from mtl.broker.users import Users, new_password
+from mtl.broker.access.accounts import Right
+from mtl.broker.runtime.users import Users, new_password
+from mtl.broker.storage.records import GrantRecord
 from mtl.client import Connection
 from mtl.errors import Refused, Unreachable
 from mtl.testing import RunningBroker, broker
+from mtl.wire import control as w
 from tests.integration.test_cli import run
 
 CLOSED = "[authentication]\nanonymous = false\n"
@@ -136,7 +137,7 @@ def test_a_new_password_while_connected(place: Place, tmp_path: Path) -> None:
             writer.send(b"before")
             writer.flush()
             lease = writer._pump.lease
-            file.write_text("changed")
+            file.write_text("changed it")
             place.mtl("user", "password", "etl", "--password-file", str(file), "--iterations", "4096")
             place.comes(lambda: refused(other.list_resources) == 401)
             assert connection.describe(["orders"])["orders"].contents == 1
@@ -159,8 +160,12 @@ def test_a_user_who_is_removed_while_connected(place: Place) -> None:
     writer.flush()
     place.mtl("user", "remove", "other")
     place.comes(lambda: refused(connection.list_resources) == 401)
-    writer.send(b"y")
-    assert refused(writer.flush) == 401
+
+    def write() -> None:  # the end of the lease is told at once, so `send` may raise it already
+        writer.send(b"y")
+        writer.flush()
+
+    assert refused(write) == 401
     writer.abandon()
     connection.close()
 
@@ -192,6 +197,56 @@ def test_what_each_may_do(place: Place) -> None:
             place.mtl("revoke", "reader", "--all")
             place.comes(lambda: refused(lambda: connection.describe(["orders"])) == 403)
     assert refused(lambda: place.connect("reader")) == 403, "nothing to do in this virtual host"
+
+
+def test_names_that_users_share(place: Place) -> None:
+    """One right on a resource is enough for names of one's own; what the error says gives the others."""
+    place.add("bi", grant=False)
+    place.mtl("grant", "bi", "--read", "orders", "--write", "orders")
+    with place.connect() as admin:
+        admin.create_resource("orders")
+        place.comes(lambda: refused(lambda: place.connect("bi").close()) == 0)
+        with place.connect("bi") as connection:
+            with connection.writer("orders") as writer:
+                writer.send(b"by a name that is made up")
+            with connection.writer("orders", name="bi.w") as writer:
+                writer.send(b"x")
+            with connection.writer("orders", stage=w.StageSpec(application="bi.app", version=1)) as writer:
+                writer.send(b"y")
+                stage = writer.seal().stage
+            connection.stage_commit("bi.app", 1, [stage])
+            with connection.reader("orders", group="bi.g", start="earliest") as reader:
+                assert next(iter(reader)).body == b"by a name that is made up"
+            admin.cursor_open("g", "orders")
+            admin.stage_commit("app", 1, [])
+            for work, command in (
+                (lambda: connection.writer("orders", name="w").close(), "mtl grant bi --writer w"),
+                (lambda: connection.cursor_reset("g", "orders", to="latest"), "mtl grant bi --group g"),
+                (lambda: connection.cursor_delete("g", "orders"), "mtl grant bi --group g"),
+                (lambda: connection.stage_commit("app", 1 << 60, []), "mtl grant bi --application app"),
+                (lambda: connection.stage_forget("app"), "mtl grant bi --application app"),
+                (lambda: connection.consumer("orders").close(), "mtl grant bi --queue default"),
+            ):
+                with pytest.raises(Refused) as caught:
+                    work()
+                assert caught.value.status == 403
+                assert f"`{command}` gives the right" in caught.value.message
+            place.mtl("grant", "bi", "--queue", "default")
+            place.comes(
+                lambda: "bi --write 'orders\\.dead'" in told(lambda: connection.consumer("orders").close())
+            )
+            place.mtl("grant", "bi", "--write", "orders\\.dead")
+            place.comes(lambda: refused(lambda: connection.consumer("orders").close()) == 0)
+            place.mtl("revoke", "bi", "--queue", "default")
+            place.comes(lambda: refused(lambda: connection.consumer("orders").close()) == 403)
+    assert "queue default" not in place.mtl("user", "list")
+
+
+def told(work: Callable[[], object]) -> str:
+    """What a refusal says."""
+    with pytest.raises(Refused) as caught:
+        work()
+    return caught.value.message
 
 
 # --- CURVE --------------------------------------------------------------------------------------------------
@@ -257,9 +312,13 @@ def test_the_command_line_makes_users_and_logs_in(keys: Path) -> None:
             str(keys / "broker.pub"),
         )
         at = ("--endpoint", place.endpoint)
-        place.mtl(
-            "user", "add", "new", "--password-file", place.password, "--key", str(keys / "stranger.pub")
-        )
+        longer = keys / "longer"
+        longer.write_text("long enough\n")
+        key = ("--key", str(keys / "stranger.pub"))
+        assert "at least 8" in place.mtl("user", "add", "new", "--password-file", place.password, code=1)
+        assert "hunter2" not in place.mtl("user", "add", "new", "--password-file", "hunter2", code=1)
+        assert "hunter2" not in place.mtl("user", "add", "new", "--password-env", "hunter2", code=1)
+        place.mtl("user", "add", "new", "--password-file", str(longer), *key)
         assert "already" in place.mtl("user", "add", "new", "--no-password", code=1)
         assert "no user" in place.mtl("grant", "nobody", "--read", ".*", code=1)
         assert "say what" in place.mtl("grant", "new", code=1)

@@ -82,7 +82,7 @@ def earlier() -> dict[str, Played]:
 
 
 def keep(played: dict[str, Played]) -> None:
-    """For the next run, and for README.md."""
+    """For the next run, and for docs/measurements/kills.md."""
     BUILD.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(one) for one in played.values()], indent=1), encoding="utf-8")
     TABLE.write_text(report(played), encoding="utf-8")

@@ -85,19 +85,21 @@ def twice(spark: SparkSession, job: Job) -> DataStreamWriter:
     return source(spark, job).writeStream.foreachBatch(write)
 
 
-KINDS = {"copy": copy, "join": join, "lines": lines, "trickle": copy, "twice": twice}
+KINDS = {"copy": copy, "idle": copy, "join": join, "lines": lines, "trickle": copy, "twice": twice}
 
 ENDLESS = {"lines", "trickle"}
 """With a trigger that does not end by itself, which is what asyncProgressTracking wants."""
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    """Everything there is now, to its end. Raises what ended the query."""
+    """Everything there is now, to its end; `idle` only ends with an error. Raises what ended the query."""
     writer = KINDS[job["kind"]](spark, job).option("checkpointLocation", job["checkpoint"])
     if job["kind"] in ENDLESS:
         query = writer.start()
         query.processAllAvailable()
         query.stop()
+    elif job["kind"] == "idle":
+        writer.start().awaitTermination()
     else:
         writer.trigger(availableNow=True).start().awaitTermination()
 

@@ -6,9 +6,11 @@ Each is played on a bench, judges what it can see by itself, and says in a few w
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyspark_mtl.limits import NEWS_WAIT_S
 from tests.kills.application import kill
 from tests.kills.bench import LIMIT, Bench, Query
 from tests.kills.holds import await_
@@ -229,6 +231,74 @@ def a_checkpoint_is_copied_and_both_run(bench: Bench, label: str) -> str:
         query.publish(resource, 10)
     query.checkpoint, query.job["checkpoint"] = copied, str(copied)
     return _refused(query)
+
+
+# --- resources that come and go -----------------------------------------------------------------------------
+
+
+def _by_pattern(query: Query) -> None:
+    """The same resources, found instead of named."""
+    del query.job["read"]["resources"]
+    query.job["read"]["resourcePattern"] = f"{query.name}-[ab]"
+
+
+@scene
+def a_query_that_found_no_resource_starts_again(bench: Bench, label: str) -> str:
+    """From `latest`: what came while it was down is not older than the query."""
+    query = bench.query(label, read={"startingOffsets": "latest"})
+    _by_pattern(query)
+    for resource in query.resources:
+        query.skip(resource)
+        bench.connection.delete_resource(resource)
+    assert query.run() is None
+    for resource in query.resources:
+        bench.connection.create_resource(resource)
+        query.publish(resource, LIMIT)
+    assert query.run() is None
+    query.judge()
+    return outcome(query)
+
+
+@scene
+def a_resource_is_deleted_while_AvailableNow_reads_it(bench: Bench, label: str) -> str:  # noqa: N802 Spark's name
+    query = bench.query(label)
+    query.start_until("trigger-1")
+    bench.connection.delete_resource(query.resources[0])
+    bench.holds.release()
+    return _told_of_the_deletion(query)
+
+
+@scene
+def a_resource_is_deleted_just_before_an_idle_query_waits_for_news(bench: Bench, label: str) -> str:
+    query = bench.query(label, kind="idle")
+    _by_pattern(query)
+    query.start_until("watching")
+    bench.connection.delete_resource(query.resources[0])
+    bench.holds.release()
+    return _told_of_the_deletion(query)
+
+
+@scene
+def a_resource_is_made_again_just_before_an_idle_query_waits_for_news(bench: Bench, label: str) -> str:
+    """It has fewer contents than the query has read."""
+    query = bench.query(label, kind="idle")
+    query.start_until("watching")
+    bench.connection.delete_resource(query.resources[0])
+    bench.connection.create_resource(query.resources[0])
+    query.publish(query.resources[0], 1)
+    bench.holds.release()
+    return _told_of_the_deletion(query)
+
+
+def _told_of_the_deletion(query: Query) -> str:
+    """The run ends with it soon: the broker answers nothing else for so long that it could pass for the reason."""
+    began = time.monotonic()
+    error = query.end()
+    assert error is not None, "the run ended as if nothing had been lost"
+    assert "was deleted" in error, error
+    seconds = time.monotonic() - began
+    assert seconds < 0.8 * NEWS_WAIT_S, f"told after {seconds:.1f} s"  # Spark ends a query in 15 s at worst
+    return "an error: the resource was deleted"
 
 
 # --- other shapes of a query --------------------------------------------------------------------------------

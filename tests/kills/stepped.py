@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 
 from mtl.client import Connection, Writer
 from pyspark_mtl.datasource import MtlDataSource
-from pyspark_mtl.sink import BatchWriter, StreamWriter
-from pyspark_mtl.source import TaskPartition
-from pyspark_mtl.stream_limited import LimitedStreamReader
+from pyspark_mtl.sink.sink import BatchWriter, StreamWriter
+from pyspark_mtl.source.source import TaskPartition
+from pyspark_mtl.source.stream_limited import LimitedStreamReader
 from tests.kills.holds import hold
 
 
@@ -121,4 +121,5 @@ _step_of_tasks("reader", before="leasing", after="leased")
 _step(Writer, "send_pack", before="staging")
 _step(Writer, "seal", before="sent", after="sealed")
 _step(Writer, "flush", after="flushed")
+_step(Connection, "watch", before="watching")
 _step(Connection, "stage_commit", before="committing", after="committed")

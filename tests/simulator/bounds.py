@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
+from types import ModuleType
 
 from mtl import limits
+from mtl.broker.queues import limits as queue_limits
 
-_CHOICES: dict[str, tuple[int, ...]] = {
+_CHOICES: dict[str, tuple[float, ...]] = {
     "ADOPT_OCTETS": (256, 1_500, limits.ADOPT_OCTETS),
+    "EXPIRY_CHECK_S": (0.2, limits.EXPIRY_CHECK_S),
     "GROUP_OCTETS": (300, limits.GROUP_OCTETS),
     "INBOUND_OCTETS": (4_000, limits.INBOUND_OCTETS, limits.INBOUND_OCTETS),
-    "QUEUE_AHEAD": (1, 10, limits.QUEUE_AHEAD),
-    "QUEUE_BURY": (1, limits.QUEUE_BURY),
-    "QUEUE_LOOK": (1, limits.QUEUE_LOOK),
-    "QUEUE_OUTSTANDING": (3, limits.QUEUE_OUTSTANDING, limits.QUEUE_OUTSTANDING),
-    "QUEUE_RANGES": (2, limits.QUEUE_RANGES, limits.QUEUE_RANGES),
-    "QUEUE_RETURNED": (2, limits.QUEUE_RETURNED, limits.QUEUE_RETURNED),
+    "QUEUE_AHEAD": (1, 10, queue_limits.QUEUE_AHEAD),
+    "QUEUE_BURY": (1, queue_limits.QUEUE_BURY),
+    "QUEUE_DELIVERIES": (1, 3, queue_limits.QUEUE_DELIVERIES),
+    "QUEUE_LOOK": (1, queue_limits.QUEUE_LOOK),
+    "QUEUE_OUTSTANDING": (3, queue_limits.QUEUE_OUTSTANDING, queue_limits.QUEUE_OUTSTANDING),
+    "QUEUE_RANGES": (2, queue_limits.QUEUE_RANGES, queue_limits.QUEUE_RANGES),
+    "QUEUE_RETURNED": (2, queue_limits.QUEUE_RETURNED, queue_limits.QUEUE_RETURNED),
+    "RETENTION_CHECK_S": (0.2, limits.RETENTION_CHECK_S),
     "TURN_CONTENTS": (1, 5, limits.TURN_CONTENTS),
     "TURN_OCTETS": (500, limits.TURN_OCTETS),
     "TURN_SENDS": (1, 3, limits.TURN_SENDS),
@@ -27,11 +32,15 @@ _CHOICES: dict[str, tuple[int, ...]] = {
 @contextmanager
 def drawn(random: Random) -> Iterator[None]:
     """Set every bound to one of its choices for as long as the run takes."""
-    before = {name: getattr(limits, name) for name in _CHOICES}
+    before = {name: getattr(_home(name), name) for name in _CHOICES}
     try:
         for name, choices in _CHOICES.items():
-            setattr(limits, name, random.choice(choices))
+            setattr(_home(name), name, random.choice(choices))
         yield
     finally:
         for name, value in before.items():
-            setattr(limits, name, value)
+            setattr(_home(name), name, value)
+
+
+def _home(name: str) -> ModuleType:
+    return queue_limits if hasattr(queue_limits, name) else limits

@@ -8,14 +8,17 @@ what replaces is there instead of what it replaces, never beside it, and never i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from mtl.broker.dead_letters import PREFIX
-from mtl.broker.records import ResourceRecord
-from mtl.broker.resources import log_key
-from mtl.broker.storage import Storage
-from mtl.errors import MtlError
+from mtl.broker.actions import OpenLog
+from mtl.broker.queues.dead_letters import PREFIX
+from mtl.broker.storage.local import Storage
+from mtl.broker.storage.orphans import LOST_FOUND
+from mtl.broker.storage.records import AnyRecord, PublishRecord, ResourceRecord, encode_owner
+from mtl.broker.writing.resources import log_key, log_options
+from mtl.errors import Damaged
 from mtl.log import LogReader
 from mtl.wire.fields import decode_table
 from mtl.wire.packs import decode_pack, unpack
@@ -33,21 +36,48 @@ Letters = dict[tuple[str, str], list[dict[str, Any]]]
 def read_all(machine: Machine) -> tuple[Contents, Letters]:
     """Open the data directory as a broker would, and read every content and dead letter. Changes what it opens."""
     storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
-    restored = storage.restore(machine.boot, "check", machine.world.wall_us)
+    records = storage.restore().records
+    if machine.disk.exists(f"{ROOT}/{LOST_FOUND}"):
+        raise Violation("there are logs that no record names, and nobody lost a record")
+    bases = interrupted_at(records)
     contents: Contents = {}
     letters: Letters = {}
-    for record in restored.records:
+    for record in records:
         if not isinstance(record, ResourceRecord):
             continue
-        opened = restored.logs[log_key(record)]
-        if isinstance(opened, MtlError):
-            raise Violation(f"{record.name} does not open: {opened}")
-        found = read_log(opened[0], record.name)
+        log = open_log_of(machine, storage, record, bases.get((record.vhost, record.name)))
+        if log is None:
+            raise Violation(f"{record.name} does not open")
+        found = read_log(log, record.name)
         if record.name.endswith(DEAD):
             _sort_letters(letters, [properties for _, properties in found.values()])
         else:
             contents[record.name] = {sequence: tag for sequence, (tag, _) in found.items()}
     return contents, letters
+
+
+def interrupted_at(records: Sequence[AnyRecord]) -> dict[tuple[str, str], int]:
+    """Where commits that were interrupted begin, by virtual host and resource."""
+    return {(p.vhost, e.resource): e.base for p in records if isinstance(p, PublishRecord) for e in p.entries}
+
+
+def open_log_of(
+    machine: Machine, storage: Storage, record: ResourceRecord, base: int | None = None
+) -> LogReader | None:
+    """The log of a resource, opened as the broker does; None for one that does not open."""
+    options = log_options(record, machine.habits.segment_bytes)
+    opened = storage.perform(
+        OpenLog(
+            0,
+            log_key(record),
+            options,
+            record.earliest,
+            base,
+            encode_owner(record),
+            machine.world.wall_us,
+        )
+    )
+    return opened[0] if isinstance(opened, tuple) else None
 
 
 def _sort_letters(letters: Letters, found: list[dict[str, Any]]) -> None:
@@ -75,22 +105,30 @@ def read_log(log: LogReader, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]
     return tags
 
 
-def imagine_crash(machine: Machine, model: Model, keep: str) -> None:
-    """If the power failed now: would everything that was confirmed or shown be there?"""
-    twin = Machine.__new__(Machine)
-    twin.world = machine.world
-    twin.habits = machine.habits
-    twin.boot = machine.boot
+def imagine_crash(machine: Machine, model: Model, keep: str) -> tuple[Machine, Contents]:
+    """If the power failed now: would everything that was confirmed or shown be there? What the next broker would start
+    from, and the contents that it would find.
+    """
     state = machine.world.random.getstate()
-    twin.disk = deepcopy(machine.disk)
+    twin = _twin(machine)
     twin.disk.heal()
     twin.disk.crash(keep=keep)
-    twin.store = machine.store.copy()
     twin.store.crash(landed=keep == "all")
-    contents, letters = read_all(twin)
+    contents, letters = read_all(_twin(twin))
     machine.world.random.setstate(state)
     check_kept(model, contents)
     check_letters(letters)
+    return twin, contents
+
+
+def _twin(machine: Machine) -> Machine:
+    """A machine with the same on its disk."""
+    twin = Machine.__new__(Machine)
+    twin.world = machine.world
+    twin.habits = machine.habits
+    twin.disk = deepcopy(machine.disk)
+    twin.store = machine.store.copy()
+    return twin
 
 
 def check_letters(letters: Letters) -> None:
@@ -139,10 +177,13 @@ def _places(model: Model, contents: Contents) -> dict[Tag, tuple[str, int]]:
 
 
 def check_visible(process: BrokerProcess) -> None:
-    """The contents of a commit are visible in all its resources, or in none."""
+    """The contents of a commit are visible in all its resources, or in none; and no log looks damaged."""
     broker = process.broker
     if not broker.ready:
         return
+    for one in broker.resources:
+        if isinstance(one.unread.why, Damaged):
+            raise Violation(f"nothing was damaged, and readers of {one.name} hear: {one.unread.why}")
     for record in broker.committing._applications.values():
         visible: dict[bool, str] = {}
         for name, (first, count) in record.digest.items():

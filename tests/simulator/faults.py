@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 
-from tests.simulator.machine import Machine
+from tests.simulator.machine import ROOT, Machine
 from tests.simulator.network import Routers, Wire
 from tests.simulator.process import Process
 from tests.simulator.world import World
@@ -29,10 +29,14 @@ _DISK_FAULTS = (
 )
 _OFTEN_S = (0.02, 0.5)
 _SELDOM_S = (0.1, 3.0)
+_CLOCK_S = ((0.001, 600.0), (3_600.0, 1_000_000.0))
+"""By how much the clock is set: seconds and minutes, or hours and days, which are longer than anything is kept."""
 
 
 class Chaos:
-    """See the module. `processes` are those that may be suspended, `killable` what may be killed and goes on."""
+    """See the module. `processes` are those that may be suspended, `killable` what may be killed and goes on; `share`
+    of the kinds of faults happen.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Chaos:
         machine: Machine,
         processes: Callable[[], Sequence[Process]],
         killable: Sequence[Callable[[], None]],
+        share: float = 0.6,
     ) -> None:
         self.world = world
         self.on = True
@@ -59,22 +64,31 @@ class Chaos:
             (self._fail_disk, _OFTEN_S),
             (self._fail_records, _OFTEN_S),
             (self._fill_disk, _SELDOM_S),
+            (self._hide_a_segment, _SELDOM_S),
+            (self._nearly_fill_disk, _SELDOM_S),
+            (self._start_on_a_bad_disk, _SELDOM_S),
             (self._crash_within, _SELDOM_S),
             (self._crash_now, _SELDOM_S),
             (self._stop, _SELDOM_S),
             (self._kill_client, _SELDOM_S),
+            (self._refuse_records, _SELDOM_S),
+            (self._copy_records, _SELDOM_S),
         ]
         for fault, period in kinds:
-            if world.chance(0.6):
+            if world.chance(share):
                 self._repeat(fault, period, world.between(0.3, 3.0))
         machine.power_share = world.random.choice((0.0, 0.5, 0.5, 1.0))
+        machine.spoilt_share = world.random.choice((0.0, 0.1, 0.3, 0.6))
 
     def heal(self) -> None:
         """No more of it."""
         self.on = False
         self._machine.disk.heal()
+        self._machine.spoilt_share = 0.0
         self._machine.disk.crash_after(None)
+        self._machine.fill(False)
         self._machine.store.hook = lambda _: None
+        self._routers.weather.lost_leases = 0.0
 
     def _repeat(self, fault: Callable[[], None], period: tuple[float, float], factor: float) -> None:
         def again() -> None:
@@ -139,7 +153,7 @@ class Chaos:
         self._killable[index]()
 
     def _set_clock(self) -> None:
-        seconds = self.world.random.choice((-1, 1)) * self.world.between(0.001, 600.0)
+        seconds = self.world.random.choice((-1, 1)) * self.world.between(*self.world.random.choice(_CLOCK_S))
         self._note(f"clock {seconds:+.3f}")
         self.world.set_clock_by(seconds)
 
@@ -159,6 +173,43 @@ class Chaos:
 
         self.world.after(seconds, "free", disk.heal)
 
+    def _nearly_fill_disk(self) -> None:
+        """Writers are refused before it is full, and everybody else is served."""
+        seconds = self.world.between(0.05, 3.0)
+        self._note(f"disk nearly full {seconds:.3f}")
+        self._machine.fill(True)
+        self.world.after(seconds, "room", lambda: self._machine.fill(False))
+
+    def _hide_a_segment(self) -> None:
+        """One segment of a log cannot be read for a while, mapped or not."""
+        disk = self._machine.disk
+        logs = [f"{ROOT}/resources/{name}" for name in disk.list_dir(f"{ROOT}/resources")]
+        paths = [f"{log}/{name}" for log in logs for name in disk.list_dir(log) if name.endswith(".segment")]
+        if not paths:
+            return
+        path, seconds = self.world.random.choice(paths), self.world.between(0.05, 5.0)
+        self._note(f"unreadable {path} {seconds:.3f}")
+        rules = [disk.fail(op, count=1_000_000, when=lambda p: p == path) for op in ("read", "bring")]
+
+        def well() -> None:
+            for rule in rules:
+                disk.spare(rule)
+
+        self.world.after(seconds, "well", well)
+
+    def _start_on_a_bad_disk(self) -> None:
+        """The broker starts again and cannot open its logs, all or some of them, until the disk is well again."""
+        if self._machine.process is None:
+            return
+        error = self.world.random.choice((errno.ENOSPC, errno.EIO))
+        op = self.world.random.choice(("open", "read", "fsync_dir"))
+        share, seconds = self.world.random.choice((0.5, 1.0)), self.world.between(0.5, 20.0)
+        self._note(f"start on a disk that fails at {op} for {seconds:.3f}")
+        disk = self._machine.disk
+        self._machine.crashed()
+        disk.fail(op, count=1_000_000, when=lambda _: self.world.chance(share), error=error)
+        self.world.after(seconds, "well", disk.heal)
+
     def _fail_records(self) -> None:
         when = self.world.random.choice(("begin", "commit"))
         full = self.world.chance(0.3)
@@ -177,6 +228,29 @@ class Chaos:
                 raise refuse(full)
 
         store.hook = hook
+
+    def _refuse_records(self) -> None:
+        """The store of the records takes nothing for a while, and then works again."""
+        seconds = self.world.between(0.05, 2.0)
+        full = self.world.chance(0.5)
+        self._note(f"records refused {seconds:.3f}")
+        store = self._machine.store
+
+        def hook(_: str) -> None:
+            raise refuse(full)
+
+        def again() -> None:
+            if store.hook is hook:
+                store.hook = lambda _: None
+
+        store.hook = hook
+        self.world.after(seconds, "records", again)
+
+    def _copy_records(self) -> None:
+        """Somebody copies the records, and puts the copy back when the broker stops."""
+        if self._machine.older is None:
+            self._note("records copied")
+            self._machine.older = self._machine.store.copy()
 
     def _crash_within(self) -> None:
         """At one of the next steps of the disk, in the middle of whatever it belongs to."""

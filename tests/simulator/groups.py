@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mtl.client.control import Outcome
-from mtl.client.feed import ReaderOptions
+from mtl.client.incoming import ReaderOptions
 from mtl.errors import Fenced
 from mtl.wire import control as w
 from tests.simulator.model import Model, Violation
@@ -81,8 +81,11 @@ class Driver(ReaderApp):
         """The Confirm of the group is the credit."""
         self.position = end
 
-    def _ponged(self) -> None:
+    def _ponged(self, position: int | None) -> None:
         self._busy = False
+        if position is None or position < self._confirmed:
+            # Nobody shares the holding, so no lease may hold the cursor back: one whose 202 was lost, say.
+            raise Violation(f"{self.name} confirmed up to {self._confirmed} and is told of {position}")
         request = w.CursorDescribe(group=self.group.name, resource=self.resource)
         self.process.ask(self.channel, request, self._described)
 

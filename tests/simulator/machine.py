@@ -1,35 +1,46 @@
 """The broker's machine: a disk and records that outlive its process, and the process, turned by the world.
 
-`BrokerProcess` is `mtl.broker.server` without sockets, threads and clocks: the same core, storage and sender, in the
-same order of work. What takes a thread there is two events here: the action is carried out at one time, its result is
-handed over at a later one, in any order between logs.
+`BrokerProcess` is `mtl.broker.runtime.server` without sockets, threads and clocks: the same core, storage and sender,
+in the same order of work. What takes a thread there is two events here: the action is carried out at one time, its
+result is handed over at a later one, in any order between logs.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from mtl.broker import actions as a
-from mtl.broker.core import Broker, Settings
-from mtl.broker.granting import Ports
-from mtl.broker.sending import Sender
-from mtl.broker.storage import DiskAction, Storage
-from mtl.errors import MtlError
+from mtl.broker.commands.granting import Ports
+from mtl.broker.core import Broker
+from mtl.broker.runtime.sending import Sender
+from mtl.broker.settings import Settings
+from mtl.broker.storage.local import DiskAction, Storage
+from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import NewChunk, ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Burst
 from mtl.wire.packs import decode_pack
+from tests.simulator.model import Violation
 from tests.simulator.network import PORTS, Routers
 from tests.simulator.world import World
-from tests.support.faulty_disk import Crashed, FaultyDisk
+from tests.support.faulty_disk import ANY, Crashed, FaultyDisk
 from tests.support.faulty_store import FaultyStore
 
 ROOT = "/data"
+
+LARGE = 1 << 40
+"""Octets of the machine's disk."""
+
+_MANY_STEPS = a.Publish | a.OpenLog | a.CreateLog
+
+_SPOILT_STEPS = 40
+"""A failure between the steps of an action comes before so many steps; a commit that adopts has about as many."""
 
 
 @dataclass
@@ -64,13 +75,11 @@ class BrokerProcess:
         self.storage = Storage(machine.disk, ROOT, machine.store, habits.segment_bytes)
         self.storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
         self._waiting: list[DiskAction] = []
-        restored = self.storage.restore(machine.boot, world.random.randbytes(4).hex(), world.wall_us)
-        for key, opened in restored.logs.items():
-            if isinstance(opened, MtlError):
-                machine.stopped(key, opened)
+        restored = self.storage.restore()
         self.broker = Broker(
             Settings(
                 boot=world.random.randbytes(8).hex(),
+                machine=world.machine,
                 ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),
                 heartbeat_s=habits.heartbeat_s,
                 lease_unbound_s=habits.lease_unbound_s,
@@ -83,7 +92,7 @@ class BrokerProcess:
         )
         machine.routers.open(self.wake)
         self._sender = Sender(cast(BrokerSockets, machine.routers), self.broker, world.now)
-        self.wake()
+        self.look()
 
     # --- turns ----------------------------------------------------------------------------------------------
 
@@ -95,6 +104,11 @@ class BrokerProcess:
         delay = self.world.between(*self.machine.habits.turn_s)
         due = max(self.world.mono + delay, self._suspended_until)
         self.world.after(due - self.world.mono, "turn", self._turn)
+
+    def look(self) -> None:
+        """Tell the core what room there is on the disk."""
+        self.broker.room(0 if self.machine.nearly_full else LARGE, LARGE, self.world.now())
+        self.wake()
 
     def suspend(self, seconds: float) -> None:
         """Stand still."""
@@ -199,7 +213,10 @@ class BrokerProcess:
 
     def _answer(self, action: DiskAction) -> Callable[[], None]:
         """Carry it out now; what is given back hands the result over."""
-        result = self.storage.perform(action)
+        with self.machine.spoilt(action):
+            result = self.storage.perform(action)
+        if isinstance(result, Damaged):
+            raise Violation(f"nothing was damaged, and {type(action).__name__} says: {result}")
         self.world.note(
             "disk", lambda: f"{type(action).__name__} {getattr(action, 'log', '')} -> {_shown(result)}"
         )
@@ -228,7 +245,7 @@ class BrokerProcess:
 
 
 class Machine:
-    """See the module. `watch` is called after every turn, `stopped` for a log that did not open."""
+    """See the module. `watch` is called after every turn."""
 
     def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
         self.world = world
@@ -238,19 +255,40 @@ class Machine:
         self.disk.make_dir(ROOT)
         self.disk.fsync_dir("/")
         self.store = FaultyStore()
-        self.boot = "boot-0"
+        self.older: FaultyStore | None = None
+        """A copy of the records that somebody puts back before the next start."""
         self.process: BrokerProcess | None = None
         self.watch: Callable[[BrokerProcess], None] = lambda _: None
-        self.stopped: Callable[[str, MtlError], None] = lambda _, __: None
+        self.nearly_full = False
+        """Whether the disk has less room than the watermark."""
         self.restarts = True
+        self.spoilt_share = 0.0
+        """In how many of the actions of many steps the disk fails between two of them, and works again; in a tenth as
+        many of the others.
+        """
         self.power_share = 0.5
         """How many of the crashes take the machine with them."""
+
+    @contextmanager
+    def spoilt(self, action: DiskAction) -> Iterator[None]:
+        """The disk may fail once or twice between the steps of an action, and works again after it."""
+        share = self.spoilt_share if isinstance(action, _MANY_STEPS) else self.spoilt_share / 10
+        if not self.world.chance(share):
+            yield
+            return
+        nth, count = 1 + self.world.upto(_SPOILT_STEPS), 1 + self.world.upto(1)
+        rule = self.disk.fail(ANY, nth=nth, count=count)
+        try:
+            yield
+        finally:
+            self.disk.spare(rule)
 
     def start(self) -> None:
         """Start the broker, unless it runs; again after a while when it dies of that."""
         if self.process is not None:
             return
         try:
+            self._start_on_older_records()
             self.process = BrokerProcess(self)
             self.world.note("start")
         except Crashed:
@@ -259,6 +297,30 @@ class Machine:
             self.world.note("no-start", partial(str, error))
             self.routers.crash(silent=False)
             self._restart()
+
+    def _start_on_older_records(self) -> None:
+        """The start has to refuse them. Then somebody finds the newest again. A copy that lacks no more than a save
+        that failed is not an older one: nobody was told of that save.
+        """
+        older, self.older = self.older, None
+        if older is None or older.generation >= self.store.mark:
+            return
+        newest = self.store.copy()
+        self.store.put_back(older)
+        try:
+            BrokerProcess(self)
+        except OldRecords:
+            self.world.note("old-records")
+        else:
+            raise Violation("a broker has started on an older copy of its records")
+        finally:
+            self.store.put_back(newest)
+
+    def fill(self, nearly_full: bool) -> None:
+        """The room on the disk changes, and the broker looks."""
+        self.nearly_full = nearly_full
+        if self.process is not None:
+            self.process.look()
 
     def stop(self) -> None:
         """Ask the broker to stop cleanly."""
@@ -270,12 +332,12 @@ class Machine:
         """The broker is about to exit."""
         assert self.process is not None
         try:
-            self.process.storage.close(self.boot)
+            failed = self.process.storage.close()
         except Crashed:
             self.crashed()
             return
-        except MtlError as error:
-            self.world.note("bad-close", partial(str, error))
+        if failed:
+            self.world.note("bad-close", partial(str, failed))
         self.process.alive = False
         self.process = None
         self.routers.crash(silent=False)
@@ -292,7 +354,7 @@ class Machine:
         self.disk.crash(power=power)
         self.store.crash(landed=self.world.chance(0.5))
         if power:
-            self.boot = f"boot-{self.world.steps}"
+            self.world.boot()
         self.routers.crash(silent=power and self.world.chance(0.5))
         self._restart()
 

@@ -33,11 +33,14 @@ Message = tuple[bytes, bytes]
 
 @dataclass
 class Weather:
-    """How the network is: the usual delay of a message in seconds, and messages that a pipe has room for."""
+    """How the network is: the usual delay of a message in seconds, messages that a pipe has room for, and how many of
+    the 202s are lost with their connection: the broker has granted a lease then that its client does not know.
+    """
 
     delay_s: tuple[float, float] = (0.0001, 0.003)
     late_s: tuple[float, float] = (0.01, 3.0)
     room: int = 64
+    lost_leases: float = 0.0
 
 
 class Pipe:
@@ -353,6 +356,10 @@ class Routers:
         if wire is None:
             return Sent.GONE
         self.world.note("said", lambda: f"{wire} {shown(port, (header, body))}")
+        if port is Port.CONTROL and header == b"202" and self.world.chance(self.weather.lost_leases):
+            self.world.note("lost-lease", lambda: str(wire))
+            self.reset(wire)
+            return Sent.OK
         return Sent.OK if wire.down.put((header, bytes(body))) else Sent.FULL
 
     def send_run(

@@ -46,7 +46,11 @@ class ObserverApp:
     def _described(self, outcome: Outcome) -> None:
         if isinstance(outcome, w.Resources):
             for one in outcome.resources:
-                if one.next < self._seen.get(one.resource, 0) and one.state == "serving":
+                if one.known_next is None:
+                    if one.state != "stopped" or not one.trouble or one.known_earliest is not None:
+                        raise Violation(f"{one.resource} has no end and no reason for it: {one}")
+                    continue
+                if one.next < self._seen.get(one.resource, 0):
                     raise Violation(f"{one.resource} ended at {self._seen[one.resource]}, now at {one.next}")
                 self._seen[one.resource] = max(one.next, self._seen.get(one.resource, 1))
                 self._model.tell_end(one.resource, one.next)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 from mtl.client.control import Call, Channel, Done
 from mtl.client.io import Loop
@@ -31,8 +32,10 @@ class Process:
         self.world = world
         self.name = name
         self.network = ClientNetwork(routers, self.wake)
-        self.loop = Loop(self.network, world.clock)
-        self.settings = SETTINGS
+        chance = Random(f"{world.seed} {name}")
+        self.loop = Loop(self.network, world.clock, lambda: chance.randbytes(16).hex())
+        # Some notice by themselves, and sooner, that the broker has given them up; the others have to be told.
+        self.settings = replace(SETTINGS, heartbeat=chance.choice((None, 5.0)))
         self._suspended_until = 0.0
         self._due: Event | None = None
         self._watchers: list[Callable[[], None]] = []

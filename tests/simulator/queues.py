@@ -41,6 +41,8 @@ class QueueApp:
         self.resource = resource
         self.model = model
         self.seen: dict[int, Tag] = {}
+        self.unmarked: set[int] = set()
+        """Given without a mark: once at most, though a consumer that was suspended may look at that one last."""
         self.confirmed: set[int] = set()
         self.told: w.QueueInfo | None = None
         self.since = 0.0
@@ -65,22 +67,27 @@ class QueueApp:
         """A consumer is given a content."""
         tag = bytes(content.body).decode()
         self.model.show(self.resource, hand.position, [tag])
-        if hand.position in self.seen and not hand.again:
+        if hand.position in self.unmarked and not hand.again:
             raise Violation(f"{self.name} is given {hand.position} of {self.resource} again, without a mark")
+        if not hand.again:
+            self.unmarked.add(hand.position)
         self.seen[hand.position] = tag
         return tag
 
     def check(self, contents: Mapping[int, Tag], letters: Sequence[Mapping[str, Any]]) -> None:
-        """When all has settled: `contents` of the resource, and the properties of the dead letters of this queue."""
+        """When all has settled: `contents` of the resource, and the properties of the dead letters of this queue. What
+        was lost with its flows again and again is among them without anybody having seen it (PROTOCOL.md 6).
+        """
         dead = [letter["dead-letter-sequence"] for letter in letters]
         if len(dead) != len(set(dead)):
             raise Violation(f"{self.name}: dead letters twice: {sorted(dead)}")
+        reasons = {letter["dead-letter-sequence"]: letter["dead-letter-reason"] for letter in letters}
         for sequence, tag in contents.items():
-            if sequence not in self.seen:
+            if sequence not in self.seen and reasons.get(sequence) != "deliveries":
                 raise Violation(f"{self.name} never delivered {sequence} of {self.resource}")
-            if is_bad(tag) and sequence not in dead:
+            if is_bad(tag) and sequence not in reasons:
                 raise Violation(f"{self.name}: {sequence} was rejected and is not among the dead letters")
-            if sequence not in self.confirmed and sequence not in dead:
+            if sequence not in self.confirmed and sequence not in reasons:
                 raise Violation(f"{self.name}: {sequence} was neither confirmed nor is it dead")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mtl.client.feed import Feed, ReaderOptions, Start
+from mtl.client.feed import Feed
+from mtl.client.incoming import ReaderOptions, Start
 from mtl.protocol.reading import Delivery, Run
 from mtl.wire.commands import packed_count
 from mtl.wire.packs import decode_pack, unpack
@@ -25,7 +26,6 @@ def options(resource: str, start: Start, *, packed: bool, **more: object) -> Rea
         "window_bytes": _WINDOW[1],
         "incarnation": None,
         "skip_lost": False,
-        "extended": True,
     }
     return ReaderOptions(resource, start, packed=packed, **(asked | more))  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ from mtl.client.control import Outcome
 from mtl.wire import control as w
 from tests.simulator.bounds import drawn
 from tests.simulator.checks import check_all, check_visible, imagine_crash, read_all
+from tests.simulator.damage import imagine_damage
 from tests.simulator.faults import Chaos
 from tests.simulator.groups import GroupApp, MemberApp
 from tests.simulator.machine import Habits, Machine
@@ -29,6 +30,12 @@ STEPS = 4_000
 
 SETTLE_S = 400.0
 """Virtual seconds within which a healed system has to settle."""
+
+OPEN_S = 120.0
+"""Virtual seconds within which a healed broker has to open every log by itself."""
+
+AGE_S = 24 * 3600.0
+"""Contents are kept for so long: no run lasts as long, so that none of them may go, however the clock is set."""
 
 AUDIT_STEPS = 700
 """So often, on average, a crash is imagined."""
@@ -65,7 +72,7 @@ class Simulation:
         self.world = world
         self.model = Model()
         room = world.random.choice((4, 16, 64))
-        self.routers = Routers(world, Weather(room=room))
+        self.routers = Routers(world, Weather(room=room, lost_leases=world.random.choice((0.0, 0.3))))
         pick = world.random.choice
         habits = Habits(
             disk_s=(0.00005, pick((0.001, 0.01, 0.1))),
@@ -73,6 +80,7 @@ class Simulation:
             mapped_segments=pick((1, 256)),
             tail_bytes=pick((0, 2_000, 64 << 20)),
             index_bytes=pick((0, 64 << 20)),
+            heartbeat_s=pick((0.1, 1.0)),
         )
         self.machine = Machine(world, self.routers, habits)
         self.machine.disk.short_writes = pick((0.0, 0.0, 0.1))
@@ -98,7 +106,8 @@ class Simulation:
         channel = self._admin.channel()
         names = [*self.resources, *self.snapshots]
         for name in names:
-            self._admin.ask(channel, w.ResourceCreate(resource=name, exist_ok=True), made.append)
+            request = w.ResourceCreate(resource=name, exist_ok=True, retention=w.Retention(age=AGE_S))
+            self._admin.ask(channel, request, made.append)
         self.run_until(lambda: len(made) == len(names), 60.0)
         for outcome in made:
             if not isinstance(outcome, w.ResourceCreated):
@@ -194,12 +203,27 @@ class Simulation:
             reader.stopped = True
         for spark in self.sparks:
             spark.stopped = True
-        self.machine.stop()  # a log that a failing disk stopped goes on after a restart
+        self.run_until(self._is_open, OPEN_S)
         writing: list[App] = [*self.writers, *self.plain, *self.sparks]
+        self.run_until(lambda: self._broken() or all(app.settled for app in writing), SETTLE_S)
+        self.machine.stop()  # a log that a failing disk stopped while it was written goes on after a restart
         self.run_until(lambda: all(app.settled for app in writing), SETTLE_S)
         for queue in self.queues:
             queue.written()
         self.run_until(lambda: not self.unsettled(), SETTLE_S)
+
+    def _broken(self) -> bool:
+        """Whether a failing disk has stopped a log of the broker that runs."""
+        process = self.machine.process
+        if process is None:
+            return False
+        stages = process.broker.stages._stages.values()
+        return any(r.stopped for r in process.broker.resources) or any(s.damage is not None for s in stages)
+
+    def _is_open(self) -> bool:
+        """Whether the broker has opened every log, without anybody's help."""
+        process = self.machine.process
+        return process is not None and not process.closing and not process.broker.opening.unopened
 
     def shut_down(self) -> None:
         """Stop the broker for good."""
@@ -213,18 +237,19 @@ def simulate(seed: int, steps: int = STEPS, trace: Callable[[str], None] | None 
     """Run one seed; raises `Violation`, or whatever else the code under test raises."""
     world = World(seed, trace)
     with drawn(world.random):
-        return _simulate(world, steps)
+        return run(Simulation(world), steps)
 
 
-def _simulate(world: World, steps: int) -> Outcomes:
-    system = Simulation(world)
+def run(system: Simulation, steps: int) -> Outcomes:
+    """Build a system, let things go wrong for so many steps, heal it, and check everything."""
+    world = system.world
     system.build()
     chaos = system.chaos()
     while world.steps < steps:
         world.step()
         if world.chance(1 / AUDIT_STEPS) and system.machine.process is not None:
             world.note("audit")
-            imagine_crash(system.machine, system.model, "none")
+            imagine_damage(*imagine_crash(system.machine, system.model, "none"))
     chaos.heal()
     system.settle()
     system.shut_down()

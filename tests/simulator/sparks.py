@@ -57,6 +57,10 @@ class Task:
         if error is not None:
             self._fail(error)
             return
+        if self._outlet.stopped:
+            self.abandon()
+            self._failed()
+            return
         if self._outlet.ready and self._left:
             self._publish()
         if self._outlet.ready and not (self._left or self._outlet.pending or self._sealing):
@@ -131,6 +135,7 @@ class SparkApp:
         resources: Sequence[str],
         *,
         replaces: bool = False,
+        pause_s: float = 0.5,
     ) -> None:
         self.world = world
         self.model = model
@@ -139,6 +144,7 @@ class SparkApp:
         self.replaces = replaces
         """Whether each version takes the place of the one before, in resources that are this application's alone."""
         self.version = 0
+        self.pause_s = pause_s
         self.stopped = False
         self.busy = False
         self._routers = routers
@@ -214,8 +220,8 @@ class SparkApp:
             self._attempt(slot)
 
     def _task_done(self, slot: int, task: Task) -> None:
-        if task.version != self.version or self._sealed[slot] is not None:
-            return  # a rival was faster; this stage is never named
+        if slot >= len(self._slots) or task not in self._slots[slot] or self._sealed[slot] is not None:
+            return  # of a driver that was killed, or a rival was faster: this stage is never named
         self._sealed[slot] = task
         for rival in self._slots[slot]:
             rival.abandon()
@@ -258,4 +264,4 @@ class SparkApp:
             stages = [task.stage for task in self._sealed if task is not None]
             self._channel.submit(Call(w.StageAbort(stages=stages), lambda _: None))
         self.busy = False
-        self.process.after(self.world.between(0.01, 0.5), self._next_version)
+        self.process.after(self.world.between(self.pause_s / 50, self.pause_s), self._next_version)

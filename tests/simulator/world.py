@@ -51,6 +51,10 @@ class World:
         self.digest = 0
         self.counts: Counter[str] = Counter()
         self._wall_us = EPOCH_US
+        self._booted = 0.0
+        self.machine = ""
+        """The mark of the broker's machine."""
+        self.boot()
         self._trace = trace
         self._events: list[tuple[float, int, Event]] = []
         self._count = count()
@@ -68,7 +72,12 @@ class World:
 
     def now(self) -> a.Now:
         """Both, as the broker's core wants them."""
-        return a.Now(self.mono, self.wall_us)
+        return a.Now(self.mono, self.wall_us, self.mono - self._booted)
+
+    def boot(self) -> None:
+        """The machine of the broker begins to count what passes."""
+        self._booted = self.mono
+        self.machine = f"booted at step {self.steps}"
 
     def set_clock_by(self, seconds: float) -> None:
         """Somebody sets the clock on the wall."""

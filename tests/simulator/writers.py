@@ -38,6 +38,9 @@ class Outlet:
         self.model = model
         self.pump = Pump(process.loop, process.channel(), options)
         self.pending: deque[Item] = deque()
+        self.stopped = False
+        """Whether a stage refused good contents: its log was stopped by the disk, and another stage is needed."""
+        self._staged = options.stage is not None
         self._world = process.world
         process.watch(self.observe)
         self.pump.flow.start()
@@ -79,8 +82,9 @@ class Outlet:
         while writer.refused:
             refused = writer.refused.pop(0)
             item = next((x for x in self.pending if x.last == refused.last), None)
-            if item is None or not item.bad:
+            if item is None or not (item.bad or self._staged):
                 raise Violation(f"good contents were refused: {refused}")
+            self.stopped |= not item.bad
             self.model.refuse(item.tags)
             self.pending.remove(item)
         while self.pending and self.pending[0].last <= writer.confirmed:

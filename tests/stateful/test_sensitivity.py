@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from mtl.broker import queue_state
-from mtl.broker.consumers import QueueLease
-from mtl.broker.fanout import FanoutLease
-from mtl.broker.queue_state import QueueState
-from mtl.broker.writers import Writers
+from mtl.broker.queues import queue_state
+from mtl.broker.queues.consumers import QueueLease
+from mtl.broker.queues.queue_state import QueueState
+from mtl.broker.reading.fanout import FanoutLease
+from mtl.broker.writing.writers import Writers
 from tests.stateful.machine import BrokerAndModel
 
 Fault = Callable[[pytest.MonkeyPatch], None]

@@ -7,14 +7,20 @@ import os
 from hypothesis import HealthCheck, settings
 
 from tests.stateful.machine import BrokerAndModel
+from tests.stateful.polls import PollsAndModel
 
 EXAMPLES = int(os.environ.get("MTL_MODEL_EXAMPLES", "150"))
 STEPS = int(os.environ.get("MTL_MODEL_STEPS", "50"))
 
-TestBrokerAndModel = BrokerAndModel.TestCase
-TestBrokerAndModel.settings = settings(
+LONG = settings(
     max_examples=EXAMPLES,
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+TestBrokerAndModel = BrokerAndModel.TestCase
+TestBrokerAndModel.settings = LONG
+
+TestPollsAndModel = PollsAndModel.TestCase
+TestPollsAndModel.settings = LONG

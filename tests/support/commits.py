@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtl.broker.records import PublishRecord, StageRecord
+from mtl.broker.storage.records import PublishRecord, StageRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig, Waiting
 
@@ -54,5 +54,5 @@ def applications(client: Client) -> dict[str, w.ApplicationInfo]:
 
 def leavings(rig: Rig) -> list[object]:
     """What a finished commit must not leave behind."""
-    kept = [r for r in rig.store.load() if isinstance(r, StageRecord | PublishRecord)]
+    kept = [r for r in rig.store.load().records if isinstance(r, StageRecord | PublishRecord)]
     return [*kept, *rig.disk.list_dir("/data/stages")]

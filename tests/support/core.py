@@ -19,11 +19,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
+
 from mtl.broker import actions as a
-from mtl.broker.core import Broker, Settings
-from mtl.broker.granting import Ports
-from mtl.broker.sending import Sender
-from mtl.broker.storage import Storage
+from mtl.broker.commands.granting import Ports
+from mtl.broker.core import Broker
+from mtl.broker.runtime.sending import Sender
+from mtl.broker.settings import Settings
+from mtl.broker.storage.local import Storage
+from mtl.broker.storage.records import ResourceRecord
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Sent
@@ -93,7 +97,7 @@ class Rig:
             self.disk.fsync_dir("/")
         self.mono = 1_000.0
         self.wall_us = START_US
-        self.boot = "boot-1"
+        self.machine = "boot"
         self.settings = settings
         self.random = random.Random(2)
         self.held: deque[a.Action] = deque()
@@ -103,14 +107,15 @@ class Rig:
 
     # --- life -----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start a broker on what is there."""
+    def start(self, *held: type) -> None:
+        """Start a broker on what is there; actions of the kinds `held` are kept back from the disk."""
         self.storage = Storage(self.disk, ROOT, self.store, self.settings.get("segment_bytes", 1 << 20))
-        restored = self.storage.restore(self.boot, self.random.randbytes(4).hex(), self.wall_us)
+        restored = self.storage.restore()
         self.sockets = Sockets()
         self.broker = Broker(
             Settings(
                 boot=self.random.randbytes(8).hex(),
+                machine=self.machine,
                 ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),
                 **self.settings,
             ),
@@ -121,7 +126,7 @@ class Rig:
         )
         self.sender = Sender(cast(BrokerSockets, self.sockets), self.broker, self.now)
         self.held.clear()
-        self.hold()
+        self.hold(*held)
         self.run()
 
     def stop(self) -> None:
@@ -129,11 +134,30 @@ class Rig:
         self.broker.close(self.now())
         self.run()
         assert self.broker.idle
-        self.storage.close(self.boot)
+        self.storage.close()
 
     def restart(self) -> None:
         """Stop cleanly and start again."""
         self.stop()
+        self.start()
+
+    def copy(self) -> tuple[Any, dict[Any, bytes]]:
+        """A copy of the data directory as it is."""
+        return self.disk.copy(), dict(self.store.rows)
+
+    def put_back(self, copy: tuple[Any, dict[Any, bytes]]) -> None:
+        """Stop cleanly, put a copy of the data directory in its place, and start again on that."""
+        self.stop()
+        self.disk.put_back(copy[0])
+        self.store.rows = dict(copy[1])
+        self.start()
+
+    def reincarnate(self, name: str) -> None:
+        """Start again on records that give a resource another incarnation, as if it was made again meanwhile."""
+        self.stop()
+        for record in self.store.load().records:
+            if isinstance(record, ResourceRecord) and record.name == name:
+                self.store.save((msgspec.structs.replace(record, incarnation="another"),), ())
         self.start()
 
     def kill(self) -> None:
@@ -147,8 +171,7 @@ class Rig:
         self.disk.crash(power=power, keep=keep)
         self.disk.heal()
         self.store.crash(landed=landed)
-        if power:
-            self.boot += "'"
+        self.machine += "'" if power else ""
         self.start()
 
     # --- time and turns -------------------------------------------------------------------------------------

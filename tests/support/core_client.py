@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from mtl import limits
 from mtl.broker import actions as a
 from mtl.errors import Refused
-from mtl.net.origin import NOBODY, Origin
+from mtl.net.origin import NOBODY, Connection, Origin
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -97,6 +98,16 @@ class Client:
 
     # --- shorthands -----------------------------------------------------------------------------------------
 
+    def refused_in_time(self, request: w.Request) -> Refused:
+        """The refusal of a request that the disk holds up: within the time that a client waits for it."""
+        waiting = self.begin(request)
+        self.rig.sleep(limits.REQUEST_TIMEOUT_S / 2, step=0.1)
+        try:
+            waiting.reply(object)
+        except Refused as e:
+            return e
+        raise AssertionError(f"{request} was not refused")
+
     def create(self, *names: str, **more: Any) -> None:
         for name in names:
             self.ask(w.ResourceCreate(resource=name, **more), w.ResourceCreated)
@@ -163,17 +174,17 @@ class Client:
 
     def flow(self, lease: w.DataLease, *, on: Flow | None = None) -> Flow:
         """A data flow that presents the lease: a new one, or the same as another."""
-        flow = on if on is not None else Flow(self.rig, lease.port, self.origin.key)
-        assert flow.lease(lease.lease) == 200
+        flow = on if on is not None else Flow(self.rig, lease.port, self.origin.connection)
+        assert flow.lease(lease.lease) == (201 if lease.binding else 200)
         return flow
 
 
 class Flow:
     """One DEALER. What the broker sent is taken out with `sent`; Pings are answered by nobody."""
 
-    def __init__(self, rig: Rig, port: int, key: str = "") -> None:
+    def __init__(self, rig: Rig, port: int, connection: Connection = "") -> None:
         self.rig = rig
-        self.key = key
+        self.connection = connection
         self.peer: a.Peer = (next(p for p, n in PORTS.items() if n == port), rig.identity())
         self._number = 0
 
@@ -189,7 +200,7 @@ class Flow:
 
     def queue(self, header: bytes, body: c.Buffer = b"") -> None:
         """Send without letting the broker act: what is queued so arrives in one turn."""
-        self.rig.broker.data(self.peer, header, body, self.rig.now(), self.key)
+        self.rig.broker.data(self.peer, header, body, self.rig.now(), self.connection)
         self.rig.sender.heard(self.peer)
 
     def lease(self, token: str) -> int:
@@ -231,12 +242,18 @@ class Flow:
 
     def ponged(self) -> bool:
         """Whether a Ping is answered. The Pong is taken out, the rest stays."""
+        return self.pong() is not None
+
+    def pong(self) -> c.Pong | None:
+        """The answer to a Ping, taken out; None where there is none."""
         self.send(c.Ping())
-        sent, pong = self.rig.sockets.sent.get(self.peer, []), c.encode(c.Pong())
-        if pong not in sent:
-            return False
-        sent.remove(pong)
-        return True
+        sent = self.rig.sockets.sent.get(self.peer, [])
+        for message in sent:
+            command = c.decode(*message)
+            if isinstance(command, c.Pong):
+                sent.remove(message)
+                return command
+        return None
 
     # --- in -------------------------------------------------------------------------------------------------
 

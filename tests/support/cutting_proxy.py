@@ -1,4 +1,6 @@
-"""A TCP proxy that cuts: what a broker offers on 127.0.0.1 is there on 127.0.0.2 as well, until somebody cuts it."""
+"""A TCP proxy that cuts: what a broker offers on 127.0.0.1 is there on 127.0.0.2 as well, until somebody cuts it
+or holds it up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +25,7 @@ class CuttingProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listeners = {socket.create_server((HERE, port)): port for port in ports}
         self._over = False
+        self._holding = False
         self.cuts = 0
         self.accepted: Counter[int] = Counter()
         """Connections that were made so far, by port."""
@@ -38,6 +42,15 @@ class CuttingProxy:
                     one.close()
             self.cuts += len(pairs)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A half-open network: during the block nothing arrives and nobody notices; what was sent arrives later."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+
     def __enter__(self) -> Self:
         return self
 
@@ -53,7 +66,8 @@ class CuttingProxy:
     def _run(self) -> None:
         while not self._over:
             with self._lock:
-                there = dict(way for pair in self._pairs for way in self._ways(pair))
+                pairs = [] if self._holding else self._pairs
+                there = dict(way for pair in pairs for way in self._ways(pair))
                 ready, _, _ = select.select([*there, *self._listeners], [], [], 0.005)
                 for one in ready:
                     if one in self._listeners:

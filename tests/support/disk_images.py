@@ -116,6 +116,8 @@ class DirectoryImage:
         self.steps.append(step)
 
     def sync(self) -> None:
+        for step in self.steps:
+            step(self.disk)
         self.disk = dict(self.names)
         self.steps.clear()
 
@@ -140,9 +142,22 @@ def remove(name: str) -> Step:
     return step
 
 
-def move(old: str, new: str, node: FileImage) -> Step:
+def move(old: str, new: str, node: FileImage | DirectoryImage) -> Step:
     def step(names: Names) -> None:
         names.pop(old, None)
         names[new] = node
 
     return step
+
+
+def move_across(source: DirectoryImage, old: str, target: DirectoryImage, new: str) -> None:
+    """Give a name of one directory to another: whole or not at all, whichever of the two reaches the disk first."""
+    node = source.names.pop(old)
+    target.names[new] = node
+
+    def step(_: Names) -> None:
+        source.disk.pop(old, None)
+        target.disk[new] = node
+
+    source.steps.append(step)
+    target.steps.append(step)

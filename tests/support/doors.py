@@ -28,10 +28,16 @@ PATIENCE_S = 20.0
 
 @asynccontextmanager
 async def door(
-    name: str, broker: str, listen: str, *, max_sessions: int = 100, **members: Any
+    name: str,
+    broker: str,
+    listen: str,
+    *,
+    max_sessions: int = 100,
+    create: Sequence[str] = ("*",),
+    **members: Any,
 ) -> AsyncIterator[tuple[Door, Connection]]:
     """The door, and a client of the broker behind it. `members` are the configuration's."""
-    config = DoorConfig(listen=listen, max_sessions=max_sessions, **members)
+    config = DoorConfig(listen=listen, max_sessions=max_sessions, create=tuple(create), **members)
     async with (
         aio.connect(broker, request_timeout=2.0) as inner,
         aio.connect(broker) as beside,
@@ -53,8 +59,10 @@ def await_line(stream: int, pattern: str) -> str:
 
 @contextmanager
 def door_process(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """`mtl door` with these arguments; those `before` are of all commands: as whom to come in at the broker."""
-    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", *arguments]
+    """`mtl door` with these arguments, which makes any resource; those `before` are of all commands: as whom to come in
+    at the broker.
+    """
+    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", "--create", "*", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         yield process

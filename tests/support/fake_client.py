@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.wire.control import Description, Located, Published
+from mtl.wire.history import History
 from mtl.wire.packs import SCHEMA
 from pyspark_mtl import connections
-from pyspark_mtl.options import Connect, parse, read_settings
+from pyspark_mtl.options.settings import Connect, parse, read_settings
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class FakeLog:
     bodies: list[bytes] = field(default_factory=list)
     earliest: int = 1
     incarnation: str = "i1"
+    epochs: tuple[tuple[int, str], ...] = ()
 
     @property
     def next(self) -> int:
@@ -53,6 +55,7 @@ class FakeReader:
     pings: int = 0
     lost: bool = False
     closed: bool = False
+    error: Exception | None = None
 
     def batches(self) -> Iterator[FakePack]:
         log, at = self.client.logs[self.resource], self.start
@@ -69,8 +72,9 @@ class FakeReader:
             yield FakePack(self.resource, at, len(bodies), batch, 1_000_000 + at)
             at = end
 
-    def confirm(self, sequence: int) -> None:
+    def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
         self.confirmed.append(sequence)
+        self.asked["confirmed"] = log_epoch
 
     def ping_holder(self) -> None:
         if self.client.fenced:
@@ -142,12 +146,15 @@ class FakeWriter:
 
 @dataclass
 class FakeWatch:
-    """Answers when one of the resources has grown, one is there that was not named, or `time_is_up`."""
+    """Answers when one of the resources has grown or was made again, one is there that was not named or the other way
+    round, or `time_is_up`.
+    """
 
     client: FakeClient
     names: Sequence[str] | None
     pattern: str | None
     after: dict[str, int]
+    incarnations: dict[str, str]
 
     @property
     def stands(self) -> bool:
@@ -156,14 +163,22 @@ class FakeWatch:
     def is_silent(self, seconds: float) -> bool:
         self.client.silences += 1
         self.client.waits.append(seconds)
-        return self.stands and self.news(seconds) is None
+        try:
+            return self.stands and self.news(seconds) is None
+        except Refused:
+            return False
 
     def news(self, seconds: float) -> dict[str, Description] | None:
         if self.client.away:
             return None
         found = self.client.found(self.names, self.pattern)
-        told = any(one.next > self.after.get(name, -1) for name, one in found.items())
-        return found if told or self.client.time_is_up else None
+        told = any(
+            (one.known_next or -1) > self.after.get(name, -1)
+            or one.incarnation != self.incarnations.get(name)
+            for name, one in found.items()
+        )
+        gone = any(re.fullmatch(self.pattern or ".*", name) for name in self.after.keys() - found.keys())
+        return found if told or gone or self.client.time_is_up else None
 
 
 @dataclass
@@ -190,43 +205,73 @@ class FakeClient:
     watches: list[dict[str, int]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     looks: int = 0
+    histories: int = 0
     silences: int = 0
     away: bool = False
     time_is_up: bool = False
+    between: Callable[[], object] = lambda: None
+    """What happens after a description was made, and before its reader asks for something else."""
+    shut: int = 0
+    """For so many descriptions more the broker cannot open the logs."""
+    settings: Any = field(default_factory=lambda: SimpleNamespace(retry_deadline=10.0))
+    user: str | None = None
+
+    def own_name(self, name: str) -> str:
+        return name if self.user is None else f"{self.user}.{name}"
 
     def describe(
         self,
         names: Sequence[str] | None = None,
         pattern: str | None = None,
         after: Mapping[str, int] | None = None,
+        incarnations: Mapping[str, str] | None = None,
         wait: float = 0.0,
+        history: bool = False,
     ) -> dict[str, Description]:
-        self.looks += 1
+        self.looks += not history
+        self.histories += history
         self.waits.append(wait)
-        return self.found(names, pattern)
+        found = self.found(names, pattern, history=history)
+        self.between()
+        return found
 
-    def found(self, names: Sequence[str] | None, pattern: str | None) -> dict[str, Description]:
+    def found(
+        self, names: Sequence[str] | None, pattern: str | None, *, history: bool = False
+    ) -> dict[str, Description]:
         missing = [name for name in names or () if name not in self.logs]
         if missing:
             raise Refused(404, "unknown-resource", f"no such resource: {missing}", missing=missing)
         if pattern is not None:
             self.patterns.append(pattern)
             names = sorted(name for name in self.logs if re.fullmatch(pattern, name))
-        return {name: self._description(name) for name in names or ()}
+        return {name: self._description(name, history=history) for name in names or ()}
 
     def watch(
-        self, names: Sequence[str] | None, pattern: str | None, *, after: Mapping[str, int], wait: float
+        self,
+        names: Sequence[str] | None,
+        pattern: str | None,
+        *,
+        after: Mapping[str, int],
+        incarnations: Mapping[str, str],
+        wait: float,
     ) -> FakeWatch:
         self.watches.append(dict(after))
-        return FakeWatch(self, names, pattern, dict(after))
+        return FakeWatch(self, names, pattern, dict(after), dict(incarnations))
 
-    def _description(self, name: str) -> Description:
+    def _description(self, name: str, *, history: bool = False) -> Description:
         log = self.logs[name]
+        if self.shut:
+            self.shut -= 1
+            return Description(
+                resource=name, incarnation=log.incarnation, state="stopped", trouble="no space left"
+            )
         return Description(
             resource=name,
             incarnation=log.incarnation,
-            earliest=log.earliest,
-            next=log.next,
+            known_earliest=log.earliest,
+            known_next=log.next,
+            log_epoch=log.epochs[-1][1] if log.epochs else None,
+            history=log.epochs if history else None,
             bytes=10 * len(log.bodies),
         )
 
@@ -266,6 +311,9 @@ class FakeClient:
             raise Refused(404, "unknown-resource", f"no such resource: {resource}", missing=[resource])
         if asked.get("incarnation") not in {None, log.incarnation}:
             raise Refused(409, "incarnation", "another incarnation")
+        parting = History(log.epochs, log.next).parting(start, asked.get("log_epoch"))
+        if parting is not None and asked.get("log_epoch"):
+            raise DataLoss(resource, parting, start, resume=parting)
         if start < log.earliest:
             raise DataLoss(resource, start, log.earliest)
         reader = FakeReader(self, resource, start, until, asked, epoch=7 if asked.get("group") else None)

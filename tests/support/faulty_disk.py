@@ -21,12 +21,13 @@ import os
 import random
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mtl.errors import DirectoryInUse
 from mtl.log.files import Mapped, Mode
-from tests.support.disk_images import DirectoryImage, FileImage, move, put, remove
+from tests.support.disk_images import DirectoryImage, FileImage, move, move_across, put, remove
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -40,8 +41,12 @@ def _error(code: int, path: str = "") -> OSError:
     return OSError(code, os.strerror(code), path)
 
 
-@dataclass
-class _Rule:
+ANY = "any"
+"""Every operation."""
+
+
+@dataclass(eq=False)
+class Rule:
     """A failure to come: the calls of `op` on paths that match, from the `nth` on, `count` of them."""
 
     op: str
@@ -51,7 +56,7 @@ class _Rule:
     error: int
 
     def fires(self, op: str, path: str) -> bool:
-        if op != self.op or not self.count or not self.when(path):
+        if self.op not in {op, ANY} or not self.count or not self.when(path):
             return False
         self.nth -= 1
         if self.nth > 0:
@@ -67,6 +72,7 @@ class FaultyFile:
         self._path = path
         self._mode = mode
         self._life = disk.life
+        disk.open_files += 1
         self._failed: OSError | None = None
 
     def _open_inode(self, *, writing: bool = False) -> FileImage:
@@ -126,6 +132,8 @@ class FaultyFile:
         inode.sync()
 
     def close(self) -> None:
+        if self._inode is not None and self._life == self._disk.life:
+            self._disk.open_files -= 1
         self._inode = None
 
 
@@ -150,10 +158,13 @@ class FaultyDisk:
         self.steps = 0
         self.dead = False
         self.life = 0
+        self.open_files = 0
         self._root = DirectoryImage()
-        self._rules: list[_Rule] = []
+        self._rules: list[Rule] = []
         self._steps_left: int | None = None
         self._pending: OSError | None = None
+        self._mapped: dict[int, tuple[FileImage, str]] = {}
+        """The files of mappings, by the id of the mapping."""
 
     # --- what the tests ask for -----------------------------------------------------------------------------
 
@@ -165,14 +176,22 @@ class FaultyDisk:
         count: int = 1,
         when: Callable[[str], bool] | None = None,
         error: int = errno.EIO,
-    ) -> None:
+    ) -> Rule:
         """From the `nth` matching call on, `count` calls of `op` fail with `error`.
 
         Operations: read, write, short (a write that writes less, no error), begin_sync (which the next sync tells),
-        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map. A failed write may
-        have written some of it; a failed sync has lost what was not on the disk, though the system still shows it.
+        sync, truncate, open, create, rename, link, unlink, fsync_dir, make_dir, remove_dir, map, bring; ANY. A failed
+        write may have written some of it; a failed sync has lost what was not on the disk, though the system still
+        shows it.
         """
-        self._rules.append(_Rule(op, nth, count, when or (lambda _: True), error))
+        rule = Rule(op, nth, count, when or (lambda _: True), error)
+        self._rules.append(rule)
+        return rule
+
+    def spare(self, rule: Rule) -> None:
+        """What is left of this failure is not to come."""
+        if rule in self._rules:
+            self._rules.remove(rule)
 
     def heal(self) -> None:
         """No failure is to come any more, and there is space."""
@@ -195,6 +214,7 @@ class FaultyDisk:
             inode.maps.clear()
         self.dead = False
         self.life += 1
+        self.open_files = 0
         self.locks.clear()
         self._steps_left = None
 
@@ -244,6 +264,20 @@ class FaultyDisk:
         inode = FileImage(bytearray(data), bytearray(data))
         parent, name = self._parent(path)
         parent.names[name] = parent.disk[name] = inode
+
+    def copy(self) -> DirectoryImage:
+        """A copy of all that the system shows, for `put_back`."""
+        return deepcopy(self._root)
+
+    def put_back(self, copy: DirectoryImage) -> None:
+        """Somebody puts a copy in the place of everything. Files that were open raise Crashed."""
+        self._root = deepcopy(copy)
+        for directory in self._directories(self._root):
+            directory.sync()
+        for inode in self._inodes(self._root):
+            inode.maps.clear()
+            inode.sync()
+        self.life += 1
 
     # --- failing --------------------------------------------------------------------------------------------
 
@@ -348,11 +382,16 @@ class FaultyDisk:
     def rename(self, source: str, target: str) -> None:
         parent, old = self._parent(source)
         target_parent, new = self._parent(target)
-        assert parent is target_parent, "the twin renames within a directory only"
-        inode = self._file(source)
+        node = parent.names.get(old)
+        if node is None:
+            raise _error(errno.ENOENT, source)
+        if isinstance(node, DirectoryImage) and new in target_parent.names:
+            raise _error(errno.ENOTEMPTY, target)
         self.step("rename", target)
-        if parent.names.get(new) is not inode:  # two links of one file: nothing happens
-            parent.change(move(old, new, inode))
+        if parent is not target_parent:
+            move_across(parent, old, target_parent, new)
+        elif parent.names.get(new) is not node:  # two links of one file: nothing happens
+            parent.change(move(old, new, node))
 
     def link(self, source: str, target: str) -> None:
         inode = self._file(source)
@@ -383,7 +422,16 @@ class FaultyDisk:
             raise _error(errno.EINVAL, path)
         mapped = array("B", bytes(inode.data[:length]))
         inode.mapped(mapped, length)
+        self._mapped[id(mapped)] = inode, path
         return mapped
+
+    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
+        inode, path = self._mapped[id(mapped)]
+        try:
+            self.maybe_fail("bring", path)
+        except OSError:
+            return False
+        return offset + size <= len(inode.data)
 
     def entropy(self, size: int) -> bytes:
         return self.rng.randbytes(size)

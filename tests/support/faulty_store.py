@@ -3,6 +3,9 @@
 A save is one transaction: after a crash all of it is there or nothing. One that failed is not gone for good: its pages
 may have reached the disk before the error, so a crash may bring it back, until a later save that succeeds takes its
 place in the write-ahead log.
+
+Rows can be damaged or lost, and an older copy can be put back: the generation beside the rows tells, as that of the
+real store does.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from typing import cast
 
 import msgspec
 
-from mtl.broker.records import KINDS, AnyRecord
-from mtl.errors import StorageError, StorageFailed, StorageFull
+from mtl.broker.storage.database import VERSION
+from mtl.broker.storage.records import KINDS, AnyRecord
+from mtl.broker.storage.rows import Loaded, RecordDamage
+from mtl.errors import OldRecords, StorageError, StorageFailed, StorageFull
 
 Rows = dict[tuple[str, str], bytes]
 Hook = Callable[[str], None]
@@ -29,16 +34,33 @@ class FaultyStore:
 
     def __init__(self) -> None:
         self.rows: Rows = {}
+        self.format = VERSION
+        self.generation = 0
+        self.mark = 0
+        """The highest generation that was saved, as the file beside the database keeps it."""
         self.saves = 0
         self.hook: Hook = lambda _: None
+        self.damages: list[RecordDamage] = []
         self._limbo: Rows | None = None
 
-    def load(self) -> list[AnyRecord]:
+    def load(self) -> Loaded:
         """Everything that was saved, in order of kind and key."""
-        return [
-            cast(AnyRecord, msgspec.json.decode(value, type=KINDS[kind]))
-            for (kind, _), value in sorted(self.rows.items())
-        ]
+        if self.generation < self.mark:
+            raise OldRecords(f"the records end with transaction {self.generation}, the last was {self.mark}")
+        self.mark = self.generation
+        unreadable = {(d.kind, d.key) for d in self.damages}
+        return Loaded(
+            [
+                cast(AnyRecord, msgspec.json.decode(value, type=KINDS[kind]))
+                for (kind, key), value in sorted(self.rows.items())
+                if (kind, key) not in unreadable
+            ],
+            tuple(self.damages),
+        )
+
+    def upgraded(self) -> None:
+        """As the real store."""
+        self.format = VERSION
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
         """All of it or nothing; raises what the hook raises."""
@@ -53,9 +75,19 @@ class FaultyStore:
         except BaseException:
             self._limbo = after
             raise
-        self.rows = after
-        self._limbo = None
+        self._take(after)
+        self.mark = max(self.mark, self.generation)
+        touched = {(r.kind, r.key) for r in (*put, *forget)}
+        self.damages = [d for d in self.damages if (d.kind, d.key) not in touched]
         self.saves += 1
+
+    def _take(self, rows: Rows) -> None:
+        self.rows, self._limbo = rows, None
+        self.generation += 1
+
+    def complete(self, kinds: Sequence[str]) -> None:
+        """Nothing of these kinds counts as lost any more."""
+        self.damages = [d for d in self.damages if d.key is not None or d.kind not in kinds]
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -63,14 +95,29 @@ class FaultyStore:
     def crash(self, *, landed: bool) -> None:
         """The process or the machine is gone; `landed` decides about a save that was in limbo."""
         if landed and self._limbo is not None:
-            self.rows = self._limbo
+            self._take(self._limbo)
         self._limbo = None
         self.hook = lambda _: None
+
+    def damage(self, kind: str, key: str) -> None:
+        """The row of this record does not verify any more."""
+        self.damages.append(RecordDamage(kind, key, "its checksum does not fit"))
+
+    def lose(self, kind: str, key: str) -> None:
+        """The row of this record is gone, and which one it was is not known."""
+        del self.rows[kind, key]
+        self.damages.append(RecordDamage(kind, None, "1 of them is missing"))
+
+    def put_back(self, older: FaultyStore) -> None:
+        """An older copy takes the place of the rows; what is kept beside them stays."""
+        self.rows, self.generation = dict(older.rows), older.generation
 
     def copy(self) -> FaultyStore:
         """Another one with the same rows, for a look at what a crash would leave."""
         twin = FaultyStore()
         twin.rows = dict(self.rows)
+        twin.format, twin.generation, twin.mark = self.format, self.generation, self.mark
+        twin.damages = list(self.damages)
         twin._limbo = self._limbo
         return twin
 

@@ -29,9 +29,11 @@ from mtl.log import (
     stage_parts,
 )
 from mtl.log.files import Disk
+from mtl.log.manifest import MANIFEST
 from tests.support.faulty_disk import FaultyDisk
 
 LOG = "/data/log"
+OWNER = b"whose log this is"
 T = TypeVar("T")
 
 
@@ -63,6 +65,11 @@ def make_dirs(disk: Disk, *paths: str) -> None:
     for path in paths:
         disk.make_dir(path)
         disk.fsync_dir(path.rsplit("/", 1)[0] or "/")
+
+
+def files(disk: Disk, directory: str = LOG) -> list[str]:
+    """Names of a log's segments, indexes, and files in the making; not the manifest's."""
+    return [name for name in disk.list_dir(directory) if name != MANIFEST]
 
 
 def read_all(reader: LogReader) -> list[Stored]:
@@ -99,12 +106,19 @@ class LogUnderTest:
         self.earliest = 1  # the metadata's
         self.record: Commit | None = None
         self.stages = 0
+        self.starts = 0
+        self.run_of: dict[int, str] = {}  # chunks by their base: the run that appended them last
         self.reader: LogReader
         self.writer: LogWriter
         self.report: RecoveryReport
         make_dirs(disk, "/data")
-        create_log(disk, LOG, self.now)
+        create_log(disk, LOG, self.now, owner=OWNER, run=f"{self.starts + 1:08x}")
         self.open()
+
+    @property
+    def run(self) -> str:
+        """The token of this run of the broker."""
+        return f"{self.starts:08x}"
 
     @property
     def next(self) -> int:
@@ -128,6 +142,7 @@ class LogUnderTest:
     def append(self, *chunks: NewChunk) -> None:
         self.now += 1000
         self.maybe = list(chunks)
+        self._coming(place(self.next, chunks))
         change = self._do(lambda: self.writer.append(chunks, self.now))
         stored = place(self.next, chunks)
         assert [ref.base for ref in change.chunks] == [one.base for one in stored]
@@ -175,14 +190,18 @@ class LogUnderTest:
         assert record is not None
         self.now += 1000
         self.reader.apply(self._do(lambda: self.writer.truncate_to(record.base)))
+        stored = place(record.base, record.chunks)
+        self._coming(stored)
         method = self.writer.adopt if record.adopt else self.writer.append_from
         change = self._do(lambda: method(record.parts, self.now))
-        stored = place(record.base, record.chunks)
         assert (change.first, change.next) == (record.base, stored[-1].end)
         self.reader.apply(change)
         self.held += stored
         self.record = None
         self.synced = len(self.held)
+
+    def _coming(self, stored: Sequence[Stored]) -> None:
+        self.run_of.update({one.base: self.run for one in stored})
 
     def _write_stage(self, chunks: Sequence[NewChunk]) -> str:
         self.stages += 1
@@ -218,9 +237,16 @@ class LogUnderTest:
 
     def open_only(self) -> None:
         self.now += 1000
-        cache = ReadCache(mapped_segments=3, tail_bytes=1000)
+        self.starts += 1
         self.reader, self.writer, self.report = open_log(
-            self.disk, LOG, self.options, now_us=self.now, earliest=self.earliest, cache=cache
+            self.disk,
+            LOG,
+            self.options,
+            now_us=self.now,
+            earliest=self.earliest,
+            cache=ReadCache(mapped_segments=3, tail_bytes=1000),
+            owner=OWNER,
+            run=self.run,
         )
 
     def open(self) -> None:
@@ -256,6 +282,12 @@ class LogUnderTest:
         times = [ref.time_us for ref in refs if ref is not None]
         assert times == sorted(times)
         assert all(time <= reader.last_time == writer.last_time for time in times[-1:])
+        epochs = {one.base: reader.epoch_of(one.base) or "" for one in self.visible}
+        assert {base: epoch.partition(".")[2] for base, epoch in epochs.items()} == {
+            base: self.run_of[base] for base in epochs
+        }
+        numbers = [int(epoch.id.partition(".")[0]) for epoch in reader.history]
+        assert numbers == sorted(set(numbers))
         infos = list(reader.segments())
         assert sum(info.bytes for info in infos) == reader.bytes
         assert [info.base for info in infos[1:]] == [info.end for info in infos[:-1]]

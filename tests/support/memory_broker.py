@@ -110,7 +110,7 @@ class MemoryBroker(MemoryNetwork):
             return self.answers[type(request)]()
         reply: w.Reply
         if isinstance(request, w.Open):
-            reply = w.Ready(profiles=["log", "test"], session="token")
+            reply = w.Ready(profiles=["log", "queue", "test"], session="token")
         elif isinstance(request, w.Reader):
             end = len(self.stored) + 1
             start = (

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from pyspark_mtl.options import ReadSettings, parse, read_settings
+from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
+from pyspark_mtl.source.offsets import INITIAL
+
+BEGINNING = INITIAL.json()
+"""What Spark gives as the start of a query's first batch."""
 
 EMPTY = {"resources": {}, "version": 1}
+"""What a checkpoint holds of a query that has begun and found no resource."""
 
 
 def settings(*, streaming: bool = True, **options: str) -> ReadSettings:
-    options = {"resources": "a", "startingOffsets": "earliest", **options}
+    source = {} if "resourcePattern" in options else {"resources": "a"}
+    options = {**source, "startingOffsets": "earliest", **options}
     return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=streaming)
 
 

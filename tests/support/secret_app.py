@@ -87,7 +87,7 @@ class Job:
 
     def copy(self, name: str, *logins: dict[str, str], **options: str) -> None:
         """A streaming query to `name` that reads `events` once with each of the logins."""
-        sources = [self.stream(login, f"{name}-{n}", **options) for n, login in enumerate(logins)]
+        sources = [self.stream(login, f"etl.{name}-{n}", **options) for n, login in enumerate(logins)]
         rows = functools.reduce(DataFrame.union, sources)
         writer = rows.writeStream.format("mtl").options(**self.login, resource=name, createResource="true")
         query = writer.option("checkpointLocation", str(self.place / name)).trigger(availableNow=True).start()

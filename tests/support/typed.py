@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from pyspark_mtl.bodies.shape import Shape, of_source
-from pyspark_mtl.options import Bodies
+from pyspark_mtl.options.settings import Bodies
+from pyspark_mtl.rows.bodies.shape import Shape, of_source
 
 _FIRST, _LAST = datetime(1, 1, 2), datetime(9999, 12, 30)  # noqa: DTZ001 local times
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mtl.broker.authentication import AuthenticationSettings
-from mtl.broker.records import GrantRecord, PasswordRecord, UserRecord
+from mtl.broker.access.accounts import Right
+from mtl.broker.access.authentication import AuthenticationSettings
+from mtl.broker.storage.records import GrantRecord, PasswordRecord, UserRecord
 from mtl.net.origin import NOBODY, Origin
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.scram import make_verifier
@@ -20,10 +21,10 @@ ITERATIONS = 4096
 def user(
     name: str, password: str | None = None, *grants: str, keys: Iterable[str] = (), vhost: str = "/"
 ) -> UserRecord:
-    """A user; grants are "read a.*" and the like, everything when there are none."""
+    """A user; grants are "read a.*", "group g" and the like, everything when there are none."""
     made = make_verifier(password, b"salt of " + name.encode().ljust(8), ITERATIONS) if password else None
     kept = PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key) if made else None
-    rights = grants or ("read .*", "write .*", "manage .*")
+    rights = grants or tuple(f"{right} .*" for right in Right)
     return UserRecord(
         name, kept, tuple(keys), tuple(GrantRecord(vhost, *grant.split(" ", 1)) for grant in rights)
     )
@@ -52,7 +53,7 @@ def authenticate(client: Client, credentials: Credentials, reply: object) -> w.R
         else:
             assert isinstance(reply, w.Challenged)
             reply = client.ask(conversation.proceed(reply), w.Reply)
-    conversation.finish()
+    conversation.finish(reply)
     client.session = reply.session
     return reply
 

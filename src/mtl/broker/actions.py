@@ -2,6 +2,9 @@
 
 Sends are carried out in the order in which they were made. An action with an `id` is answered by one
 `Broker.completed(id, result)`, in any order between logs; one log has at most one action at a time under way.
+
+An action on a log is answered with the list of the log's changes, in order: its own, and before them those of the
+completed steps of actions that failed. Or with the `StorageError` that it failed with.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mtl.broker.records import AnyRecord
+from mtl.broker.storage.records import AnyRecord
 from mtl.log import ChunkRef, LogOptions, LogReader, NewChunk, RunEntry
 from mtl.net.ports import Port
 from mtl.protocol.sasl.scram import Verifier
@@ -25,10 +28,19 @@ Peer = tuple[Port, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time, as the loop read it: seconds that only grow, and microseconds since 1970 that may step back."""
+    """The time, as the loop read it: seconds that only grow, and microseconds since 1970 that may step forward or back.
+
+    `boot_s` are seconds since the machine's boot that also count while it sleeps; None where `mono` does as well.
+    """
 
     mono: float
     wall_us: int
+    boot_s: float | None = None
+
+    @property
+    def since_boot(self) -> float:
+        """What has passed since the boot, in seconds."""
+        return self.mono if self.boot_s is None else self.boot_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +122,37 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class CreateLog:
-    """Make an empty log; answered with its `LogReader`."""
+    """Make an empty log; answered with its `LogReader`. `owner` is kept with it: the record that names it, so that it
+    can be made again (`records.encode_owner`).
+    """
 
     id: int
     log: LogKey
     options: LogOptions
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Bring a log into order after whatever happened and open it; answered with its `LogReader` and its table of
+    publishing numbers, or with None for a staged log that was never made.
+
+    `earliest` is what its record says, and a resource's log keeps that record as its `owner`. With a `base` it is cut
+    back to there: a commit was interrupted, and nobody is to see a part of it before it is done again.
+    """
+
+    id: int
+    log: LogKey
+    options: LogOptions
+    earliest: int | None
+    base: int | None
+    owner: bytes | None
+    now_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append one group, packs as they came among it, and sync it as the log's durability asks; answered with the log's
-    change.
-    """
+    """Append one group, packs as they came among it, and sync it as the log's durability asks."""
 
     id: int
     log: LogKey
@@ -131,7 +162,8 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Put the contents of staged logs, in this order, at sequence `base` of `log`; answered with the log's change.
+    """Put the contents of staged logs, in this order, at sequence `base` of `log`. Fails unless they are `contents` in
+    number.
 
     Repeatable: what an earlier attempt left at or above `base` is removed first.
     """
@@ -140,12 +172,13 @@ class Publish:
     log: LogKey
     base: int
     stages: Sequence[LogKey]
+    contents: int
     now_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Remove the segments below `earliest`; answered with the log's change."""
+    """Remove the segments below `earliest`."""
 
     id: int
     log: LogKey
@@ -154,7 +187,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """Seal the active segment because of its age; answered with the log's change."""
+    """Seal the active segment because of its age."""
 
     id: int
     log: LogKey
@@ -162,8 +195,16 @@ class Roll:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Record where a log ends that has been idle, synced; answered with whether the disk took that."""
+
+    id: int
+    log: LogKey
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetWriters:
-    """Leave the numbers of these writers out of the log's table; answered with None."""
+    """Leave the numbers of these writers out of the log's table."""
 
     id: int
     log: LogKey
@@ -195,7 +236,10 @@ class CheckPassword:
     verifier: Verifier
 
 
-LogAction = CreateLog | Append | Publish | Trim | Roll | ForgetWriters
+WriterAction = Append | Publish | Trim | Roll | ForgetWriters
+"""What changes a log that is there."""
+
+LogAction = CreateLog | OpenLog | Mark | WriterAction
 """What is done to one log."""
 
 Action = Reply | Send | Deliver | Relay | LogAction | Prepare | DropLogs | Save | CheckPassword

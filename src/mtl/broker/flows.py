@@ -1,7 +1,7 @@
 """Data flows: what a command on the data ports means to the leases that are bound there.
 
-One `DataFlow` per ROUTER identity that presented a valid lease; commands from anybody else are dropped and counted,
-because identities prove nothing (PROTOCOL.md 3).
+One `DataFlow` per connection that presented a valid lease; commands from anybody else are dropped and counted. A ROUTER
+identity proves nothing (PROTOCOL.md 3): as soon as its connection is gone another peer can announce it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mtl.broker import actions as a
-from mtl.broker.fanout import Fanout
-from mtl.broker.leases import Leases
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
-from mtl.broker.writers import WriterLease, Writers
+from mtl.broker.reading.fanout import Fanout
+from mtl.broker.reading.readers import ReaderLease
+from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed
+from mtl.net.origin import Connection, key_of
 from mtl.net.ports import Port
 from mtl.protocol import states
 from mtl.protocol.data import DataSession, OutOfTurn
@@ -23,14 +25,14 @@ from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 
 if TYPE_CHECKING:
-    from mtl.broker.leases import AnyLease, ReadingLease
+    from mtl.broker.leases.leases import AnyLease, ReadingLease
 
 
 class Readings(Protocol):
     """What the readers of a kind of profile say, and what it means there. The lease is one of that kind."""
 
-    def summon(self, lease: Any, resource: str) -> bool:
-        """Begin to send contents of a resource that the lease covers; whether that can be."""
+    def summon(self, lease: Any, resource: str, then: Callable[[bool], None]) -> None:
+        """Begin to send contents of a resource that the lease covers; `then` is told whether that can be."""
 
     def dismiss(self, lease: Any, resource: str) -> None:
         """Send no further contents of it."""
@@ -52,11 +54,12 @@ _CONTENT = c.Content(0, "", EMPTY, b"")
 class DataFlow:
     """One connection: its session, its heartbeat and the leases bound to it, at most one of a kind (PROTOCOL.md 3)."""
 
-    __slots__ = ("_outbox", "heartbeat", "peer", "reader", "session", "writer")
+    __slots__ = ("_outbox", "connection", "heartbeat", "peer", "reader", "session", "writer")
 
-    def __init__(self, outbox: Outbox, peer: a.Peer, heartbeat: Heartbeat) -> None:
+    def __init__(self, outbox: Outbox, peer: a.Peer, connection: Connection, heartbeat: Heartbeat) -> None:
         self._outbox = outbox
         self.peer = peer
+        self.connection = connection
         self.heartbeat = heartbeat
         self.session = DataSession(states.BROKER)
         self.reader: ReadingLease | None = None
@@ -103,7 +106,8 @@ class Flows:
         self._heartbeat_s = heartbeat_s
         self._packs_on = packs_on
         self._flows: dict[a.Peer, DataFlow] = {}
-        self.counts = {"malformed": 0, "unbound": 0, "out-of-turn": 0, "dead": 0}
+        self._by_connection: dict[Connection, DataFlow] = {}
+        self.counts = {"malformed": 0, "unbound": 0, "out-of-turn": 0, "dead": 0, "taken-over": 0}
         self._events: dict[type, Callable[[DataFlow, c.Command], None]] = {
             c.Content: self._content,  # type: ignore[dict-item]
             c.Confirm: self._confirm,  # type: ignore[dict-item]
@@ -116,22 +120,35 @@ class Flows:
     # --- from the sockets -----------------------------------------------------------------------------------
 
     def burst(
-        self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[c.Buffer], key: str = ""
+        self,
+        peer: a.Peer,
+        headers: Sequence[bytes],
+        bodies: Sequence[c.Buffer],
+        connection: Connection = "",
     ) -> None:
-        """Commands of one peer, in their order, as if each had been `received`. Contents that continue what the peer
-        sent before are taken in together, since looking at each would cost more than all the rest.
+        """Commands of one connection, in their order, as if each had been `received`. Contents that continue what the
+        peer sent before are taken in together, since looking at each would cost more than all the rest.
         """
         at = 0
         while at < len(headers):
-            together = self._run(peer, headers, bodies, at)
+            together = self._run(peer, headers, bodies, at, connection)
             if not together:
-                self.received(peer, headers[at], bodies[at], key)
+                self.received(peer, headers[at], bodies[at], connection)
             at += together or 1
 
-    def _run(self, peer: a.Peer, headers: Sequence[bytes], bodies: Sequence[c.Buffer], at: int) -> int:
+    def _run(
+        self,
+        peer: a.Peer,
+        headers: Sequence[bytes],
+        bodies: Sequence[c.Buffer],
+        at: int,
+        connection: Connection,
+    ) -> int:
         """How many contents from `at` on were taken in together."""
         flow = self._flows.get(peer)
         if flow is None or flow.writer is None or flow.writer.usual is None:
+            return 0
+        if flow.connection != connection:
             return 0
         try:
             flow.session.received(_CONTENT)
@@ -144,23 +161,26 @@ class Flows:
                 self._readings[type(flow.reader)].heard(flow.reader)
         return taken
 
-    def received(self, peer: a.Peer, header: bytes, body: c.Buffer, key: str = "") -> None:
-        """One data command arrived; a Lease from the client with this CURVE key. Ill-formed ones are dropped and
-        counted (MTL-110, MTL-111).
-        """
+    def received(self, peer: a.Peer, header: bytes, body: c.Buffer, connection: Connection = "") -> None:
+        """One data command arrived on this connection. Ill-formed ones are dropped and counted (MTL-110, MTL-111)."""
         try:
             command = c.decode(header, body)
         except Malformed:
             self.counts["malformed"] += 1
             return
         flow = self._flows.get(peer)
+        if flow is not None and flow.connection != connection:
+            # The identity is another connection's now, so the flow's own is gone. Whose it is a Lease will tell.
+            self.counts["taken-over"] += 1
+            self.drop(flow)
+            flow = None
         if flow is not None and flow.empty:
             # Its leases ended or moved elsewhere. Nothing is answered here any more, a Ping neither: that is how a
             # holder learns that it was fenced (PROTOCOL.md 5.3).
-            del self._flows[peer]
+            self._forget(flow)
             flow = None
         if isinstance(command, c.Lease):
-            self._lease(peer, flow, command, key)
+            self._lease(peer, flow, command, connection)
             return
         if flow is None:
             self._stranger(peer, command)
@@ -188,14 +208,24 @@ class Flows:
         for lease in (flow.reader, flow.writer):
             if lease is not None:
                 self._leases.unbind(lease)
+        self._forget(flow)
+
+    def disconnected(self, connection: Connection) -> None:
+        """A connection has ended: nothing is sent to its identity any more, which another peer may have announced."""
+        flow = self._by_connection.get(connection)
+        if flow is not None:
+            self.drop(flow)
+
+    def _forget(self, flow: DataFlow) -> None:
         self._flows.pop(flow.peer, None)
+        self._by_connection.pop(flow.connection, None)
 
     def check(self) -> None:
         """Heartbeats: Ping the silent, give up the dead (MTL-99 to 104)."""
         now = self._outbox.now.mono
         for flow in list(self._flows.values()):
             if flow.empty:
-                self._flows.pop(flow.peer, None)
+                self._forget(flow)
                 continue
             verdict = flow.heartbeat.check(now)
             if verdict is Verdict.PING:
@@ -209,29 +239,38 @@ class Flows:
 
     # --- the commands ---------------------------------------------------------------------------------------
 
-    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease, key: str) -> None:
+    def _lease(self, peer: a.Peer, flow: DataFlow | None, command: c.Lease, connection: Connection) -> None:
         lease = self._leases.find(command.lease)
-        if lease is not None and lease.terms.key != key:
+        if lease is not None and lease.terms.key != key_of(connection):
             lease = None  # behind CURVE a lease belongs to the key of the client that asked for it (PROTOCOL.md 3)
         if flow is None:
             if lease is None:
                 self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))
                 return
-            flow = DataFlow(self._outbox, peer, Heartbeat(self._outbox.now.mono, self._heartbeat_s))
-            self._flows[peer] = flow
+            heartbeat = Heartbeat(self._outbox.now.mono, self._heartbeat_s)
+            flow = self._flows[peer] = DataFlow(self._outbox, peer, connection, heartbeat)
+            if connection:
+                self._by_connection[connection] = flow
         flow.heartbeat.heard(self._outbox.now.mono)
         try:
             flow.session.received(command)
         except OutOfTurn:
             self.counts["out-of-turn"] += 1
             return  # the same command sequence twice without an answer: cannot happen, we answer at once
-        code = states.OK if lease is not None and self._bind(flow, lease) else states.FORBIDDEN
-        flow.send(c.Response(command.sequence, code))
+        flow.send(c.Response(command.sequence, self._presented(flow, lease)))
+
+    def _presented(self, flow: DataFlow, lease: AnyLease | None) -> int:
+        """Bind a lease to the flow that presented it, unless it is; the code of the Response."""
+        if lease is None:
+            return states.FORBIDDEN
+        if lease.flow is flow:
+            return states.OK  # a repeated Lease on the same flow changes nothing
+        if not self._bind(flow, lease):
+            return states.FORBIDDEN
+        return states.NEWLY_BOUND if lease.terms.binding else states.OK
 
     def _bind(self, flow: DataFlow, lease: AnyLease) -> bool:
-        """Bind a lease to the flow that presented it: the last presenter wins (PROTOCOL.md 3)."""
-        if lease.flow is flow:
-            return True  # a repeated Lease on the same flow changes nothing
+        """Whether a lease is bound to this flow now: the last presenter wins (PROTOCOL.md 3)."""
         if lease.packed and flow.peer[0] is not self._packs_on:
             return False  # packs in a queue made for single contents would be gigabytes
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
@@ -276,9 +315,14 @@ class Flows:
 
     def _summon(self, flow: DataFlow, command: c.Summon) -> None:
         lease, resource = flow.reader, command.resource
-        covered = lease is not None and lease.terms.covers(resource)
-        ok = covered and self._readings[type(lease)].summon(lease, resource)
-        flow.send(c.Response(command.sequence, states.OK if ok else states.CANNOT))
+
+        def answer(ok: bool) -> None:
+            flow.send(c.Response(command.sequence, states.OK if ok else states.CANNOT))
+
+        if lease is not None and lease.terms.covers(resource):
+            self._readings[type(lease)].summon(lease, resource, answer)
+        else:
+            answer(False)
 
     def _dismiss(self, flow: DataFlow, command: c.Dismiss) -> None:
         if flow.reader is not None:
@@ -286,4 +330,5 @@ class Flows:
         flow.send(c.Response(command.sequence, states.OK))
 
     def _ping(self, flow: DataFlow, _command: c.Command) -> None:
-        flow.send(c.Pong())
+        reader = flow.reader
+        flow.send(c.Pong(reader.group_position if isinstance(reader, ReaderLease) else None))

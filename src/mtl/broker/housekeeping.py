@@ -6,13 +6,16 @@ import logging
 from collections.abc import Sequence
 
 from mtl.broker import actions as a
-from mtl.broker.committing import Committing
-from mtl.broker.cursors import Cursors
-from mtl.broker.intake import Intake
-from mtl.broker.names import Names
-from mtl.broker.outbox import Outbox, Result
-from mtl.broker.records import CursorRecord
-from mtl.broker.resources import Resource, ResourceKey, Resources
+from mtl.broker.ages import Ages
+from mtl.broker.outbox import Outbox
+from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.cursors import Cursors
+from mtl.broker.stages.committing import Committing
+from mtl.broker.storage.records import CursorRecord
+from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.names import Names
+from mtl.broker.writing.resource import Resource, ResourceKey
+from mtl.broker.writing.resources import Resources
 from mtl.errors import StorageError
 from mtl.log import Trimmed
 from mtl.log.retention import Hold, RetentionPolicy, plan
@@ -24,11 +27,20 @@ class Housekeeping:
     """Retention: metadata first, then the readers' view, then the files."""
 
     def __init__(
-        self, outbox: Outbox, resources: Resources, cursors: Cursors, committing: Committing, names: Names
+        self,
+        outbox: Outbox,
+        resources: Resources,
+        cursors: Cursors,
+        queues: Queues,
+        committing: Committing,
+        names: Names,
+        ages: Ages,
     ) -> None:
         self._outbox = outbox
+        self._ages = ages
         self._resources = resources
         self._cursors = cursors
+        self._queues = queues
         self._committing = committing
         self._names = names
 
@@ -52,7 +64,7 @@ class Housekeeping:
         return found
 
     def _see_to(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
-        if resource.log is not None and resource.log.roll_due(self._outbox.now.wall_us):
+        if resource.log is not None and resource.log.roll_due(self._ages.stamp):
             self._roll(resource)
         elif resource.record.retention is not None:
             self._trim(resource, cursors)
@@ -73,19 +85,15 @@ class Housekeeping:
                 intake.forget(writer)
             if intake.reader is not None and intake.stopped is None:
                 # Should this fail, the log goes on knowing numbers that nobody will ever ask for.
-                intake.submit(lambda number: a.ForgetWriters(number, intake.key, writers), lambda _: None)
+                intake.change(lambda number: a.ForgetWriters(number, intake.key, writers), lambda _: None)
             intake.release()
 
         intake.hold(held)
 
     def _roll(self, resource: Resource) -> None:
-        intake = resource.intake
-
-        def rolled(change: Result) -> None:
-            if not isinstance(change, StorageError):
-                intake.apply(change)
-
-        intake.submit(lambda number: a.Roll(number, intake.key, self._outbox.now.wall_us), rolled)
+        intake, wall_us = resource.intake, self._outbox.now.wall_us
+        # Should this fail, the next look tries again.
+        intake.change(lambda number: a.Roll(number, intake.key, wall_us), lambda _: None)
 
     def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         reader, retention = resource.log, resource.record.retention
@@ -104,7 +112,7 @@ class Housekeeping:
             next_sequence=reader.next,
             policy=policy,
             holds=self._holds(resource, cursors),
-            now_us=self._outbox.now.wall_us,
+            too_old=self._ages.stamp,
         )
         if planned.earliest <= reader.earliest:
             return
@@ -121,13 +129,11 @@ class Housekeeping:
             )
         intake = resource.intake
 
-        def unlinked(_: Result) -> None:
-            """A failure leaves files below `earliest`; the next opening removes them."""
-
         def saved(durable: bool) -> None:
             if durable:
-                intake.apply(Trimmed(planned.earliest))
-                intake.submit(lambda number: a.Trim(number, intake.key, planned.earliest), unlinked)
+                intake.apply((Trimmed(planned.earliest),))
+                # A failure leaves files below `earliest`; the next opening removes them.
+                intake.change(lambda number: a.Trim(number, intake.key, planned.earliest), lambda _: None)
             intake.release()
 
         # Held meanwhile: one thing of a log at a time is with the disk.
@@ -136,7 +142,7 @@ class Housekeeping:
     def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:
         """Who needs contents of this resource: cursors and queues of the groups it waits for, and readers that pin."""
         groups = [
-            Hold(r.group, self._cursors.durable(r), True)
+            Hold(r.group, self._confirmed(resource, r), True)
             for r in cursors
             if r.incarnation == resource.record.incarnation
         ]
@@ -146,4 +152,18 @@ class Housekeeping:
             if lease.pinned is not None
         ]
         queues = [Hold(q.name, q.low, True) for q in resource.queues.values()]
-        return groups + queues + pins
+        unreadable = [
+            Hold(group, resource.earliest, True)
+            for group in (resource.record.retention.groups if resource.record.retention else ())
+            if self._cursors.is_unreadable(resource.record.vhost, group, resource.name)
+            or self._queues.is_unreadable(resource, group)
+        ]
+        return groups + queues + pins + unreadable
+
+    def _confirmed(self, resource: Resource, cursor: CursorRecord) -> int:
+        """Below here are the contents of the log that a group has confirmed: not all that its cursor says, when the log
+        is another copy than the one that the cursor is a place in.
+        """
+        position = self._cursors.durable(cursor)
+        parting = resource.parting(position, cursor.log_epoch)
+        return position if parting is None else parting

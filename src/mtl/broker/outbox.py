@@ -8,7 +8,8 @@ from typing import Any
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.records import AnyRecord
+from mtl.broker.access.audit import Audit
+from mtl.broker.storage.records import AnyRecord
 from mtl.errors import Refused, StorageError
 from mtl.log import NewChunk
 from mtl.wire import commands as c
@@ -19,16 +20,21 @@ Result = Any
 
 Then = Callable[[Result], None]
 
+ANSWER_S = 1.0
+"""How long a request waits for a failed transaction to be taken back before it is answered that nobody knows. It is
+below the client's own limit for a request (`limits.REQUEST_TIMEOUT_S`), else the client would hear nothing at all."""
+
 
 class Outbox:
     """Actions in the order they were decided, and the continuations of those that will be answered.
 
-    `now` is the time of the input being handled; the core's one way to know it.
+    `now` is the time of the input being handled; the core's one way to know it. `audit` writes lines about it.
     """
 
     def __init__(self) -> None:
         self.actions: list[a.Action] = []
         self.now = a.Now(0.0, 0)
+        self.audit = Audit(lambda: self.now.mono)
         self._waiting: dict[int, Then] = {}
         self._last_id = 0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -81,36 +87,50 @@ class Outbox:
         self.submit(lambda number: a.Save(number, tuple(put), tuple(forget)), then)
 
     def save_surely(
-        self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], before: Sequence[AnyRecord], then: Then
+        self,
+        put: Sequence[AnyRecord],
+        forget: Sequence[AnyRecord],
+        before: Sequence[AnyRecord],
+        then: Then,
+        unsure: Callable[[StorageError], None],
     ) -> None:
         """One durable transaction that, when it fails, did not happen: `then` hears of the failure only when another
-        one has put the records back to what they were (`before`).
+        one has put the records back to what they were (`before`). `unsure` is called, once at most, when that takes
+        longer than `ANSWER_S`; nothing may be done to what the records say until `then` is called.
 
         A transaction whose sync failed may be on the disk all the same, and a crash would bring it up; a later one that
         succeeds replaces it for good. Whoever goes on appending after a failure needs to know which it is.
         """
+        known = {(r.kind, r.key) for r in before}
+        new = [r for r in put if (r.kind, r.key) not in known]
 
         def saved(result: Result) -> None:
             if isinstance(result, StorageError):
-                self._take_back(put, before, lambda: then(result))
+                self._take_back(before, new, lambda: then(result), unsure, self.now.mono + ANSWER_S)
             else:
                 then(result)
 
         self.save(put, forget, saved)
 
     def _take_back(
-        self, put: Sequence[AnyRecord], before: Sequence[AnyRecord], then: Callable[[], None]
+        self,
+        before: Sequence[AnyRecord],
+        new: Sequence[AnyRecord],
+        then: Callable[[], None],
+        unsure: Callable[[StorageError], None] | None,
+        answer_at: float,
     ) -> None:
-        known = {(r.kind, r.key) for r in before}
-        forget = [r for r in put if (r.kind, r.key) not in known]
-
         def taken_back(result: Result) -> None:
-            if isinstance(result, StorageError):
-                self.later(limits.SAVE_RETRY_S, lambda: self._take_back(put, before, then))
-            else:
+            if not isinstance(result, StorageError):
                 then()
+                return
+            left = unsure
+            if unsure is not None and self.now.mono + limits.SAVE_RETRY_S > answer_at:
+                unsure(result)
+                left = None
+            self.later(limits.SAVE_RETRY_S, lambda: self._take_back(before, new, then, left, answer_at))
 
-        self.save(before, forget, taken_back)
+        self.save(before, new, taken_back)
 
     def completed(self, number: int, result: Result) -> None:
         """The answer to an action; an unknown number is a programming error."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mtl.broker.config import load
+from mtl.broker.runtime.config import BrokerConfig, load
 from mtl.cli.beside import Doors
+from mtl.cli.logs import LogFormat, LogLevel, write_lines
 from mtl.doors.config import load as load_doors
 
 
@@ -27,20 +27,37 @@ def broker(
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Listen beyond this machine without credentials.")
     ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends, too.")
     ] = False,
 ) -> None:
-    """Run a broker. Prints one line when it is ready; stops cleanly on SIGTERM."""
-    from mtl.broker.server import serve  # noqa: PLC0415 the other commands need not load it
+    """Run a broker. Prints one line when it is ready; stops cleanly on SIGTERM, reads users and log settings again on
+    SIGHUP.
+    """
+    from mtl.broker.runtime.serving import serve  # noqa: PLC0415 the other commands need not load it
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    given = load(
-        config,
-        endpoint=endpoint,
-        shared_socket=shared_socket or None,
-        data=str(data) if data is not None else None,
-        insecure=insecure or None,
-    )
+    options = {"level": log_level, "format": log_format}
+    said = {name: option.value for name, option in options.items() if option is not None}
+
+    def loaded() -> BrokerConfig:
+        return load(
+            config,
+            log=said,
+            endpoint=endpoint,
+            shared_socket=shared_socket or None,
+            data=str(data) if data is not None else None,
+            insecure=insecure or None,
+        )
+
+    def reload() -> None:
+        lines = loaded().log
+        write_lines(lines.level, lines.format)
+
+    given = loaded()
+    write_lines(given.log.level, given.log.format)
     doors = Doors(load_doors(config))
-    raise typer.Exit(serve(given, lambda line: print(line, flush=True), doors, until_eof=until_eof))
+    raise typer.Exit(
+        serve(given, lambda line: print(line, flush=True), doors, reload=reload, until_eof=until_eof)
+    )

@@ -32,8 +32,9 @@ def checkpoint(
         return
     under_way = "" if state.planned == state.committed else f", batch {state.planned} is under way"
     done = "no batch is committed" if state.committed is None else f"batch {state.committed} is committed"
-    out.print(f"query {state.query}: {done}{under_way}", highlight=False)
-    columns = ["resource", "position", "planned", "next", "behind", "state"]
+    found = "" if rows else "; it has found no resource"
+    out.print(f"query {state.query}: {done}{under_way}{found}", highlight=False)
+    columns = ["resource", "position", "log-epoch", "planned", "next", "behind", "state"]
     table(
         [name.upper() for name in columns],
         [[row[name] for name in columns] for row in rows],
@@ -47,22 +48,24 @@ def _described(connection: Connection, names: list[str]) -> dict[str, Descriptio
     for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):
         asked = names[first : first + MAX_RESOURCES_PER_LEASE]
         try:
-            found |= connection.describe(asked)
+            found |= connection.describe(asked, history=True)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE:
                 raise
             missing = refused.members.get("missing", asked)
-            found |= connection.describe([name for name in asked if name not in missing])
+            found |= connection.describe([name for name in asked if name not in missing], history=True)
     return found
 
 
 def _row(held: Held, found: Description | None) -> dict[str, str | int | None]:
+    end = None if found is None else found.known_next
     return {
         "resource": held.resource,
         "incarnation": held.incarnation,
         "position": held.position,
+        "log-epoch": held.epoch,
         "planned": held.planned,
-        "next": None if found is None else found.next,
-        "behind": None if found is None else max(0, found.next - held.position),
+        "next": end,
+        "behind": None if end is None else max(0, end - held.position),
         "state": state_of(held, found),
     }

@@ -12,21 +12,23 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from mtl.cli.printable import PlainConsole, printable_json
 from mtl.client import Connection, connect
 from mtl.client.settings import DEFAULT_ENDPOINT
 from mtl.errors import OptionError
 
-Endpoint = Annotated[
-    str | None,
-    typer.Option(
-        envvar="MTL_ENDPOINT",
-        help=f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]",
-        show_default=False,
-    ),
+_ENDPOINT = f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]"
+
+FirstEndpoint = Annotated[
+    str | None, typer.Option("--endpoint", envvar="MTL_ENDPOINT", help=_ENDPOINT, show_default=False)
 ]
+"""Before the command. Only this one is taken from the environment: otherwise that would win over what stands here."""
+
+Endpoint = Annotated[str | None, typer.Option(help=_ENDPOINT, show_default=False)]
+"""After the command; it wins over the one before."""
+
 VirtualHost = Annotated[
     str | None, typer.Option(envvar="MTL_VIRTUAL_HOST", help="The namespace of resources.")
 ]
@@ -52,12 +54,16 @@ CurveKeyFile = Annotated[
 Timeout = Annotated[
     float, typer.Option(help="Seconds after which a broker that does not answer is an error.")
 ]
+Raw = Annotated[
+    bool,
+    typer.Option("--raw", help="Write the octets of bodies as they are, for pipes; a newline after each."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")]
 
 DEFAULT_TIMEOUT = 10.0
 
-out = Console(width=None if sys.stdout.isatty() else 10_000)
-err = Console(stderr=True)
+out = PlainConsole(width=None if sys.stdout.isatty() else 10_000)
+err = PlainConsole(stderr=True)
 
 S = TypeVar("S")
 
@@ -99,7 +105,7 @@ class Broker:
 
 def remember(
     context: typer.Context,
-    endpoint: Endpoint = None,
+    endpoint: FirstEndpoint = None,
     virtual_host: VirtualHost = None,
     user: User = None,
     password_file: PasswordFile = None,
@@ -159,7 +165,7 @@ def _scaled(text: str, units: dict[str, float] | dict[str, int], what: str) -> f
 
 def line(values: dict[str, Any]) -> None:
     """One JSON object on a line of standard output."""
-    sys.stdout.buffer.write(msgspec.json.encode(values) + b"\n")
+    sys.stdout.buffer.write(printable_json(msgspec.json.encode(values).decode()).encode() + b"\n")
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> None:
@@ -184,8 +190,10 @@ def listing(
         table(columns, ([cell(one) for cell in columns.values()] for one in found), right=right)
 
 
-def octets(count: int) -> str:
-    """A size for people."""
+def octets(count: int | None) -> str:
+    """A size for people; nothing where it is not known."""
+    if count is None:
+        return ""
     value, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -194,8 +202,10 @@ def octets(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def duration(seconds: float) -> str:
-    """A length of time for people."""
+def duration(seconds: float | None) -> str:
+    """A length of time for people; nothing where it is not known."""
+    if seconds is None:
+        return ""
     unit = next((unit for unit in ("d", "h", "m") if seconds >= _TIMES[unit]), "s")
     return f"{seconds / _TIMES[unit]:.1f} {unit}"
 

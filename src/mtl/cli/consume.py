@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected
-from mtl.cli.tail import show
+from mtl.cli.common import Endpoint, Json, Raw, connected
+from mtl.cli.tail import check, show
 
 
 def consume(
@@ -27,16 +27,18 @@ def consume(
         bool, typer.Option("--verbose", "-v", help="Sequence, time and properties, too.")
     ] = False,
     json: Json = False,
+    raw: Raw = False,
     endpoint: Endpoint = None,
 ) -> None:
     """Take contents out of a queue, one per line; each is confirmed when it was written to the output."""
+    check(verbose=verbose, json=json, raw=raw)
     shown = 0
     with (
         connected(context, endpoint) as connection,
         connection.consumer(resource, queue=queue, window_contents=min(count or 100, 100)) as consumer,
     ):
         while shown != count and (content := consumer.next(wait)) is not None:
-            show(content, verbose=verbose, json=json)
+            show(content, verbose=verbose, json=json, raw=raw)
             if reject:
                 content.reject()
             else:

@@ -39,6 +39,9 @@ def cursors(
             "SIZE": lambda c: octets(c.bytes_behind),
             "AGE": lambda c: duration(c.seconds_behind),
             "EPOCH": lambda c: c.epoch,
+            "LOG": lambda c: (
+                c.log_epoch or "" if c.lost is None else f"lost {c.lost.first} to {c.lost.end - 1}"
+            ),
             "HOLDER": lambda c: c.holder if c.held else "",
         },
         json=json,
@@ -59,7 +62,7 @@ def reset(
     ] = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Move a group to another place, for whoever starts from it next. A Spark query goes on from its checkpoint."""
+    """Move a group to another place, from which its next reader starts. A Spark query goes on from its checkpoint."""
     place, at = _target(to)
     with connected(context, endpoint) as connection:
         for name in _resources(connection, group, resource):

@@ -12,7 +12,25 @@ import typer
 from mtl.cli.common import Broker
 from mtl.client.settings import DEFAULT_ENDPOINT
 from mtl.doors.config import DoorConfig
-from mtl.errors import OptionError
+from mtl.doors.places import DEFAULTS
+from mtl.errors import MtlError, OptionError
+
+
+def _defaults() -> str:
+    return ", ".join(f"{name} {place}" for name, place in DEFAULTS.items())
+
+
+def _keys(said: list[str] | None) -> dict[str, list[str]] | None:
+    """By user what was said as USER=KEY. A key may have `=` in it, too, and a user not."""
+    if said is None:
+        return None
+    keys: dict[str, list[str]] = {}
+    for one in said:
+        user, separator, key = one.partition("=")
+        if not separator or not user or not key:
+            raise OptionError(f"--peer-key {one!r} is not USER=KEY, a CURVE public key or its file")
+        keys.setdefault(user, []).append(key)
+    return keys
 
 
 def door(
@@ -20,20 +38,61 @@ def door(
     name: Annotated[str, typer.Argument(help="Which: mbws, mc0, micromessage, reactive.")],
     connect: Annotated[
         str | None,
+        typer.Option(help="The broker's control endpoint.", show_default=DEFAULT_ENDPOINT),
+    ] = None,
+    listen: Annotated[
+        str | None,
         typer.Option(
-            help=f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]", show_default=False
+            help="Where: [TRANSPORT://]HOST:PORT, port 0 being any free one; for mc0 also ipc://PATH.",
+            show_default=_defaults(),
         ),
     ] = None,
-    listen: Annotated[str | None, typer.Option(help="Where; its form is the protocol's.")] = None,
     create: Annotated[
         list[str] | None,
-        typer.Option(help="Patterns of resource names that are made when a peer asks for them."),
+        typer.Option(
+            help="A pattern (* ? [...]) of resource names that are made when a peer asks for them; may be repeated.",
+            show_default="none is made",
+        ),
     ] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
+    curve_key_file: Annotated[
+        str | None,
+        typer.Option(help="mc0: encrypt by CURVE, with the door's private key of this file (`mtl keys`)."),
+    ] = None,
+    peer_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="mc0: USER=KEY, a CURVE public key or its file, and the user of the broker that its peer comes in as; "
+            "no other keys are let in. May be repeated."
+        ),
+    ] = None,
     certificate_file: Annotated[
         str | None, typer.Option(help="TLS (not for mc0): the certificates, as PEM.")
     ] = None,
     key_file: Annotated[str | None, typer.Option(help="Their private key.")] = None,
+    client_authority_file: Annotated[
+        str | None,
+        typer.Option(
+            help="Mutual TLS: whose client certificates are accepted, as PEM. Their common name is the user."
+        ),
+    ] = None,
+    basic: Annotated[
+        bool | None,
+        typer.Option(
+            "--basic",
+            help="WebSocket: peers log in by HTTP Basic, as users of the broker with their passwords.",
+        ),
+    ] = None,
+    tokens_file: Annotated[
+        str | None,
+        typer.Option(
+            help="WebSocket: a private file of lines USER TOKEN, the bearer tokens that are accepted."
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Listen beyond this machine without encryption or credentials."),
+    ] = None,
     origins: Annotated[
         list[str] | None, typer.Option("--origin", help="Whose pages may use a WebSocket door; '*': any.")
     ] = None,
@@ -47,7 +106,12 @@ def door(
         bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")
     ] = False,
 ) -> None:
-    """Run a door for another protocol. Prints one line when it is ready; stops cleanly on SIGTERM."""
+    """Run a door for another protocol. Prints one line when it is ready; stops cleanly on SIGTERM.
+
+    Beyond this machine it wants encryption and peers that prove who they are, unless told otherwise. Each is a user of
+    the broker then and has that user's grants; the door needs a user of its own, by the options before `door`, that
+    `mtl grant DOOR --act-as PATTERN` lets act as them.
+    """
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -60,8 +124,14 @@ def door(
             "listen": listen,
             "create": create,
             "max-sessions": max_sessions,
+            "curve-key-file": curve_key_file,
             "certificate-file": certificate_file,
             "key-file": key_file,
+            "peer-keys": _keys(peer_key),
+            "client-authority-file": client_authority_file,
+            "basic": basic,
+            "tokens-file": tokens_file,
+            "insecure": insecure,
             "origins": origins,
             "page": page,
             "virtual-host": broker.virtual_host,
@@ -77,4 +147,15 @@ def door(
         except msgspec.ValidationError as wrong:
             raise OptionError(str(wrong)) from wrong
     endpoint = connect or broker.endpoint or DEFAULT_ENDPOINT
-    asyncio.run(serve(name, given, endpoint, lambda line: print(line, flush=True), until_eof=until_eof))
+    try:
+        serving = serve(
+            name,
+            given,
+            endpoint,
+            lambda line: print(line, flush=True),
+            patience=broker.timeout,
+            until_eof=until_eof,
+        )
+        asyncio.run(serving)
+    except MtlError as error:
+        raise OptionError(f"[doors.{name}]: {error}") if config is not None else error from error

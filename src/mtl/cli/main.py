@@ -17,20 +17,24 @@ from mtl.cli import (
     broker,
     checkpoint,
     common,
+    conformance,
     consume,
     cursors,
     door,
     keys,
     publish,
     queues,
+    recover,
     resource,
     stages,
     tail,
     users,
     verify,
 )
+from mtl.cli.commands import Commands
+from mtl.cli.printable import printable
 
-app = typer.Typer(name="mtl", no_args_is_help=True, add_completion=False)
+app = typer.Typer(name="mtl", cls=Commands, no_args_is_help=True, add_completion=False)
 app.callback()(common.remember)
 app.command("broker")(broker.broker)
 app.command("door")(door.door)
@@ -42,7 +46,9 @@ app.add_typer(cursors.app, name="cursors")
 app.add_typer(queues.app, name="queues")
 app.add_typer(stages.app, name="stages")
 app.command("verify")(verify.verify)
+app.command("recover")(recover.recover)
 app.command("checkpoint")(checkpoint.checkpoint)
+app.command("conformance")(conformance.conformance)
 app.add_typer(users.app, name="user")
 app.command("grant")(users.grant)
 app.command("revoke")(users.revoke)
@@ -60,7 +66,8 @@ def main() -> None:
     try:
         app()
     except MtlError as error:
-        sys.stderr.write(f"mtl: {error}\n")
+        said = printable(str(error), keep="\n")
+        sys.stderr.write(f"mtl: {said}\n")
         sys.exit(1)
     except BrokenPipeError:
         # Whoever read our output has enough of it (| head). Python would complain when it flushes at the end.

@@ -78,7 +78,7 @@ def _shown(lines: BinaryIO, file: str) -> Iterator[bytes]:
         yield from lines
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -77,8 +77,8 @@ def list_(
         found,
         {
             "RESOURCE": lambda r: r.resource,
-            "EARLIEST": lambda r: r.earliest,
-            "NEXT": lambda r: r.next,
+            "EARLIEST": lambda r: r.known_earliest,
+            "NEXT": lambda r: r.known_next,
             "CONTENTS": lambda r: r.contents,
             "SIZE": lambda r: octets(r.bytes),
             "NEWEST": lambda r: moment(r.newest_time),
@@ -113,7 +113,7 @@ def _told(one: Description) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         ("resource", one.resource),
         ("incarnation", one.incarnation),
-        ("contents", f"{one.earliest} to {one.next - 1} ({one.contents} in all)"),
+        ("contents", _contents(one)),
         ("size", octets(one.bytes)),
         ("oldest", moment(one.oldest_time)),
         ("newest", moment(one.newest_time)),
@@ -131,8 +131,15 @@ def _told(one: Description) -> list[tuple[str, object]]:
     return [(name, value) for name, value in rows if value not in {None, ""}]
 
 
+def _contents(one: Description) -> str | None:
+    if one.known_next is None:
+        return None
+    return f"{one.known_earliest} to {one.known_next - 1} ({one.contents} in all)"
+
+
 def _told_queue(queue: QueueInfo) -> tuple[str, object]:
-    counts = (queue.ready, queue.delivered, queue.delayed, queue.dead, queue.consumers)
+    ready = "?" if queue.ready is None else queue.ready
+    counts = (ready, queue.delivered, queue.delayed, queue.dead, queue.consumers)
     return f"queue {queue.group}", (
         "{} ready, {} delivered, {} delayed, {} dead, {} consumers".format(*counts)
     )
@@ -149,5 +156,6 @@ def delete(
     with connected(context, endpoint) as connection:
         found = connection.describe([name])[name]
         if not yes:
-            typer.confirm(f"Delete {name} with its {found.contents} contents?", abort=True, err=True)
+            all_of_it = "all its" if found.contents is None else f"its {found.contents}"
+            typer.confirm(f"Delete {name} with {all_of_it} contents?", abort=True, err=True)
         connection.delete_resource(name, incarnation=found.incarnation)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, moment
+from mtl.cli.common import Endpoint, Json, Raw, connected, line, moment
+from mtl.cli.printable import printable
 from mtl.client import Connection, Content
 from mtl.errors import OptionError
 
@@ -27,9 +28,13 @@ def tail(
         bool, typer.Option("--verbose", "-v", help="Sequence, time and properties, too.")
     ] = False,
     json: Json = False,
+    raw: Raw = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Show a resource's contents, one per line. Text is shown as it is, other octets escaped."""
+    """Show a resource's contents, one per line. Text is shown as it is; other octets are escaped, and so are control
+    characters, line ends and marks of direction.
+    """
+    check(verbose=verbose, json=json, raw=raw)
     with connected(context, endpoint) as connection:
         first, end = _range(connection, resource, start)
         until = None if follow else end
@@ -38,7 +43,7 @@ def tail(
         shown = 0
         with connection.reader(resource, start=first, until=until) as reader:
             for content in reader:
-                show(content, verbose=verbose, json=json)
+                show(content, verbose=verbose, json=json, raw=raw)
                 shown += 1
                 if shown == count:
                     return
@@ -57,9 +62,17 @@ def _range(connection: Connection, resource: str, start: str) -> tuple[int, int]
     return (number if number >= 0 else max(found.earliest, found.next + number)), found.next
 
 
-def show(content: Content, *, verbose: bool, json: bool) -> None:
-    """One line for a content; octets that are no text are escaped."""
-    if json:
+def check(*, verbose: bool, json: bool, raw: bool) -> None:
+    """`OptionError` for options of `show` that contradict each other."""
+    if raw and (json or verbose):
+        raise OptionError("--raw writes bodies only; leave out --json and --verbose, or --raw")
+
+
+def show(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
+    """One line for a content, in which nothing is a command to the terminal; with `raw` its octets, and a newline."""
+    if raw:
+        sys.stdout.buffer.write(content.body + b"\n")
+    elif json:
         line(_members(content))
     else:
         body = content.body.decode("utf-8", "backslashreplace")
@@ -67,7 +80,7 @@ def show(content: Content, *, verbose: bool, json: bool) -> None:
             properties = content.properties
             said = f"  {properties}" if properties else ""
             body = f"{content.sequence}  {moment(content.timestamp)}{said}  {body}"
-        sys.stdout.write(body + "\n")
+        sys.stdout.write(printable(body, keep="\t") + "\n")
     sys.stdout.flush()
 
 

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from mtl.broker.accounts import Right
-from mtl.broker.records import GrantRecord, PasswordRecord
-from mtl.broker.users import Users, new_password
+from mtl.broker.access.accounts import Right
+from mtl.broker.runtime.users import Users, new_password
+from mtl.broker.storage.records import GrantRecord, PasswordRecord
 from mtl.cli.common import Json, line, table
-from mtl.client.settings import read_password
+from mtl.client.settings import password_in, read_password
 from mtl.errors import OptionError
-from mtl.limits import DEFAULT_VIRTUAL_HOST, SCRAM_ITERATIONS
+from mtl.limits import DEFAULT_VIRTUAL_HOST, MIN_PASSWORD, SCRAM_ITERATIONS
 from mtl.net.curve import read_public
 
 app = typer.Typer(
@@ -37,6 +37,30 @@ Key = Annotated[str, typer.Argument(help="A CURVE public key, or the file NAME.p
 Patterns = Annotated[
     list[str] | None,
     typer.Option(help="Resources, by a regular expression for whole names; may be repeated."),
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Groups to hold, reset and delete, in the same way. A user has those called USER.* anyway."
+    ),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(help="Queues to consume from and to delete; the one without a name is `default`. The same."),
+]
+WriterNames = Annotated[
+    list[str] | None,
+    typer.Option(help="Writer names to write under; a current writer of the name is fenced. The same."),
+]
+Applications = Annotated[
+    list[str] | None,
+    typer.Option(help="Applications (txnAppId) to stage, commit, abort and forget for. The same."),
+]
+ActedFor = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--act-as", help="Users that it may act as, by such a pattern: what a door needs whose peers log in."
+    ),
 ]
 VirtualHost = Annotated[str, typer.Option(help="The namespace of resources that it is about.")]
 
@@ -132,12 +156,21 @@ def grant(
     read: Patterns = None,
     write: Patterns = None,
     manage: Patterns = None,
+    group: Groups = None,
+    queue: Queues = None,
+    writer: WriterNames = None,
+    application: Applications = None,
+    act_as: ActedFor = None,
     virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
     data: Data = DATA,
 ) -> None:
-    """Let a user read, write or manage (create, delete) resources. `anonymous` are those without credentials."""
+    """Let a user read, write or manage (create, delete) resources, and use names that users share. `anonymous` are
+    those without credentials.
+    """
     with Users(data) as users:
-        users.grant(name, _grants(virtual_host, read, write, manage))
+        users.grant(
+            name, _grants(virtual_host, read, write, manage, group, queue, writer, application, act_as)
+        )
 
 
 def revoke(
@@ -145,23 +178,32 @@ def revoke(
     read: Patterns = None,
     write: Patterns = None,
     manage: Patterns = None,
+    group: Groups = None,
+    queue: Queues = None,
+    writer: WriterNames = None,
+    application: Applications = None,
+    act_as: ActedFor = None,
     everything: Annotated[bool, typer.Option("--all", help="Every right, in every virtual host.")] = False,
     virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
     data: Data = DATA,
 ) -> None:
     """Take back what was granted in the same words; readers and writers that it covered end."""
     with Users(data) as users:
-        users.revoke(name, None if everything else _grants(virtual_host, read, write, manage))
+        said = (read, write, manage, group, queue, writer, application, act_as)
+        users.revoke(name, None if everything else _grants(virtual_host, *said))
 
 
-def _grants(
-    virtual_host: str, read: list[str] | None, write: list[str] | None, manage: list[str] | None
-) -> list[GrantRecord]:
-    said = [(Right.READ, read), (Right.WRITE, write), (Right.MANAGE, manage)]
-    grants = [GrantRecord(virtual_host, right.value, p) for right, patterns in said for p in patterns or ()]
+def _grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
+    """What the patterns of each right say, in the order of `Right`."""
+    grants = [
+        GrantRecord(virtual_host, right.value, pattern)
+        for right, patterns in zip(Right, said, strict=True)
+        for pattern in patterns or ()
+    ]
     if not grants:
         raise OptionError(
-            "say what: --read, --write or --manage, each with a pattern of resources ('.*' is all)"
+            "say what: --read, --write or --manage with a pattern of resources ('.*' is all), or --group, --queue, "
+            "--writer or --application with one of such names"
         )
     return grants
 
@@ -173,9 +215,9 @@ def _password(file: Path | None, variable: str | None, iterations: int) -> Passw
     if file is not None:
         said = read_password(file)
     elif variable is not None:
-        said = os.environ.get(variable, "")
-        if not said:
-            raise OptionError(f"the environment variable {variable} has no password")
+        said = password_in(variable)
     else:
         said = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if len(said) < MIN_PASSWORD:
+        raise OptionError(f"a password has at least {MIN_PASSWORD} characters; choose a longer one")
     return new_password(said, os.urandom, iterations)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.progress import Progress
 
-from mtl.broker.records import ResourceRecord
+from mtl.broker.storage.database import WITH_MANIFESTS
+from mtl.broker.storage.inspection import Finding, compare, inspect_records
+from mtl.broker.storage.orphans import place_of
+from mtl.broker.storage.records import ResourceRecord
 from mtl.cli.common import Json, err, line, octets, out
 from mtl.errors import OptionError
 from mtl.log import RealDisk, SegmentReport, verify_log
@@ -20,25 +21,36 @@ def verify(
     data: Annotated[Path, typer.Argument(help="The data directory of a broker.", metavar="DIR")],
     json: Json = False,
 ) -> None:
-    """Verify every stored content of a data directory. Exit code 1 when something is wrong.
+    """Verify every stored content and every record of a data directory, and whether they agree. Exit code 1 when
+    something is wrong.
 
     A broker may run meanwhile; what it writes at the moment counts as not there yet.
     """
-    logs = sorted(path for path in (*data.glob("resources/*"), *data.glob("stages/*/*")) if path.is_dir())
-    if not logs and not (data / "broker.db").exists():
+    found = (*data.glob("resources/*"), *data.glob("stages/*/*"))
+    # A directory with a suffix holds a log that is being made, or was when the broker stopped.
+    logs = sorted(path for path in found if path.is_dir() and not path.suffix)
+    if not logs and not (data / "broker.db").exists() and not (data / "generation").exists():
         raise OptionError(f"{data} is no data directory of a broker")
-    names = _names(data / "broker.db")
+    inspection = inspect_records(data)
+    names = {place_of(r): r.name for r in inspection.records if isinstance(r, ResourceRecord)}
+    manifests = inspection.format >= WITH_MANIFESTS
     problems = contents = size = 0
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         for path in progress.track(logs, description="verifying"):
-            for report in verify_log(RealDisk(), str(path)):
+            for report in verify_log(RealDisk(), str(path), manifest=manifests):
                 contents += report.contents
                 size += report.bytes
                 problems += len(report.problems)
-                _tell(names.get(path.name, str(path.relative_to(data))), report, json=json)
+                place = str(path.relative_to(data))
+                _tell(names.get(place, place), report, json=json)
+    findings = [*inspection.findings, *compare(data, RealDisk())]
+    for finding in findings:
+        _tell_finding(finding, json=json)
+    problems += len(findings)
     if not json:
         out.print(
-            f"{len(logs)} logs, {contents} contents, {octets(size)}: {problems or 'no'} problems",
+            f"{len(logs)} logs, {contents} contents, {octets(size)}, {len(inspection.records)} records: "
+            f"{problems or 'no'} problems",
             markup=False,
         )
     if problems:
@@ -64,17 +76,8 @@ def _tell(name: str, report: SegmentReport, *, json: bool) -> None:
         )
 
 
-def _names(database: Path) -> dict[str, str]:
-    """Resource names by the directories of their logs; none where the database cannot be read."""
-    if not database.exists():
-        return {}
-    try:
-        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-        try:
-            rows = connection.execute("SELECT value FROM record WHERE kind = 'resource'").fetchall()
-        finally:
-            connection.close()
-        records = [msgspec.json.decode(value, type=ResourceRecord) for (value,) in rows]
-    except (sqlite3.Error, msgspec.DecodeError):
-        return {}
-    return {record.log: record.name for record in records}
+def _tell_finding(finding: Finding, *, json: bool) -> None:
+    if json:
+        line({"record": finding.about, "problems": [{"message": finding.problem}]})
+    else:
+        out.print(f"{finding.about}: {finding.problem}", markup=False, soft_wrap=True)

@@ -13,11 +13,13 @@ from uuid import uuid4
 from mtl.client.consumer import Consumer
 from mtl.client.control import Call, Channel, Outcome, Waiter
 from mtl.client.deliveries import ConsumerOptions, Deliveries
-from mtl.client.feed import Feed, ReaderOptions, Start
+from mtl.client.feed import Feed
+from mtl.client.incoming import Incoming, ReaderOptions, Start
 from mtl.client.io import Loop, loop
 from mtl.client.pump import Pump, WriterOptions
 from mtl.client.reader import Reader
 from mtl.client.resources import Administration, listed
+from mtl.client.rfc_feed import RfcFeed
 from mtl.client.settings import DEFAULT_ENDPOINT, Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
@@ -38,6 +40,9 @@ Confirm = Literal["full", "none"]
 
 _MARGIN_S = 10.0
 """Above every deadline of the IO thread: whoever waits this much longer waits for a thread that is dead."""
+
+_TEST = "test"
+"""The RFC's own profile, which has nothing else at any server."""
 
 _IDLE_CHANNELS = 8
 """Control sessions kept for the next reader or writer."""
@@ -60,6 +65,7 @@ def connect(
     heartbeat: float | None = None,
     local_reads: bool = True,
     local_writes: bool = True,
+    acting_as: str | None = None,
 ) -> Connection:
     """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
 
@@ -73,8 +79,9 @@ def connect(
     variable `password_env`. `sasl_mechanism` is the only one to use (default: the strongest that both know; PLAIN on an
     unencrypted tcp connection only when it is named here). `curve_server_key`, the broker's public key (40 characters
     of Z85) or its file, turns encryption on; `curve_key_file` is a private file of one's own, by which a broker may
-    know who we are without a password (default: a key made up for this connection). Raises `OptionError` for what does
-    not fit together or cannot be read.
+    know who we are without a password (default: a key made up for this connection). `acting_as` is another user, whose
+    rights the connection has in place of those of `user` (`mtl grant USER --act-as`). Raises `OptionError` for what
+    does not fit together or cannot be read.
     """
     settings = Settings(
         endpoint,
@@ -91,6 +98,7 @@ def connect(
         heartbeat=heartbeat,
         local_reads=local_reads,
         local_writes=local_writes,
+        acting_as=acting_as,
     )
     connection = Connection(settings)
     try:
@@ -116,6 +124,7 @@ class Connection(Administration):
         self._open = True
         self._sees_files = settings.local_reads
         """Whether packs may come by their place, as far as is known: one look at the broker's files is enough."""
+        self._ours: bool | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -141,6 +150,13 @@ class Connection(Administration):
             raise reply
         assert isinstance(reply, w.Ready)
         return reply
+
+    def own_name(self, name: str) -> str:
+        """A name of a group, queue, writer or application that this client may use without a grant: behind the user's
+        own name and a dot, where the broker says that it is a user's client (PROTOCOL.md 2.2).
+        """
+        user = self.ready().user
+        return name if user is None else f"{user}.{name}"
 
     def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
         """Send any request and return its reply; it is sent again until it is answered or the deadline passes.
@@ -211,6 +227,8 @@ class Connection(Administration):
         window_contents: int | None = None,
         window_bytes: int | None = None,
         incarnation: str | None = None,
+        log_epoch: str | None = None,
+        until_epoch: str | None = None,
         skip_lost: bool = False,
         confirm: Confirm | None = None,
     ) -> Reader:
@@ -222,18 +240,26 @@ class Connection(Administration):
         travel many at a time. The window bounds what is sent and not consumed, in contents and stored octets. With
         `skip_lost` contents that retention took are skipped and listed in `Reader.lost`, instead of a `DataLoss`.
 
+        `log_epoch` is the epoch of the last content before the sequence `start`, as `Reader.log_epoch` told it: a
+        broker whose data is another copy then refuses with `DataLoss`, instead of other contents. `until_epoch` is the
+        same of `until`, for a range that was there as a whole.
+
         Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
         """
         extended = self._extended
-        if self.settings.profile.lower() == "queue":
+        if extended and self.settings.profile.lower() == "queue":
             raise OptionError('the profile "queue" has no positioned readers; use consumer')
         packed = extended if packed is None else packed
         if not extended and (packed or start is not None or group is not None or until is not None):
-            raise OptionError(
-                f'profile "{self.settings.profile}" has no start, until, group or packed contents'
-            )
+            raise self._unknown_to_the_rfc("start, until, group or packed contents")
         if epoch is not None and group is None:
             raise OptionError("epoch names a holding of a group; give the group, too")
+        if (log_epoch is not None and not isinstance(start, int)) or (
+            until_epoch is not None and until is None
+        ):
+            raise OptionError(
+                "log_epoch belongs to a sequence to start at, until_epoch to one to end before; give these"
+            )
         holds = group is not None and epoch is None
         options = ReaderOptions(
             resource=resource,
@@ -246,13 +272,14 @@ class Connection(Administration):
             window_contents=window_contents or (READER_WINDOW_CONTENTS if packed else PLAIN_WINDOW_CONTENTS),
             window_bytes=window_bytes or READER_WINDOW,
             incarnation=incarnation,
+            log_epoch=log_epoch,
+            until_epoch=until_epoch,
             skip_lost=skip_lost,
             local=packed and self._sees_files,
-            extended=extended,
-            confirm=confirm or ("full" if extended else "none"),
+            confirm=confirm or self._usual_confirm,
         )
         channel = self._lend()
-        feed = Feed(self._loop, channel, options)
+        feed = (Feed if extended else RfcFeed)(self._loop, channel, options)
         reader = Reader(self._loop, self.settings, feed, lambda: self._give_back(channel, reader))
         self._granted(feed, channel)
         self._users.add(reader)
@@ -279,9 +306,11 @@ class Connection(Administration):
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
-        names = tuple(listed(resources))
-        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm)
-        channel = self._lend("queue")
+        names, ours = tuple(listed(resources)), self._is_ours
+        if not ours and (queue is not None or start is not None):
+            raise self._unknown_to_the_rfc("names of queues or a start")
+        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, ours)
+        channel = self._lend("queue" if ours else None)
         deliveries = Deliveries(self._loop, channel, options)
         consumer = Consumer(self._loop, self.settings, deliveries, lambda: self._give_back(channel, consumer))
         self._granted(deliveries, channel)
@@ -303,21 +332,22 @@ class Connection(Administration):
         """Open a writer to one resource, or to several of which each `send` names one.
 
         The broker remembers publishing numbers under `name`, so that nothing is doubled by sending again, even after
-        its restart; the library makes a name up. Numbers go on where the last writer of the name ended (`Writer.last`),
-        and an older one that still lives is fenced. With `stage` contents stay invisible until `stage_commit` of what
-        `Writer.seal` answers. A `packed` writer takes `send_pack`, and packs what `send` gives it.
+        its restart; the library makes one up, an `own_name`. Numbers go on where the last writer of the name ended
+        (`Writer.last`), and an older one that still lives is fenced. With `stage` contents stay invisible until
+        `stage_commit` of what `Writer.seal` answers. A `packed` writer takes `send_pack`, and packs what `send` gives
+        it.
 
         Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`.
         """
         extended = self._extended
         if not extended and (packed or stage is not None or name is not None):
-            raise OptionError(f'profile "{self.settings.profile}" has no names, stages or packed contents')
+            raise self._unknown_to_the_rfc("names, stages or packed contents")
         if stage is not None and name is not None:
             raise OptionError("a staged writer's numbers belong to its stage; it takes no name")
         names = tuple(listed(resources))
-        confirm = confirm or ("full" if extended else "none")
+        confirm = confirm or self._usual_confirm
         if name is None and stage is None and extended and confirm == "full":
-            name = uuid4().hex
+            name = self.own_name(uuid4().hex)
         options = WriterOptions(
             resources=names,
             name=name,
@@ -341,11 +371,30 @@ class Connection(Administration):
         return writer
 
     @property
-    def _extended(self) -> bool:
-        """Whether the profile is one of ours, whose brokers echo what they grant."""
-        return self.settings.profile.lower() != "test"
+    def _is_ours(self) -> bool:
+        """Whether the server knows PROTOCOL.md, and not the RFC only: then it gives its sessions tokens (section 2)."""
+        if self._ours is None:
+            self._ours = self.ready().session is not None
+        return self._ours
 
-    def _granted(self, user: Feed | Pump | Deliveries, channel: Channel) -> None:
+    @property
+    def _extended(self) -> bool:
+        """Whether there are members beyond the RFC's, and the broker echoes what it grants."""
+        return self.settings.profile.lower() != _TEST and self._is_ours
+
+    @property
+    def _usual_confirm(self) -> Confirm:
+        """`test` has no confirmation; where there is one it is the only way to know that nothing was lost."""
+        return "none" if self.settings.profile.lower() == _TEST else "full"
+
+    def _unknown_to_the_rfc(self, what: str) -> OptionError:
+        profile = f'profile "{self.settings.profile}"'
+        if self.settings.profile.lower() == _TEST:
+            return OptionError(f"{profile} has no {what}")
+        server = f"the server at {self.endpoint} knows RFC 11 only (it gives no session token)"
+        return OptionError(f"{server}: its {profile} has no {what}")
+
+    def _granted(self, user: Incoming | Pump | Deliveries, channel: Channel) -> None:
         """Ask for the first lease, and wait for it."""
         self._loop.post(user.flow.start)
         if not user.granted_event.wait(self.settings.retry_deadline + _MARGIN_S):

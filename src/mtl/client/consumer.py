@@ -62,6 +62,7 @@ class Consumer(Leased):
         super().__init__(loop, settings, deliveries, closed)
         self._deliveries = deliveries
         self._posted = False
+        self._only = (deliveries.options.resources or ("",))[0]
 
     @property
     def queue(self) -> str:
@@ -84,7 +85,10 @@ class Consumer(Leased):
                     pass
                 else:
                     body = bytes(content.body)
-                    return QueuedContent(content.resource, hand, content.properties, body, self._answer)
+                    name = (
+                        content.resource or self._only
+                    )  # left out by a server that was asked for one (MTL-83)
+                    return QueuedContent(name, hand, content.properties, body, self._answer)
                 if deliveries.error is not None:
                     raise deliveries.error
                 left = None if deadline is None else deadline - time.monotonic()

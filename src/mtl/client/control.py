@@ -216,8 +216,17 @@ class Channel:
         ):
             return self._authentication.proceed(self._offered)
         if state is Control.READY:
+            self._check_profile()
             return w.Profile(profile=self.settings.profile)
         return call.request
+
+    def _check_profile(self) -> None:
+        """The name has to be one of those in the 201 (MTL-36)."""
+        offered = self.ready_reply.profiles if self.ready_reply is not None else []
+        if self.settings.profile.lower() not in map(str.lower, offered):
+            profiles = ", ".join(offered) or "none"
+            message = f"the server has no profile {self.settings.profile!r}; it offers {profiles}"
+            raise Refused(400, w.UNKNOWN_PROFILE, message)
 
     def _timed_out(self) -> None:
         self._drop()
@@ -303,7 +312,7 @@ class Channel:
         self.ready_reply = reply
         self._token = reply.session
         if self._authentication is not None and isinstance(asked, w.Authorize):
-            self._authentication.finish()
+            self._authentication.finish(reply)
             return
         credentials = self.settings.credentials()
         if credentials.insist:
@@ -318,7 +327,7 @@ class Channel:
         elif error.reason == w.NO_PROFILE and not isinstance(asked, w.Profile):
             self._session.state = Control.READY
             self._turn()
-        elif error.status == 503 and error.reason == w.OVERLOADED:
+        elif error.status == 503 and error.reason in {w.OVERLOADED, w.READ_ONLY}:
             self._pushed_back = error
             self._again()
         else:

@@ -18,6 +18,7 @@ from mtl.client.io import Loop
 from mtl.client.notice import Notice
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.rfc import RfcConsumerFlow
 from mtl.protocol.states import Resource
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -40,6 +41,8 @@ class ConsumerOptions:
     window_contents: int
     window_bytes: int
     confirm: str = "full"
+    extended: bool = True
+    """Whether the broker knows queues; a server that knows the RFC only has contents to be answered, too."""
 
 
 class Deliveries(Notice):
@@ -53,10 +56,11 @@ class Deliveries(Notice):
         self.granted_event = Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
-        self.flow = Flow(loop, channel, self)
+        self.flow = Flow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
-        self._state = ConsumerFlow(confirm=options.confirm == "full")
+        flow = ConsumerFlow if options.extended else RfcConsumerFlow
+        self._state = flow(confirm=options.confirm == "full")
         self._wanted: dict[str, None] = dict.fromkeys(options.resources)
         self._arrived: list[tuple[Hand, c.Content]] = []
 
@@ -90,17 +94,21 @@ class Deliveries(Notice):
     def lease_request(self) -> w.Reader:
         """Ask for the same queues again."""
         o = self.options
+        if not o.extended:
+            return w.Reader(resources=list(o.resources), confirm=o.confirm)
         return w.Reader(
             resources=list(o.resources),
             confirm=o.confirm,
             from_=o.start,  # type: ignore[arg-type]  # checked by the broker, like every request
             window=w.Window(contents=o.window_contents, bytes=o.window_bytes),
             group=o.queue,
+            request_id=self.flow.id,
+            binding=True,
         )
 
     def granted(self, lease: w.DataLease) -> None:
         """Check the echo: a server that does not know queues would send everything to everybody."""
-        if lease.group is None:
+        if self.options.extended and lease.group is None:
             raise NotGranted(self._channel.settings.endpoint, "group")
         self.lease = lease
         self.granted_event.set()
@@ -145,10 +153,13 @@ class Deliveries(Notice):
         """Nothing of a consumer waits for room but the flow's own queue."""
 
     def down(self) -> None:
-        """What was in hand is somebody's again; what nobody has looked at is dropped."""
+        """What was in hand is somebody's again; what nobody has looked at is dropped. It stays where the server knows
+        the RFC only, which does not say that it comes again; an answer to it is ignored.
+        """
         self._state.lost()
-        self._arrived.clear()
-        self.queue.clear()
+        if self.options.extended:
+            self._arrived.clear()
+            self.queue.clear()
 
     def failed(self, error: MtlError) -> None:
         """Tell the application, after what was delivered before."""
@@ -163,7 +174,7 @@ class Deliveries(Notice):
         """End the lease, when the broker has taken in the last answers; what is in hand goes back to the queue."""
         self.answer()
 
-        def end() -> None:
+        def end(_position: int | None = None) -> None:
             timer.cancel()
             self.flow.close(then, within=within)
             self.failed(Closed("the consumer is closed"))

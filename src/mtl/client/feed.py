@@ -1,4 +1,4 @@
-"""A reader's side in the IO thread: it keeps the queue of deliveries filled, and the lease alive.
+"""A reader's side in the IO thread where the broker knows positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
 
 The application's side (`mtl.client.reader`) takes from `queue` and says in `finished` how far it is; both are plain
 attributes that one side writes and the other reads.
@@ -7,90 +7,52 @@ attributes that one side writes and the other reads.
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 from mtl.client.control import Call, Channel, Outcome
-from mtl.client.flow import Flow, State
+from mtl.client.flow import State
+from mtl.client.incoming import Incoming, ReaderOptions
 from mtl.client.io import Loop, Timer
-from mtl.client.notice import Notice
-from mtl.errors import Closed, DataLoss, Malformed, MtlError, NotGranted, Refused
+from mtl.errors import DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
+from mtl.wire.history import History
 
 log = logging.getLogger("mtl.client")
 
-Start = Literal["earliest", "latest", "group"] | int
 
-
-@dataclass(frozen=True, slots=True)
-class ReaderOptions:
-    """What a reader asks for; see `Connection.reader`."""
-
-    resource: str
-    start: Start
-    until: int | None
-    group: str | None
-    holder: str | None
-    epoch: int | None
-    packed: bool
-    window_contents: int
-    window_bytes: int
-    incarnation: str | None
-    skip_lost: bool
-    extended: bool
-    """Whether the profile is one of ours, with members beyond the RFC's."""
-    confirm: str = "full"
-    local: bool = False
-    """Whether large packs may be told by their place in the broker's files."""
-
-
-class Feed(Notice):
+class Feed(Incoming):
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
-        super().__init__()
-        self.options = options
-        self.queue: deque[Delivery | Run] = deque()
-        self.granted_event = threading.Event()
-        self.lease: w.DataLease | None = None
-        self.error: MtlError | None = None
-        self.ended = False
+        super().__init__(loop, channel, options)
         self.finished = 0
-        self.lost: list[Gap] = []
-        """Ranges that were gone, with `skip_lost`."""
-        self.local = options.local
-        """Packs may come by their place; never again after `send_instead`."""
-        self.flow = Flow(loop, channel, self)
-        self._loop = loop
-        self._channel = channel
         start = options.start if isinstance(options.start, int) else None
         self._reader = ReaderFlow(start, options.until, packed=options.packed)
+        self._history: History | None = None
+        """Of the last lease: which epoch what was read since is of."""
+        self._place: tuple[int, str | None] | None = None
+        """A position that reading did not lead to, and what is known of the content before."""
         self._incarnation = options.incarnation
         self._epoch = options.epoch
-        self._arrived: list[Delivery | Run] = []
-        self._summoned = False
         self._confirmed = 0
+        self._confirmed_epoch: str | None = None
         self._credit_timer: Timer | None = None
 
     # --- posted by the application's side -------------------------------------------------------------------
 
-    def summon(self) -> None:
-        """The application wants contents."""
-        if not self._summoned:
-            self._summoned = True
-            self.flow.ask(c.Summon, self.options.resource)
+    def finish(self, done: Delivery | Run) -> None:
+        """Note how far the application is."""
+        self.finished = done.end
 
     def credit(self) -> None:
         """The application is done with what is below `finished`: Confirm it when that is worth it."""
         self._credit_timer = None
-        self._reader.finish(self.finished)
+        if self.finished <= (self._reader.next or self.finished):  # else it is of another log (see `_go_on`)
+            self._reader.finish(self.finished)
         if self.options.confirm == "none":
             return
         now = self._loop.clock()
@@ -100,10 +62,10 @@ class Feed(Notice):
         elif self._reader.owes:
             self._later()
 
-    def confirm(self, sequence: int) -> None:
-        """Confirm up to `sequence` now, whether it was delivered or not."""
+    def confirm(self, sequence: int, epoch: str | None = None) -> None:
+        """Confirm up to `sequence`, a content of `epoch`, now, whether it was delivered or not."""
         if sequence > self._confirmed:
-            self._confirmed = sequence
+            self._confirmed, self._confirmed_epoch = sequence, epoch
             self.flow.send(self._reader.confirm(sequence, self._loop.clock()))
 
     def send_instead(self, first: int) -> None:
@@ -127,10 +89,8 @@ class Feed(Notice):
         What a holder confirmed and never wanted to read is done with, and may be gone.
         """
         o = self.options
-        if not o.extended:
-            return w.Reader(resources=[o.resource], confirm=o.confirm)
-        if self._confirmed and not self._summoned:
-            self._reader.restart(max(self._reader.next or 0, self._confirmed + 1))
+        if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
+            self._go_on(self._confirmed + 1, self._confirmed_epoch)
         return w.Reader(
             resources=[o.resource],
             confirm=o.confirm,
@@ -142,17 +102,29 @@ class Feed(Notice):
             holder=o.holder,
             epoch=self._epoch,
             incarnation=self._incarnation,
+            log_epoch=self.log_epoch(self._reader.next),
+            request_id=self.flow.id,
+            binding=True,
             local=machine_mark() if self.local else None,
         )
 
+    def log_epoch(self, position: int | None) -> str | None:
+        """The epoch of the content before a position that reading led to, as far as it is known."""
+        if position is None:
+            return None
+        if self._place is not None and position == self._place[0]:
+            return self._place[1]
+        if self._history is None:
+            return self.options.log_epoch if position == self.options.start else None
+        return self._history.epoch_of(position)
+
     def granted(self, lease: w.DataLease) -> None:
         """Check the echo, which is the only negotiation there is (PROTOCOL.md 5.2)."""
-        gap = None
-        if self.options.extended:
-            window = self._check(lease)
-            gap = self._reader.granted(lease.from_, window.contents or 0, window.bytes or 0)
-            self._incarnation = lease.incarnation or self._incarnation
-            self._epoch = lease.epoch if self.options.group is not None else self._epoch
+        window = self._check(lease)
+        gap = self._reader.granted(lease.from_, window.contents or 0, window.bytes or 0)
+        self._incarnation = lease.incarnation or self._incarnation
+        self._epoch = lease.epoch if self.options.group is not None else self._epoch
+        self._check_range(lease)
         if gap is not None:
             self._missing(gap.first, gap.end)
         self.lease = lease
@@ -175,29 +147,48 @@ class Feed(Notice):
             raise NotGranted(endpoint, "window")
         return lease.window
 
+    def _check_range(self, lease: w.DataLease) -> None:
+        """Note which epochs the contents to come are of. Raises `DataLoss` when the end of the range is not there any
+        more, or is not of the epoch that it was of.
+        """
+        until, epoch = self.options.until, self.options.until_epoch
+        self._history, self._place = History.of(lease.history, lease.next or 0), None
+        parting = self._history.parting(until, epoch) if until is not None and epoch is not None else None
+        if parting is not None:
+            raise DataLoss(
+                self.options.resource,
+                max(parting, lease.from_ or 0),
+                until or 0,
+                f"resource {self.options.resource!r}: contents {parting} to {(until or 0) - 1} of the epoch {epoch} "
+                "are not in the log any more: the broker's data is another copy, or a crash took what was not synced",
+            )
+
     def refused(self, error: Refused) -> Refused | None:
         """Contents that are gone are skipped if the application said so; everything else is the end."""
         o, place = self.options, self._reader.next
-        if isinstance(error, DataLoss) and o.skip_lost and error.first == place and error.end > error.first:
-            self._missing(error.first, error.end)
+        if isinstance(error, DataLoss) and o.skip_lost and self._is_ahead(error):
+            self._missing(error.first, error.end, error.resume)
             return None
         if error.reason == w.INCARNATION and self.lease is not None and place is not None:
             return DataLoss(o.resource, place, place, f"{error.message} (reading was at {place})")
         return error
 
+    def _is_ahead(self, loss: DataLoss) -> bool:
+        """Whether a loss is of the contents around our place, and the broker will not tell it again from where we go
+        on: that is another place, or the same without the epoch.
+        """
+        place = self._reader.next
+        if place is None:  # of a group's cursor
+            return loss.end > loss.first
+        here = place in {loss.first, loss.end}
+        return here and (loss.resume != place or self.log_epoch(place) is not None)
+
     def bound(self) -> None:
         """Begin, or go on: what was confirmed may have been lost with the old connection."""
-        if not self.options.extended:
-            self._reader = ReaderFlow(None)  # its sequences are delivery numbers, and begin again
         if self._confirmed:
             self.flow.send(c.Confirm(self._confirmed, multiple=True))
         if self._summoned:
             self.flow.ask(c.Summon, self.options.resource)
-
-    def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """A resource that cannot be summoned is gone; asking for the lease again tells what happened."""
-        if not ok and isinstance(asked, c.Summon):
-            self.failed(Refused(400, "summon", f"the broker does not send contents of {asked.resource!r}"))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
         """A Content arrived."""
@@ -222,27 +213,9 @@ class Feed(Notice):
         self._arrived.append(run)
         return len(run.bodies)
 
-    def drained(self) -> None:
-        """Hand over what arrived, all at once."""
-        if self._arrived:
-            self.queue.extend(self._arrived)
-            self._arrived.clear()
-            self.notify()
-            self._check_end()
-
-    def writable(self) -> None:
-        """Nothing of a reader waits for room but the flow's own queue."""
-
     def down(self) -> None:
         """What was delivered stays; the rest comes again."""
         self._reader.lost()
-
-    def failed(self, error: MtlError) -> None:
-        """Tell the application, after what was delivered before."""
-        if self.error is None:
-            self.error = error
-        self.granted_event.set()
-        self.notify()
 
     # --- gaps and the end -----------------------------------------------------------------------------------
 
@@ -253,12 +226,12 @@ class Feed(Notice):
             if self.error is not None or self.ended:
                 return
             if isinstance(outcome, w.Resources) and outcome.resources:
-                earliest = outcome.resources[0].earliest
                 try:
+                    earliest = outcome.resources[0].earliest
                     if earliest > gap.first:
                         self._missing(gap.first, min(earliest, gap.end))
-                except DataLoss as loss:
-                    self._stop(loss)
+                except Refused as error:  # lost, or the broker does not know what it has
+                    self._stop(error)
                 else:
                     self.flow.restart()
             else:
@@ -266,15 +239,26 @@ class Feed(Notice):
 
         self._channel.submit(Call(w.ResourceDescribe(resource=self.options.resource), described))
 
-    def _missing(self, first: int, end: int) -> None:
-        """Contents [first, end) are gone for good: skip them, or raise `DataLoss`."""
+    def _missing(self, first: int, end: int, resume: int | None = None) -> None:
+        """Contents [first, end) are gone for good: skip them and go on at `resume` (`end`), or raise `DataLoss`."""
         if not self.options.skip_lost:
             raise DataLoss(self.options.resource, first, end)
         log.warning(
             "resource %r: contents %d to %d are gone and skipped", self.options.resource, first, end - 1
         )
         self.lost.append(Gap(first, end))
-        self._reader.restart(end)
+        self._go_on(end if resume is None else resume)
+
+    def _go_on(self, at: int, epoch: str | None = None) -> None:
+        """Read on from a place that reading did not lead to. What was delivered of another copy of the log, from there
+        on, and not taken yet, is nobody's any more.
+        """
+        if at < (self._reader.next or 0):
+            self.queue.clear()
+            self._arrived.clear()
+            self._confirmed = min(self._confirmed, at - 1)
+        self._reader.restart(at)
+        self._place = at, epoch
 
     def _stop(self, error: MtlError) -> None:
         self.flow.close(lambda _: None)
@@ -287,19 +271,8 @@ class Feed(Notice):
 
     # --- closing --------------------------------------------------------------------------------------------
 
-    def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
-        """End the lease; after a Confirm of the application only when that was taken in."""
-
-        def end() -> None:
-            timer.cancel()
-            self.flow.close(then, within=within)
-            self.failed(Closed("the reader is closed"))
-
-        timer = self._loop.after(within, end)
-        if self._confirmed and self.flow.state is State.BOUND:
-            self.flow.ping(end)
-        else:
-            end()
+    def _unheard(self) -> bool:
+        return self._confirmed > 0 and self.flow.state is State.BOUND
 
     @property
     def start(self) -> int | None:

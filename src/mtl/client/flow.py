@@ -4,9 +4,10 @@
        ▲                │ └──────403──► LEASING   │ connection lost, or no sign of life
        └──two failures──┘◄────── same lease ──────┘
 
-A lost connection is answered with a new one that presents the same lease. When the broker does not know the lease any
-more (it restarted, or the lease expired), a new one is asked for; a broker that fenced us says so then, which is the
-end. Without success within `retry_deadline` it is called unreachable.
+A lost connection is answered with a new one that presents the same lease. So is a flow that the broker had given up
+while the connection stood (this process was stopped, or the network was): what was sent meanwhile was dropped. When the
+broker does not know the lease any more (it restarted, or the lease expired), a new one is asked for; a broker that
+fenced us says so then, which is the end. Without success within `retry_deadline` it is called unreachable.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from mtl.client.control import Call, Channel, Outcome
@@ -24,7 +26,7 @@ from mtl.limits import HEARTBEAT_S, PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
-from mtl.protocol.states import CLIENT, FORBIDDEN, OK, Resource
+from mtl.protocol.states import CLIENT, FORBIDDEN, LEASE_ENDED, NEWLY_BOUND, OK, Resource
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -38,6 +40,10 @@ _PROBE_S = 1.0
 
 _REBINDS = 2
 """Connections that are tried with the old lease before a new one is asked for."""
+
+
+Ponged = Callable[[int | None], None]
+"""Gets the group's position as the Pong tells it; None on a flow that holds no group."""
 
 
 class State(Enum):
@@ -92,8 +98,14 @@ class User(Protocol):
 class Flow:
     """See the module."""
 
-    def __init__(self, loop: Loop, channel: Channel, user: User) -> None:
+    def __init__(self, loop: Loop, channel: Channel, user: User, *, rfc: bool = False) -> None:
+        self.rfc = rfc
+        """Whether the server is asked for nothing that the RFC does not have: its lease ends with the connection, and
+        is shown once on each.
+        """
         self.lease: w.DataLease | None = None
+        self.id = loop.new_id()
+        """For every lease request of this flow: the broker replaces a lease whose 202 was lost on the way."""
         self.state = State.NEW
         self.dropped = 0
         """Messages from the broker that were no command, or out of turn."""
@@ -107,10 +119,11 @@ class Flow:
         self._pulse: Timer | None = None
         self._sequence = 0
         self._queue: deque[c.Command] = deque()
-        self._pings: list[Callable[[], None]] = []
-        self._pongs: deque[Callable[[], None] | None] = deque()
+        self._pings: list[Ponged] = []
+        self._pongs: deque[Ponged | None] = deque()
         self._lost_at: float | None = None
         self._attempts = 0
+        self._requests = 0
         self._delay = 0.0
         self._reset = False
         self._leased_once = False
@@ -126,7 +139,9 @@ class Flow:
         self._ask()
 
     def restart(self) -> None:
-        """Let go of the lease and ask for another."""
+        """Let go of the lease and ask for another. Ignored when the flow has ended."""
+        if self.state is State.OVER:
+            return
         self._release()
         self._lost_at = self._loop.clock()
         self._unlink()
@@ -161,7 +176,7 @@ class Flow:
         self._sequence += 1
         self.send(kind(self._sequence, resource))
 
-    def ping(self, then: Callable[[], None]) -> None:
+    def ping(self, then: Ponged) -> None:
         """Call `then` when the broker has answered a Ping that is sent now, or after the next rebind."""
         if self.state is State.BOUND:
             self._ping(then)
@@ -174,6 +189,9 @@ class Flow:
         self._end()
         if not known or not self._leased_once:
             then(Closed("there is no lease"))
+            return
+        if self.rfc:
+            then(w.Ok())
             return
         if lease is None:
             then(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and there is no other yet"))
@@ -198,16 +216,18 @@ class Flow:
             self._fail(error)
             return
         self._attempts = 0
-        self._channel.submit(Call(request, self._leased, within=self._left(), fresh=True))
+        self._requests += 1
+        answered = partial(self._leased, self._requests)
+        self._channel.submit(Call(request, answered, within=self._left(), fresh=True))
 
     def _left(self) -> float:
         """Seconds until this is given up."""
         since = self._loop.clock() if self._lost_at is None else self._lost_at
         return max(0.0, since + self._channel.settings.retry_deadline - self._loop.clock())
 
-    def _leased(self, outcome: Outcome) -> None:
-        if self.state is not State.LEASING:
-            return  # closed meanwhile; the lease expires by itself
+    def _leased(self, request: int, outcome: Outcome) -> None:
+        if self.state is not State.LEASING or request != self._requests:
+            return  # closed meanwhile, or `restart` asked again; the broker ends or replaces the lease (Flow.id)
         if isinstance(outcome, w.DataLease):
             try:
                 self._user.granted(outcome)
@@ -232,7 +252,7 @@ class Flow:
             self._fail(outcome if isinstance(outcome, MtlError) else Malformed("a reply that is no lease"))
 
     def _release(self) -> None:
-        if self.lease is not None:
+        if self.lease is not None and not self.rfc:
             self._channel.submit(Call(w.LeaseClose(lease=self.lease.lease), lambda _: None))
             self.lease = None
 
@@ -361,7 +381,7 @@ class Flow:
         elif isinstance(command, c.Ping):
             self.send(c.Pong())
         elif isinstance(command, c.Pong):
-            self._pong()
+            self._pong(command.position)
         elif answered is not None:
             if isinstance(answered.asked, c.Lease):
                 self._answered(answered.code)
@@ -369,12 +389,16 @@ class Flow:
                 self._lost()  # the broker has given this flow up meanwhile: the lease has to be shown again
             else:
                 self._user.answered(answered.asked, answered.ok)
+        elif command == c.Response(LEASE_ENDED, FORBIDDEN):
+            self._lost()  # the next request for a lease tells why
 
     def _answered(self, code: int) -> None:
         """The Response to a Lease."""
-        if code == OK:
+        if code in {OK, NEWLY_BOUND}:
             if self.state is State.BINDING:
                 self._bound()
+            elif code == NEWLY_BOUND:
+                self._lost()  # the broker had given this flow up, and dropped what was sent since
         else:
             # The broker restarted, the lease expired, or we were fenced: the next control request tells which.
             was_bound = self.state is State.BOUND
@@ -396,22 +420,22 @@ class Flow:
             self._queue.popleft()
             self._heartbeat.sent(self._loop.clock())
 
-    def _ping(self, then: Callable[[], None] | None) -> None:
+    def _ping(self, then: Ponged | None) -> None:
         self._pongs.append(then)
         self.send(c.Ping())
-        if then is not None:
+        if then is not None and not self.rfc:
             self._loop.after(_PROBE_S, lambda: self._probe(then))
 
-    def _probe(self, then: Callable[[], None]) -> None:
+    def _probe(self, then: Ponged) -> None:
         """A Ping that somebody waits for has no Pong: show the lease again, and the broker says whether it holds."""
         if then in self._pongs and self.state is State.BOUND and self.lease is not None:
             self._sequence += 1
             self.send(c.Lease(self._sequence, self.lease.lease))
 
-    def _pong(self) -> None:
+    def _pong(self, position: int | None) -> None:
         then = self._pongs.popleft() if self._pongs else None
         if then is not None:
-            then()
+            then(position)
 
     def _interval(self, lease: w.DataLease) -> float:
         """Seconds of silence before a Ping: ours to say, else the broker's, else what is usual (MTL-103)."""

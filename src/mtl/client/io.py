@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Protocol
+from uuid import uuid4
 
 from mtl.errors import Closed
 from mtl.net.endpoint import Network, Poll
@@ -47,12 +48,20 @@ class Timer:
 
 
 class Loop:
-    """Waits for links, timers and posted work, and does one thing at a time. `step` is one round of it."""
+    """Waits for links, timers and posted work, and does one thing at a time. `step` is one round of it. `new_id` makes
+    ids that nobody has had before.
+    """
 
-    def __init__(self, network: Network | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        network: Network | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        new_id: Callable[[], str] = lambda: uuid4().hex,
+    ) -> None:
         self.network: Network = network or ZmqNetwork()
         self.poll: Poll = self.network.poll()
         self.clock = clock
+        self.new_id = new_id
         self.pid = os.getpid()
         self.members: set[Member] = set()
         self.running = True

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from pathlib import Path
 
 import pyarrow as pa
 
+from mtl.client.granted import Granted
 from mtl.client.mapped import MappedFile
 from mtl.errors import Malformed
 from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
-from mtl.wire.control import LOCAL_KEY, LocalFiles
+from mtl.wire.control import LocalFiles
 from mtl.wire.packs import ArrowBuffer
 from mtl.wire.places import Place
 
@@ -21,21 +21,31 @@ class NotLocal(Exception):
     """The files are not ours to read, or are gone: what was told by its place has to be sent instead."""
 
 
-def sees(files: LocalFiles) -> bool:
-    """Whether this process may read the broker's files: the same machine, file system and user (or more than that)."""
-    try:
-        return Path(files.directory, LOCAL_KEY).read_text() == files.key
-    except (OSError, ValueError):
-        return False
-
-
 class Places:
-    """Reads packs where they lie. A few files stay open, since packs follow each other in them."""
+    """Reads packs where they lie, in files of the directory that was granted last. A few files stay open, since packs
+    follow each other in them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         """Held while a file is read, for another thread may close it: its number would soon be another file's."""
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
+        self._granted: Granted | None = None
+
+    def grant(self, files: LocalFiles) -> None:
+        """Read below this directory from now on. NotLocal where this process may not read it: another machine, file
+        system or user.
+        """
+        with self._lock:
+            if self._granted is not None and self._granted.files == files:
+                return
+            self._forget()
+            try:
+                self._granted = Granted(files)
+            except OSError as error:
+                raise NotLocal(
+                    f"{files.directory} is not the broker's from here: {error.strerror}"
+                ) from error
 
     def read(self, place: Place) -> ArrowBuffer:
         """The octets at a place: the file's own memory, or a copy where that cannot be had. NotLocal when they are not
@@ -58,7 +68,9 @@ class Places:
     def _file(self, path: str) -> MappedFile:
         file = self._open.get(path)
         if file is None:
-            file = self._open[path] = MappedFile(path)
+            if self._granted is None:
+                raise NotLocal("the broker has granted no directory")
+            file = self._open[path] = MappedFile(self._granted.open(path))
             if len(self._open) > LOCAL_FILES:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(path)
@@ -67,8 +79,14 @@ class Places:
     def close(self) -> None:
         """Close the files; what was read stays."""
         with self._lock:
-            while self._open:
-                self._open.popitem()[1].close()
+            self._forget()
+
+    def _forget(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+        if self._granted is not None:
+            self._granted.close()
+            self._granted = None
 
 
 def _copied(fd: int, place: Place) -> ArrowBuffer:

@@ -23,13 +23,14 @@ _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class MappedFile:
-    """An open file, and the part of it that was mapped last: packs follow each other.
+    """The open file `fd`, which becomes this one's to close, and the part of it that was mapped last: packs follow each
+    other.
 
     What it gave out stays valid when it is closed. Each part that is in use costs a file descriptor.
     """
 
-    def __init__(self, path: str) -> None:
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
         self._start = self._end = 0
         self._window: ArrowBuffer = None
 

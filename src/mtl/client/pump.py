@@ -19,6 +19,8 @@ from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
 from mtl.net.machine import machine_mark
+from mtl.protocol.rfc import RfcWriterFlow
+from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import WriterFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -26,7 +28,7 @@ from mtl.wire.fields import Buffer
 from mtl.wire.packs import ArrowBuffer, RecordBatch, encode_batch
 
 
-def _nothing() -> None:
+def _nothing(_position: int | None) -> None:
     """The Pong itself is not of interest, only that none may come."""
 
 
@@ -42,7 +44,7 @@ class WriterOptions:
     window_bytes: int
     incarnations: dict[str, str] | None
     extended: bool
-    """Whether the profile is one of ours, with members beyond the RFC's."""
+    """Whether the broker and the profile have members beyond the RFC's."""
     local: bool = False
     """Whether packs may be put into memory that is shared with the broker."""
     confirm: str = "full"
@@ -68,13 +70,16 @@ class Pump:
         self.max_content = MAX_CONTENT
         self.max_pack = MAX_PACK
         self.memory: Shared | None = None
-        self.writer = WriterFlow(
-            options.window_contents, options.window_bytes, confirm=options.confirm == "full"
-        )
-        self.flow = Flow(loop, channel, self)
+        flow = WriterFlow if options.extended else RfcWriterFlow
+        self.writer = flow(options.window_contents, options.window_bytes, confirm=options.confirm == "full")
+        self.flow = Flow(loop, channel, self, rfc=not options.extended)
         self._loop = loop
         self._channel = channel
         self._stage = options.stage
+        self._written: dict[str, w.WrittenIn] = {}
+        """Per resource the last epoch that certainly has contents of this writer."""
+        self._unwritten: dict[str, w.WrittenIn] = {}
+        """The epochs of this lease, of those resources of which nothing was written in it yet."""
         self._timer: Timer | None = None
         self._quiet: Timer | None = None
 
@@ -158,6 +163,9 @@ class Pump:
             epoch=self.lease.epoch if self.lease is not None else None,
             stage=self._stage,
             incarnations=o.incarnations,
+            log_epochs=dict(self._written) or None,
+            request_id=self.flow.id,
+            binding=True,
             local=machine_mark() if o.local else None,
         )
 
@@ -174,6 +182,7 @@ class Pump:
             elif lease.last is not None and (lost := self.writer.missing(last)) is not None:
                 raise self._lost(*lost)
             self.lease = lease
+            self._unwritten = dict(lease.log_epochs or {})
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK
             self.memory = Shared.of(lease.memory)
@@ -231,8 +240,18 @@ class Pump:
         with self.lock:
             settled = self.writer.received(command, self._loop.clock())
             if settled:
+                if self._unwritten and isinstance(command, c.Confirm):
+                    self._note(settled)
                 self._notify()
             self._schedule()
+
+    def _note(self, settled: Sequence[Sent[c.Content]]) -> None:
+        """Contents were confirmed. Those that the broker did not have before, by its `last`, are of its run's epoch."""
+        last = (self.lease.last if self.lease is not None else None) or {}
+        for one in settled:
+            name = one.item.resource or self.options.resources[0]
+            if name in self._unwritten and one.first > last.get(name, 0):
+                self._written[name] = self._unwritten.pop(name)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
         """Writers summon nothing."""
@@ -277,7 +296,7 @@ class Pump:
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
         """End the lease; what is not confirmed is given up. Without confirmation, not before the broker has read it."""
 
-        def end() -> None:
+        def end(_position: int | None = None) -> None:
             timer.cancel()
             self.flow.close(then, within=within)
             self.failed(Closed("the writer is closed"))

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 
 from mtl.client.contents import Content, Pack
-from mtl.client.feed import Feed
+from mtl.client.incoming import Incoming
 from mtl.client.io import Loop
 from mtl.client.leased import Leased
-from mtl.client.local import NotLocal, Places, sees
+from mtl.client.local import NotLocal, Places
 from mtl.client.settings import Settings
-from mtl.errors import Unreachable
-from mtl.limits import CREDIT_DELAY_S
+from mtl.errors import MtlError, Unreachable
 from mtl.protocol.reading import Delivery, Gap, Run
 from mtl.wire.commands import delivery_timestamp, packed_count
-from mtl.wire.control import LocalFiles
 from mtl.wire.fields import EMPTY, Buffer
 from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpacked
 
@@ -39,7 +37,7 @@ class Reader(Leased):
 
     what = "reader"
 
-    def __init__(self, loop: Loop, settings: Settings, feed: Feed, closed: Callable[[], None]) -> None:
+    def __init__(self, loop: Loop, settings: Settings, feed: Incoming, closed: Callable[[], None]) -> None:
         super().__init__(loop, settings, feed, closed)
         self._feed = feed
         self._summoned = False
@@ -48,7 +46,6 @@ class Reader(Leased):
         self._position: int | None = None
         self._manual = feed.options.group is not None and feed.options.epoch is None
         self._places = Places()
-        self._seen: LocalFiles | None = None
         self._unposted_contents = 0
         self._unposted_octets = 0
 
@@ -70,8 +67,8 @@ class Reader(Leased):
 
     @property
     def position(self) -> int | None:
-        """The sequence of the next content."""
-        return self._position
+        """The sequence of the next content; None where the server has no positions (RFC 11 only, `test`)."""
+        return None if self._feed.rfc else self._position
 
     @property
     def epoch(self) -> int | None:
@@ -84,9 +81,21 @@ class Reader(Leased):
         return self._feed.lease.incarnation if self._feed.lease is not None else None
 
     @property
+    def log_epoch(self) -> str | None:
+        """The epoch of the content before `position`: with both, another reader goes on there, and is told when the
+        broker's log is another copy. None when that content is not known.
+        """
+        return self._feed.log_epoch(self._position)
+
+    @property
     def group_position(self) -> int | None:
         """Where the group stood when this reader became its holder."""
         return self._feed.lease.position if self._feed.lease is not None else None
+
+    @property
+    def error(self) -> MtlError | None:
+        """What ended the reader, once that is known; it is raised after what was delivered before."""
+        return self._feed.error
 
     @property
     def sees_files(self) -> bool:
@@ -224,11 +233,8 @@ class Reader(Leased):
     def _look(self) -> None:
         """Whether the files that the lease speaks of are to be seen from here. NotLocal if not."""
         files = self._feed.lease.local if self._feed.lease is not None else None
-        if files is None or files == self._seen:
-            return
-        if not sees(files):
-            raise NotLocal(f"{files.directory} is not the broker's from here")
-        self._seen = files
+        if files is not None:
+            self._places.grant(files)
 
     def _send_instead(self, first: int, reason: NotLocal) -> None:
         """From `first` on, the octets themselves."""
@@ -256,8 +262,11 @@ class Reader(Leased):
             self._loop.post(feed.summon)
         if not feed.queue:
             self._wait(timeout)
-        if feed.queue:
+        try:
             self._taken = feed.queue.popleft()
+        except IndexError:  # nothing came, or it was taken back: it is of a log that is no more
+            pass
+        else:
             return self._taken
         if not feed.ended and feed.error is not None:
             raise feed.error
@@ -267,7 +276,7 @@ class Reader(Leased):
         self._taken = None
         if self._manual:
             return
-        self._feed.finished = done.end
+        self._feed.finish(done)
         self._unposted_contents += done.end - done.first
         self._unposted_octets += done.size
         options = self._feed.options
@@ -290,24 +299,33 @@ class Reader(Leased):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return
-                owed = CREDIT_DELAY_S if self._unposted_contents else None
+                owed = feed.credit_delay_s if self._unposted_contents else None
                 patience = min((x for x in (left, owed) if x is not None), default=None)
                 if not feed.condition.wait(patience) and owed is not None:
                     self._post_credit()
 
     # --- confirming -----------------------------------------------------------------------------------------
 
-    def confirm(self, sequence: int) -> None:
-        """Confirm every content up to `sequence`. On a holder this moves the group's cursor, never back.
+    def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
+        """Confirm every content up to `sequence`. On a holder this moves the group's cursor, never back. A server that
+        knows RFC 11 only gets its own number back, and says what that covers.
 
-        It returns before the broker has it; `ping_holder` waits for that. A holder that never read is done with what it
-        confirms: after a restart of the broker it holds the resource from there on.
+        `log_epoch`: the epoch of that content, where it was read by another reader. After a restart of the broker
+        nothing is confirmed in another copy of the log.
+
+        It returns before the broker has it; `ping_holder` waits for that, and tells where the group is then. A holder
+        that never read is done with what it confirms: after a restart of the broker it holds the resource from there
+        on.
         """
         self._check()
-        self._loop.post(lambda: self._feed.confirm(sequence))
+        self._loop.post(lambda: self._feed.confirm(sequence, log_epoch))
 
-    def ping_holder(self, timeout: float | None = None) -> None:
+    def ping_holder(self, timeout: float | None = None) -> int | None:
         """Wait until the broker has processed every `confirm` so far, and says that we are still the holder.
+
+        Returns the group's position now, as the broker tells it. It is behind what was confirmed here where another
+        reader of the same `holder` has not confirmed as much. None from a reader without a group, and from brokers that
+        do not tell.
 
         Raises `Fenced` when we are not, `Unreachable` when there is no answer for `timeout` seconds (default: the
         connection's `retry_deadline`).
@@ -315,8 +333,10 @@ class Reader(Leased):
         self._check()
         patience = self._settings.retry_deadline if timeout is None else timeout
         feed, answered = self._feed, threading.Event()
+        told: list[int | None] = []
 
-        def pong() -> None:
+        def pong(position: int | None) -> None:
+            told.append(position)
             answered.set()
             feed.notify()
 
@@ -330,6 +350,7 @@ class Reader(Leased):
                 if left <= 0:
                     raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
                 feed.condition.wait(left)
+        return told[0]
 
     # --- closing --------------------------------------------------------------------------------------------
 

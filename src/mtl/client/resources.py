@@ -102,14 +102,17 @@ class Administration(ABC):
         pattern: str | None = None,
         *,
         after: Mapping[str, int] | None = None,
+        incarnations: Mapping[str, str] | None = None,
         wait: float = 0.0,
+        history: bool = False,
     ) -> dict[str, w.Description]:
         """Resources by name: those named (`Refused` 404 if one is missing), those that match, or all.
 
-        With `after` it waits, up to `wait` seconds, until a resource's `next` is above the one given, or one is there
-        that is not in it.
+        With `after` it waits, up to `wait` seconds, until a resource's `next` is above the one given, one is there that
+        is not in it, one that is in it is not there, or one has another incarnation than `incarnations` gives. With
+        `history` they have all epochs of their logs.
         """
-        request = _describe(names, pattern, after, wait)
+        request = _describe(names, pattern, after, incarnations, wait, history=history)
         return _by_name(self._ask(request, w.Resources, patience=wait))
 
     def watch(
@@ -118,10 +121,11 @@ class Administration(ABC):
         pattern: str | None = None,
         *,
         after: Mapping[str, int],
+        incarnations: Mapping[str, str] | None = None,
         wait: float,
     ) -> Watch:
         """Ask as `describe` does, and wait for the answer whenever there is time for it (`Watch.news`)."""
-        return Watch(*self.ask(_describe(names, pattern, after, wait), patience=wait))
+        return Watch(*self.ask(_describe(names, pattern, after, incarnations, wait), patience=wait))
 
     def list_resources(self, pattern: str | None = None) -> list[w.Description]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
@@ -254,13 +258,21 @@ class Administration(ABC):
 
 
 def _describe(
-    names: str | Iterable[str] | None, pattern: str | None, after: Mapping[str, int] | None, wait: float
+    names: str | Iterable[str] | None,
+    pattern: str | None,
+    after: Mapping[str, int] | None,
+    incarnations: Mapping[str, str] | None,
+    wait: float,
+    *,
+    history: bool = False,
 ) -> w.ResourceDescribe:
     return w.ResourceDescribe(
         resources=None if names is None else listed(names),
         pattern=pattern,
         after=None if after is None else dict(after),
+        incarnations=None if incarnations is None else dict(incarnations),
         wait=int(wait * 1000),
+        history=history,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from mtl.errors import OptionError
 from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from mtl.net.endpoint import Curve
+from mtl.net.private import check_password_file
 from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, WITH_PASSWORD
 
@@ -29,6 +30,7 @@ class Settings:
 
     The password is given itself, as a file whose first line it is, or as the name of an environment variable; file and
     variable are read whenever the broker asks, so that a changed password is found. `curve` are the keys of CURVE.
+    `acting_as` is another user, whose rights the connection is to have (`mtl grant --act-as`).
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -45,6 +47,7 @@ class Settings:
     heartbeat: float | None = None
     local_reads: bool = True
     local_writes: bool = True
+    acting_as: str | None = None
 
     def __post_init__(self) -> None:
         """Raises `OptionError` for what cannot work."""
@@ -91,26 +94,44 @@ class Settings:
             self.sasl_mechanism,
             key=self.curve is not None and self.curve.lasting,
             clear=self.curve is None and self.endpoint.startswith("tcp://"),
+            acting_as=self.acting_as,
         )
 
     def _password(self) -> str | None:
         if self.password_env is not None:
-            found = os.environ.get(self.password_env)
-            if not found:
-                raise OptionError(f"the environment variable {self.password_env} has no password")
-            return found
+            return password_in(self.password_env)
         if self.password_file is not None:
             return read_password(Path(self.password_file))
         return self.password
 
 
+def password_in(variable: str) -> str:
+    """The value of an environment variable. Raises `OptionError` when there is none; its name is shown only where there
+    is such a variable, since somebody may have put the password itself in place of the name.
+    """
+    found = os.environ.get(variable)
+    if found is None:
+        raise OptionError(
+            "there is no environment variable of the name that is given for the password; its name is not shown, "
+            "in case it is the password itself"
+        )
+    if not found:
+        raise OptionError(f"the environment variable {variable} is empty; it has to be the password")
+    return found
+
+
 def read_password(path: Path) -> str:
-    """The first line of a file. Raises `OptionError` when there is none."""
+    """The first line of a file. Raises `OptionError` when there is none; its path is shown only where it leads into a
+    directory that exists, since somebody may have put the password itself in place of the path.
+    """
+    leads_there = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
+    shown = str(path) if leads_there else "the file that is given for it"
     try:
+        check_password_file(path, shown)
         found = path.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise OptionError(f"cannot read the password in {path}: {reason}") from error
+        raise OptionError(f"cannot read the password in {shown}: {reason}") from None
     if not found:
-        raise OptionError(f"the first line of {path} is empty; it has to be the password")
+        raise OptionError(f"the first line of {shown} is empty; it has to be the password")
     return found

@@ -60,6 +60,12 @@ class Patience:
         return (until if self._deadline is None else min(until, self._deadline)) - now
 
 
+_STAGE_REFUSED = (
+    "it can never be taken, or a failing disk has stopped the stage (`mtl stages list` says which); "
+    "write to another stage"
+)
+
+
 class Writer:
     """A lease to write to one resource, or to several.
 
@@ -337,7 +343,8 @@ class Writer:
         refused = self._pump.writer.refused
         if refused and self._pid == process():
             first = refused.pop(0)
-            raise ContentRefused(first.resource, first.last)
+            staged = self._pump.options.stage is not None
+            raise ContentRefused(first.resource, first.last, _STAGE_REFUSED if staged else "")
         self._end_check()
 
     def _end_check(self) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from mtl.client import Content
 from mtl.client.aio import Connection, Reader, Writer
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
 from mtl.doors.limits import (
     DOOR_INBOUND,
@@ -30,8 +30,9 @@ from mtl.doors.limits import (
     DOOR_WRITERS,
 )
 from mtl.doors.runs import Run
+from mtl.doors.telling import Unfit
 from mtl.doors.writers import Writers
-from mtl.errors import Closed, Refused
+from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import ARRIVAL_OVERHEAD
 from mtl.wire.control import OVERLOADED, UNKNOWN_RESOURCE
 from mtl.wire.fields import Buffer, Value, encode_properties
@@ -42,15 +43,44 @@ _TRIES = 2
 """A writer may be closed for another resource's sake between being found and being used."""
 
 
-class Bridge:
-    """One door's way to the broker. `create` are patterns (* ? [...]) of names that are made when asked for."""
+class Shares:
+    """What all bridges of a door share: the room for what was taken in, and the number of subscriptions."""
 
-    def __init__(self, connection: Connection, create: Sequence[str] = ()) -> None:
-        self._connection = connection
+    def __init__(self) -> None:
+        self.inbound = Budget(DOOR_INBOUND)
+        self.subscriptions = 0
+
+
+class Bridge:
+    """A door's way to the broker as one user. `opening` opens its connection, when it is first used and again after
+    `leave`; `create` are patterns (* ? [...]) of names that are made when asked for.
+    """
+
+    def __init__(
+        self, opening: Callable[[], Awaitable[Connection]], create: Sequence[str], shares: Shares
+    ) -> None:
+        self._opening = opening
+        self._opened: asyncio.Task[Connection] | None = None
         self._create = create
-        self._inbound = Budget(DOOR_INBOUND)
+        self._shares = shares
+        self._inbound = shares.inbound
         self._writers = Writers(self._open_writer, DOOR_WRITERS)
-        self._subscriptions = 0
+        self._held = 0
+        """Octets that are not confirmed, and subscriptions."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way, and nobody subscribed to anything."""
+        return not self._held
+
+    async def connection(self) -> Connection:
+        """The connection. Raises what opening it raises; the next call tries again."""
+        if self._opened is None or (self._opened.done() and self._opened.exception() is not None):
+            self._opened = asyncio.ensure_future(self._open())
+        return await asyncio.shield(self._opened)
+
+    async def _open(self) -> Connection:
+        return await self._opening()
 
     async def publish(
         self, resource: str, body: Buffer, properties: Mapping[str, Value] | None = None
@@ -68,13 +98,18 @@ class Bridge:
         """The same for contents of one resource that come together: they are confirmed, or refused, together."""
         size = run.octets + len(run.bodies) * ARRIVAL_OVERHEAD
         await self._inbound.take(size)
+        self._held += size
         try:
             settled = await self._sent(run)
         except BaseException:  # also when cancelled: it is not taken in
-            self._inbound.give(size)
+            self._given(size)
             raise
-        settled.add_done_callback(lambda _: self._inbound.give(size))
+        settled.add_done_callback(lambda _: self._given(size))
         return settled
+
+    def _given(self, size: int) -> None:
+        self._held -= size
+        self._inbound.give(size)
 
     async def _sent(self, run: Run) -> asyncio.Future[None]:
         for left in reversed(range(_TRIES)):
@@ -94,7 +129,7 @@ class Bridge:
         """
         return await self._counted(
             resource,
-            lambda: self._connection.reader(
+            lambda connection: connection.reader(
                 resource,
                 start=start,
                 incarnation=incarnation,
@@ -104,51 +139,75 @@ class Bridge:
             ),
         )
 
-    async def consume(self, resource: str) -> Subscription:
-        """Contents of the resource's default queue, `QueuedContent`s: each is to be answered, nobody else gets it.
+    async def consume(self, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
+        """Contents of the resource's default queue, `QueuedContent`s: each is to be answered, nobody else gets it. At
+        most `window` of them are not answered at once.
 
         Raises what `subscribe` does.
         """
         return await self._counted(
             resource,
-            lambda: self._connection.consumer(
-                resource, window_contents=DOOR_READER_CONTENTS, window_bytes=DOOR_READER_OCTETS
+            lambda connection: connection.consumer(
+                resource, window_contents=window, window_bytes=DOOR_READER_OCTETS
             ),
         )
 
-    async def _counted(self, resource: str, opening: Callable[[], Awaitable[Source]]) -> Subscription:
-        if self._subscriptions >= DOOR_SUBSCRIPTIONS:
-            raise Refused(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
-        self._subscriptions += 1
+    async def _counted(
+        self, resource: str, opening: Callable[[Connection], Awaitable[Source]]
+    ) -> Subscription:
+        if self._shares.subscriptions >= DOOR_SUBSCRIPTIONS:
+            raise Unfit(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
+        self._shares.subscriptions += 1
+        self._held += 1
         try:
             source = await self._made(resource, opening)
         except BaseException:  # also when cancelled: there is none
-            self._subscriptions -= 1
+            self._ended()
             raise
         return Subscription(source, self._ended)
 
     def _ended(self) -> None:
-        self._subscriptions -= 1
+        self._shares.subscriptions -= 1
+        self._held -= 1
 
     async def close(self) -> None:
-        """Flush what was taken in, and end the writers; subscriptions are ended by whoever made them."""
+        """Flush what was taken in, and end the writers; the makers of subscriptions end them."""
         await self._writers.close()
+
+    async def leave(self) -> None:
+        """Flush, and close the connection."""
+        await self.close()
+        await self._end(lambda connection: connection.close())
+
+    async def drop(self) -> None:
+        """Close the connection at once; what is not confirmed may be lost."""
+        await self._end(lambda connection: connection.drop())
+
+    async def _end(self, how: Callable[[Connection], Awaitable[None]]) -> None:
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        try:
+            await how(await opened)
+        except MtlError:
+            pass  # it never opened, which whoever asked for it was told
 
     async def _open_writer(self, resource: str) -> Writer:
         return await self._made(
             resource,
-            lambda: self._connection.writer(resource, packed=True, window_bytes=DOOR_WRITER_OCTETS),
+            lambda connection: connection.writer(resource, packed=True, window_bytes=DOOR_WRITER_OCTETS),
         )
 
-    async def _made(self, resource: str, opening: Callable[[], Awaitable[T]]) -> T:
+    async def _made(self, resource: str, opening: Callable[[Connection], Awaitable[T]]) -> T:
         """Open; where the resource is missing and may be made, make it and open again."""
+        connection = await self.connection()
         try:
-            return await opening()
+            return await opening(connection)
         except Refused as refused:
             if refused.reason != UNKNOWN_RESOURCE or not self._creates(resource):
                 raise
-        await self._connection.create_resource(resource, exist_ok=True)
-        return await opening()
+        await connection.create_resource(resource, exist_ok=True)
+        return await opening(connection)
 
     def _creates(self, resource: str) -> bool:
         return any(fnmatchcase(resource, pattern) for pattern in self._create)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from mtl.doors.limits import DOOR_SESSIONS
+from mtl.doors.places import TRANSPORTS, Place, place_of
 from mtl.errors import OptionError
 
 
 class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """One door. `listen` is where: its form is the protocol's, its default too; port 0 is any free one.
+    """One door. `listen` is where, [TRANSPORT://]HOST:PORT (see `places`); port 0 is any free one.
 
     `create` are patterns of resource names that are made when a peer asks for them; none: unknown ones are errors.
     """
 
     listen: str | None = None
-    create: tuple[str, ...] = ("*",)
+    create: tuple[str, ...] = ()
     virtual_host: str | None = None
     user: str | None = None
     password_file: str | None = None
@@ -30,9 +32,21 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     """
     curve_key_file: str | None = None
     """The private file of the CURVE keys that the door shows its peers, where its protocol runs on ZeroMQ."""
+    peer_keys: dict[str, tuple[str, ...]] = {}
+    """By user of the broker the CURVE public keys, or their files, of the peers that come in as this user; no others
+    are let in then. Where the protocol runs on ZeroMQ.
+    """
     certificate_file: str | None = None
     key_file: str | None = None
     """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on TCP or WebSocket."""
+    client_authority_file: str | None = None
+    """Mutual TLS: authorities, as PEM, whose client certificates are accepted. The common name is the user."""
+    basic: bool = False
+    """Whether peers log in by HTTP Basic, with a user of the broker and its password. For WebSocket."""
+    tokens_file: str | None = None
+    """A private file with a line `USER TOKEN` for each bearer token that is accepted. For WebSocket."""
+    insecure: bool = False
+    """Whether the door listens beyond this machine although anybody there could come in, or listen in."""
     origins: tuple[str, ...] = ()
     """Origins whose pages may use the door besides those that it serves itself, as browsers say them
     ("https://example.org"); "*" is any. For WebSocket."""
@@ -46,29 +60,108 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError("max-sessions has to be above 0")
         if (self.certificate_file is None) != (self.key_file is None):
             raise OptionError("certificate-file and key-file belong together")
+        if self.client_authority_file is not None and self.certificate_file is None:
+            raise OptionError(
+                "client-authority-file needs certificate-file and key-file: it is a part of TLS"
+            )
+        if self.peer_keys and self.curve_key_file is None:
+            raise OptionError("peer-keys need curve-key-file: the door's own key")
+        if self.authenticates and self.user is None and self.curve_client_key_file is None:
+            raise OptionError(
+                "peers come in as users of the broker, so the door needs a user of its own there, user with "
+                "password-file or curve-client-key-file, that `mtl grant DOOR --act-as PATTERN` lets act as them"
+            )
+
+    @property
+    def authenticates(self) -> bool:
+        """Whether peers have to prove who they are."""
+        return bool(self.client_authority_file or self.basic or self.tokens_file or self.peer_keys)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return bool(self.certificate_file or self.curve_key_file)
+
+    def place(self, door: str) -> Place:
+        """Where the door of this name listens. Raises `OptionError`."""
+        return place_of(door, self.listen, secure=self.certificate_file is not None)
+
+    def check(self, door: str) -> None:
+        """Raises `OptionError` for what the door of this name cannot be told."""
+        if door not in TRANSPORTS:
+            raise OptionError(f"there is no door {door!r}; there are {', '.join(TRANSPORTS)}")
+        place = self.place(door)
+        usual = DoorConfig()
+        for option in sorted(_SPECIAL - _meaningful(door, place)):
+            if getattr(self, option) != getattr(usual, option):
+                raise OptionError(
+                    f"{option.replace('_', '-')} has no meaning for the door {door} at {place}; leave it out"
+                )
+        self._check_exposure(door, place)
+
+    def _check_exposure(self, door: str, place: Place) -> None:
+        """The broker's own rule (`BrokerConfig.check_exposure`)."""
+        if self.insecure or place.local:
+            return
+        meaningful = _meaningful(door, place)
+        way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
+        if not self.encrypts:
+            raise OptionError(
+                f"{place} is reachable from other machines and nothing is encrypted; set "
+                f"{_listed(_ENCRYPTING & meaningful)}, {way_out}"
+            )
+        if not self.authenticates:
+            raise OptionError(
+                f"{place} is reachable from other machines and peers need no credentials; set "
+                f"{_listed(_AUTHENTICATING & meaningful)}, {way_out}"
+            )
+
+
+_ENCRYPTING = frozenset({"curve_key_file", "certificate_file"})
+_AUTHENTICATING = frozenset({"peer_keys", "client_authority_file", "basic", "tokens_file"})
+_ON_ZEROMQ = frozenset({"curve_key_file", "peer_keys"})
+_ON_TCP = frozenset({"certificate_file", "key_file", "client_authority_file"})
+_ON_WEBSOCKET = _ON_TCP | {"origins", "basic", "tokens_file"}
+_WITH_PAGE = frozenset({"page"})
+_SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _WITH_PAGE
+"""Options that have a meaning for some doors only."""
+
+
+def _meaningful(door: str, place: Place) -> frozenset[str]:
+    """Which of them have one here."""
+    if door == "mc0":
+        return _ON_ZEROMQ
+    options = _ON_WEBSOCKET if place.transport == "ws" else _ON_TCP
+    return options | _WITH_PAGE if door == "mbws" else options
+
+
+def _listed(options: frozenset[str]) -> str:
+    return " or ".join(option.replace("_", "-") for option in sorted(options))
+
+
+def load(path: Path | None) -> dict[str, DoorConfig]:
+    """The doors that a broker's configuration names. Raises `OptionError` naming what is wrong, and where."""
+    if path is None:
+        return {}
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=_File).doors
+    except OSError as error:
+        raise OptionError(f"cannot read {path}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise OptionError(f"{path}: {error}") from error
+    return {name: _door(path, name, members) for name, members in found.items()}
 
 
 class _File(msgspec.Struct, frozen=True):
     """The part of broker.toml that is the doors'."""
 
-    doors: dict[str, DoorConfig] = {}
+    doors: dict[str, dict[str, Any]] = {}
 
 
-def load(path: Path | None) -> dict[str, DoorConfig]:
-    """The doors that a broker's configuration names. Raises `OptionError` naming what is wrong."""
-    if path is None:
-        return {}
+def _door(path: Path, name: str, members: dict[str, Any]) -> DoorConfig:
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=_File).doors
-    except OSError as error:
-        raise OptionError(f"cannot read {path}: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise OptionError(f"{path}: {error}") from error
-
-
-def host_and_port(listen: str) -> tuple[str, int]:
-    """HOST:PORT, [HOST]:PORT for IPv6. Raises `OptionError` for anything else."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise OptionError(f"{listen!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+        config = msgspec.convert(members, DoorConfig)
+        config.check(name)
+    except (msgspec.ValidationError, OptionError) as error:
+        raise OptionError(f"{path}: [doors.{name}]: {error}") from error
+    return config

@@ -7,6 +7,26 @@ from mtl.limits import MAX_CONTENT
 DOOR_SESSIONS = 1_000
 """Default of the peers that one door serves at once; more are turned away. Some 10 KB each without subscriptions."""
 
+DOOR_USERS = 200
+"""Users that one door acts as at once, a session and some sockets each; the one that is idle longest makes room."""
+
+DOOR_LOGINS = 8
+"""HTTP Basic: passwords that one door has the broker check at once; each takes some milliseconds of a thread."""
+
+DOOR_CHECK_S = 5.0
+"""HTTP Basic: how long the broker may take for that; the WebSocket's handshake has WS_OPEN_S."""
+
+DOOR_FAILED_LOGINS = 10
+"""HTTP Basic: wrong passwords of one peer's address within DOOR_FAILED_S; then it is refused unseen until that is over,
+as the broker does."""
+
+DOOR_FAILED_LOGINS_ALL = 50
+"""The same for all addresses together: half of what the broker takes from the door's address before it locks that out,
+and the door with it."""
+
+DOOR_FAILED_S = 60.0
+"""The time of the two above, the broker's own."""
+
 DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
 
@@ -32,6 +52,9 @@ DOOR_READER_CONTENTS = 10_000
 
 DOOR_READER_OCTETS = 1 << 20
 """The same in stored octets. This is what a slow consumer costs a door, beside one pack and its transport's buffer."""
+
+DOOR_ATTEMPT_S = 0.5
+"""How long a door that starts tries to reach the broker before it looks whether it is to stop, and tries again."""
 
 DOOR_STOP_S = 5.0
 """How long a stopping door waits for the broker's Confirms: they take milliseconds where there is a broker."""
@@ -93,8 +116,9 @@ together is one turn of its task; with one turn waiting behind it the socket is 
 MC0_BACKLOG = 10_000
 """mc0: answers that wait for one peer's full queue; one that lets more pile up reads nothing and is let go."""
 
-MC0_PROBE_S = 1.0
-"""mc0: how often a full door looks whether some of its peers are gone; a ROUTER does not tell when they leave."""
+MC0_ABSENT = 1_000
+"""mc0: identities that were given up and did not come back, up to 255 octets each; as many as DOOR_SESSIONS. A peer
+whose identity is forgotten is not told that its subscriptions are gone."""
 
 MC0_CLIENT_WINDOW = 1_000
 """mc0, the client: PUTs that are not answered yet, and contents that are not read yet."""

@@ -6,40 +6,55 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 
-from mtl.doors.config import DoorConfig, host_and_port
+from mtl.doors.config import DoorConfig
+from mtl.doors.identity import certified
 from mtl.doors.limits import TLS_OPEN_S
+from mtl.doors.places import Place
+from mtl.doors.telling import Unfit
 from mtl.errors import OptionError
 from mtl.net.router import BindFailed
+from mtl.wire.control import NOT_AUTHORIZED
 
 
 async def serve_tcp(
     config: DoorConfig,
-    default: str,
+    place: Place,
     accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
 ) -> asyncio.Server:
-    """A server that listens where the configuration says or at `default`, HOST:PORT, with TLS where that has it.
-
-    Raises `OptionError`, `BindFailed`.
-    """
-    place = config.listen or default
-    host, port = host_and_port(place)
+    """A server that listens there, with TLS where the configuration has it. Raises `OptionError`, `BindFailed`."""
     secure = tls(config)
     patience = TLS_OPEN_S if secure is not None else None
     try:
-        return await asyncio.start_server(accepted, host, port, ssl=secure, ssl_handshake_timeout=patience)
+        return await asyncio.start_server(
+            accepted, place.host, place.port, ssl=secure, ssl_handshake_timeout=patience
+        )
     except OSError as error:
         raise cannot_listen(place, error) from error
 
 
-def cannot_listen(place: str, error: OSError) -> BindFailed:
+def cannot_listen(place: Place, error: OSError) -> BindFailed:
     """What is said when a place is taken, or is none of this machine."""
-    return BindFailed(f"cannot listen at {place}: {error.strerror or error}; choose another HOST:PORT")
+    return BindFailed(
+        f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; choose another HOST:PORT"
+    )
 
 
 def bound(server: asyncio.Server) -> str:
     """Where it listens, HOST:PORT."""
     name = server.sockets[0].getsockname()
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+
+
+def user_of(config: DoorConfig, writer: asyncio.StreamWriter) -> str | None:
+    """The user of the certificate that a peer showed; None where none is needed. Raises `Unfit` for one that names
+    nobody.
+    """
+    if not config.authenticates:
+        return None
+    user = certified(writer.get_extra_info("ssl_object"))
+    if user is None:
+        raise Unfit(403, NOT_AUTHORIZED, "the certificate has not one common name, which is the user")
+    return user
 
 
 def tls(config: DoorConfig) -> ssl.SSLContext | None:
@@ -53,4 +68,13 @@ def tls(config: DoorConfig) -> ssl.SSLContext | None:
         raise OptionError(
             f"no certificate and key in {config.certificate_file} and {config.key_file}: {error}"
         ) from error
+    if config.client_authority_file is not None:
+        try:
+            context.load_verify_locations(config.client_authority_file)
+        except OSError as error:
+            raise OptionError(
+                f"no authority's certificate in {config.client_authority_file}: {error}"
+            ) from error
+        otherwise = config.basic or config.tokens_file is not None
+        context.verify_mode = ssl.CERT_OPTIONAL if otherwise else ssl.CERT_REQUIRED
     return context

@@ -26,9 +26,12 @@ from websockets.http11 import Request, Response
 from websockets.protocol import Event, State
 from websockets.typing import DataLike, Subprotocol
 
-from mtl.doors.config import DoorConfig, host_and_port
+from mtl.doors.config import DoorConfig
+from mtl.doors.gate import Gate, Turned
 from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
 from mtl.doors.listening import bound, cannot_listen, tls
+from mtl.doors.places import Place
+from mtl.doors.telling import told
 from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
 
@@ -106,6 +109,8 @@ class Socket(Together, ServerConnection):
     def __init__(self, *args: Any, all_there: set[Socket], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._all_there = all_there
+        self.user: str | None = None
+        """The user of the broker that the peer came in as; None where nobody has to prove anything."""
         self._holding = True
         self._resting = False
         self._wrong: Violation | None = None
@@ -269,6 +274,7 @@ class WebSocketServer:
     def __init__(
         self,
         config: DoorConfig,
+        gate: Gate,
         serve_one: Callable[[Socket], Awaitable[None]],
         *,
         subprotocols: Sequence[str],
@@ -277,6 +283,7 @@ class WebSocketServer:
     ) -> None:
         self.endpoint = ""
         self._config = config
+        self._gate = gate
         self._serve_one = serve_one
         self._subprotocols = subprotocols
         self._largest = largest
@@ -285,15 +292,13 @@ class WebSocketServer:
         self._sockets: set[Socket] = set()
         self._open = 0
 
-    async def listen(self, default: str) -> None:
-        """Begin, where the configuration says or at `default`, HOST:PORT. Raises `OptionError`, `BindFailed`."""
-        place = self._config.listen or default
-        host, port = host_and_port(place)
+    async def listen(self, place: Place) -> None:
+        """Begin. Raises `BindFailed`."""
         try:
             self._server = await serve(
                 self._served,
-                host,
-                port,
+                place.host,
+                place.port,
                 ssl=self._secure,
                 ssl_handshake_timeout=None if self._secure is None else WS_OPEN_S,
                 create_connection=cast("type[ServerConnection]", partial(Socket, all_there=self._sockets)),
@@ -334,15 +339,44 @@ class WebSocketServer:
         finally:
             self._open -= 1
 
-    def _admitted(self, connection: ServerConnection, request: Request) -> Response | None:
-        """None, or what is answered instead."""
-        if self._page is not None and request.path == "/" and "Upgrade" not in request.headers:
-            response = connection.respond(HTTPStatus.OK, "")
-            del response.headers["Content-Type"], response.headers["Content-Length"]
-            response.headers.update(_PAGE_HEADERS)
-            response.headers["Content-Length"] = str(len(self._page))
-            response.body = self._page
+    async def _admitted(self, connection: ServerConnection, request: Request) -> Response | None:
+        """None, or what is answered instead. Origins first: a browser adds what it knows to any page's request."""
+        paged = self._page is not None and request.path == "/" and "Upgrade" not in request.headers
+        refusal = None if paged else self._kept_out(connection, request)
+        if refusal is None:
+            refusal = await self._unknown(connection, request)
+        if refusal is None and paged:
+            return self._shown(connection)
+        return refusal
+
+    def _shown(self, connection: ServerConnection) -> Response:
+        """The page."""
+        assert self._page is not None
+        response = connection.respond(HTTPStatus.OK, "")
+        del response.headers["Content-Type"], response.headers["Content-Length"]
+        response.headers.update(_PAGE_HEADERS)
+        response.headers["Content-Length"] = str(len(self._page))
+        response.body = self._page
+        return response
+
+    async def _unknown(self, connection: ServerConnection, request: Request) -> Response | None:
+        """What is answered to a peer that does not prove who it is."""
+        assert isinstance(connection, Socket)
+        shown = request.headers.get_all("Authorization")
+        if len(shown) > 1:
+            return connection.respond(HTTPStatus.BAD_REQUEST, "at most one Authorization\n")
+        tls = connection.transport.get_extra_info("ssl_object")
+        try:
+            connection.user = await self._gate.user(shown[0] if shown else None, address_of(connection), tls)
+        except Turned as turned:
+            response = connection.respond(turned.status, f"{turned.words}\n")
+            for challenge in turned.challenges:
+                response.headers["WWW-Authenticate"] = challenge
             return response
+        return None
+
+    def _kept_out(self, connection: ServerConnection, request: Request) -> Response | None:
+        """What is answered to a page of somebody else, and by a full door."""
         origins = request.headers.get_all("Origin")
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or len(origins) > 1:
@@ -361,6 +395,12 @@ class WebSocketServer:
             if name in self._subprotocols:
                 return name
         raise NegotiationError(f"Sec-WebSocket-Protocol is one of {', '.join(self._subprotocols)}")
+
+
+def address_of(connection: ServerConnection) -> str:
+    """The peer's address."""
+    name = connection.transport.get_extra_info("peername")
+    return str(name[0]) if name else ""
 
 
 def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: bool) -> bool:
@@ -392,4 +432,4 @@ def closing(error: BaseException) -> tuple[CloseCode, str]:
             code = CloseCode.POLICY_VIOLATION
         case _:
             code = CloseCode.INTERNAL_ERROR
-    return code, str(error).encode()[:_LONGEST_REASON].decode(errors="ignore")
+    return code, told(error).encode()[:_LONGEST_REASON].decode(errors="ignore")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from base64 import b64encode
 from http import HTTPStatus
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -20,11 +21,26 @@ class ClientSocket(Together, ClientConnection):
     """The client's end."""
 
 
+def basic(user: str, password: str) -> str:
+    """The `authorization` of a user of the broker with its password (RFC 7617)."""
+    return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def bearer(token: str) -> str:
+    """The `authorization` of whoever has a token (RFC 6750)."""
+    return f"Bearer {token}"
+
+
 async def open_websocket(
-    url: str, tls: ssl.SSLContext | None, *, subprotocol: str, largest: int
+    url: str,
+    tls: ssl.SSLContext | None,
+    *,
+    subprotocol: str,
+    largest: int,
+    authorization: str | None = None,
 ) -> ClientSocket:
     """A WebSocket to a ws: or wss: URL. `tls` says whom the latter trusts, by default the system's authorities;
-    `largest` is the octets of a message that may come.
+    `largest` is the octets of a message that may come, `authorization` the value of the header of that name.
 
     Raises `Refused` when the door says no or is not to be trusted, `OSError` when there is no connection.
     """
@@ -34,6 +50,7 @@ async def open_websocket(
             create_connection=ClientSocket,
             ssl=(tls or True) if url.startswith("wss:") else None,
             subprotocols=[Subprotocol(subprotocol)],
+            additional_headers={} if authorization is None else {"Authorization": authorization},
             compression=None,
             max_size=largest,
             max_queue=WS_QUEUE,

@@ -21,9 +21,11 @@ from mtl.log.change import (
     Trimmed,
 )
 from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
+from mtl.log.extent import Extent, extent
 from mtl.log.files import Disk, File, Lock, RealDisk
 from mtl.log.frugal import FrugalDisk
-from mtl.log.log import create_log, delete_log, open_log
+from mtl.log.log import create_log, delete_log, give_manifest, open_log
+from mtl.log.manifest import Epoch, History
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport
 from mtl.log.retention import Hold, Loss, RetentionPlan, RetentionPolicy, SegmentInfo, plan
@@ -40,8 +42,11 @@ __all__ = [
     "Cut",
     "Disk",
     "Durability",
+    "Epoch",
+    "Extent",
     "File",
     "FrugalDisk",
+    "History",
     "Hold",
     "Lock",
     "LogOptions",
@@ -65,6 +70,8 @@ __all__ = [
     "Trimmed",
     "create_log",
     "delete_log",
+    "extent",
+    "give_manifest",
     "open_log",
     "plan",
     "stage_parts",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from mtl.limits import SEGMENT_BYTES
+from mtl.log.manifest import Epoch
 from mtl.log.segment import Entry, SegmentHeader
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class AdoptedSegment(NamedTuple):
 class Appended:
     """Contents [first, next), in `chunks`; `bytes` of them. `begun` are segments that were begun on the way.
 
-    `bodies` are those of the chunks, for whoever wants to keep them; None for one that was only lent.
+    `bodies` are those of the chunks, for a reader to keep. `epoch`: the one that begins with them, None when they
+    belong to the one before.
     """
 
     first: int
@@ -74,8 +76,9 @@ class Appended:
     chunks: tuple[ChunkRef, ...]
     bytes: int
     entries: tuple[Entry, ...]
-    bodies: tuple[Buffer | None, ...]
+    bodies: tuple[Buffer, ...]
     begun: tuple[SegmentHeader, ...] = ()
+    epoch: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A stage's segments are now contents [first, next) of the log, all of time `time_us`."""
+    """A stage's segments are now contents [first, next) of the log, all of time `time_us`. `epoch` as in Appended."""
 
     first: int
     next: int
@@ -102,6 +105,7 @@ class Adopted:
     bytes: int
     segments: tuple[AdoptedSegment, ...]
     begun: tuple[SegmentHeader, ...]
+    epoch: Epoch | None = None
 
 
 @dataclass(frozen=True, slots=True)

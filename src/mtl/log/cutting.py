@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl.errors import Damaged
-from mtl.log.recovery import scan_segment
+from mtl.log.recovery import of_another, scan_segment
 from mtl.log.segment import Index, segment_name
 from mtl.log.store import Store
 
@@ -61,9 +61,14 @@ def _refuse_writers(store: Store, index: Index, contents: int, sequence: int) ->
 
 
 def _read_index(store: Store, base: int) -> Index:
-    """Of a segment that is sealed, or that was begun and left when a commit failed."""
+    """Of a segment that is sealed, or that was begun and left when a commit failed. Such a one is empty, and an index
+    of the segment that was there before may lie beside it.
+    """
     header, index = store.header(base), store.index(base)
-    if index is None or index.salt != header.salt:
-        size = store.disk.sizes(store.directory)[segment_name(base)]
-        index = scan_segment(store, base, header, size).index
-    return index
+    if index is not None and index.salt == header.salt:
+        return index
+    size = store.disk.sizes(store.directory)[segment_name(base)]
+    scanned = scan_segment(store, base, header, size).index
+    if index is not None and scanned.contents:
+        raise of_another(store, base)
+    return scanned

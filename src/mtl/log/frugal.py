@@ -227,6 +227,9 @@ class FrugalDisk:
     def map(self, path: str, length: int) -> Mapped:
         return self._disk.map(path, length)
 
+    def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
+        return self._disk.bring(mapped, offset, size)
+
     def entropy(self, size: int) -> bytes:
         return self._disk.entropy(size)
 

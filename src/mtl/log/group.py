@@ -88,7 +88,6 @@ class Group:
         index = self.active.index
         for entry in self.entries:
             index.add(entry)
-        self.active.marked = False
 
     def _place(self) -> Place:
         active = self.active

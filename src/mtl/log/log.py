@@ -2,40 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from mtl.errors import Damaged
 from mtl.log.cache import ReadCache
 from mtl.log.change import LogOptions, Trimmed
 from mtl.log.files import Disk, failure
+from mtl.log.manifest import MANIFEST, Epoch, Manifest, run_id
 from mtl.log.reader import LogReader
 from mtl.log.recovery import RecoveryReport, recover
 from mtl.log.segment import TEMPORARY, segment_base, segment_name
-from mtl.log.store import Store
+from mtl.log.store import Store, read_header
 from mtl.log.writer import LogWriter
 
+MAKING = ".new"
+"""Suffix of the directory of a log that is being made: it gets its own name when it is complete."""
 
-def create_log(disk: Disk, directory: str, now_us: int, *, base: int = 1) -> None:
+GOING = ".gone"
+"""Suffix of the directory of a log that is being removed: without its name it is no log any more."""
+
+
+def create_log(
+    disk: Disk, directory: str, now_us: int, *, base: int = 1, owner: bytes = b"", run: str | None = None
+) -> None:
     """An empty log whose first content will get sequence `base`. Durable; again is the same, as long as it is empty.
 
+    `owner`: opaque octets for the manifest. `run`: the epoch of the first content, as for `open_log`.
     The parent directory must exist. Damaged when there are segments with contents already.
     """
-    store = Store(disk, directory)
     try:
-        disk.make_dir(directory)
-        disk.fsync_dir(_parent(directory))
-        present = [found for name in disk.list_dir(directory) if (found := segment_base(name)) is not None]
-        if present and present != [base]:
-            raise Damaged(f"{directory}: there is a log already", file=directory)
-        if present:
-            header = store.header(base)
-            if disk.sizes(directory)[segment_name(base)] > header.start:
-                raise Damaged(f"{directory}: there is a log with contents already", file=directory)
-            store.sync_names()
+        if disk.exists(directory) and _is_empty_log(Store(disk, directory), base):
+            disk.fsync_dir(_parent(directory))
             return
-        file, _ = store.write_segment(base, now_us, {})
+        delete_log(disk, directory)
+        making = Store(disk, directory + MAKING)
+        disk.make_dir(making.directory)
+        file, header = making.write_segment(base, now_us, {})
         file.close()
-        store.place(TEMPORARY, segment_name(base))
+        disk.rename(making.path(TEMPORARY), making.segment_path(base))
+        epochs = () if run is None else (Epoch(base, run_id((), run)),)
+        making.write_manifest(Manifest(base, base, base, owner, epochs, salt=header.salt))
+        disk.rename(making.directory, directory)
+        disk.fsync_dir(_parent(directory))
     except OSError as error:
         raise failure(error, f"creating the log {directory}") from error
+
+
+def _is_empty_log(store: Store, base: int) -> bool:
+    """Whether the directory holds an empty log that begins at `base`; False when it holds none at all."""
+    sizes = store.disk.sizes(store.directory)
+    present = [found for name in sizes if (found := segment_base(name)) is not None]
+    if not present and MANIFEST not in sizes:
+        return False
+    if present != [base]:
+        raise Damaged(f"{store.directory}: there is a log already", file=store.directory)
+    if sizes[segment_name(base)] > store.header(base).start:
+        raise Damaged(f"{store.directory}: there is a log with contents already", file=store.directory)
+    store.manifest()
+    return True
+
+
+def give_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | None = None) -> bool:
+    """Give a log a manifest that has none, from its segments: for one that was written before there were manifests, or
+    that lost its own. Durable. False, and nothing is done, when it has one or is no log.
+
+    `earliest`: where the log begins; by default where its files do.
+    """
+    try:
+        if not disk.exists(directory):
+            return False
+        names = disk.list_dir(directory)
+        bases = [base for name in names if (base := segment_base(name)) is not None]
+        if MANIFEST in names or not bases:
+            return False
+        store, newest = Store(disk, directory), bases[-1]
+        header = read_header(disk, store.segment_path(newest))
+        salt = None if header is None else header.salt
+        store.write_manifest(Manifest(earliest or bases[0], newest, owner=owner, salt=salt))
+    except OSError as error:
+        raise failure(error, f"writing the manifest of {directory}") from error
+    return True
 
 
 def open_log(
@@ -46,42 +94,79 @@ def open_log(
     now_us: int,
     earliest: int | None = None,
     cache: ReadCache | None = None,
+    owner: bytes | None = None,
+    is_owner: Callable[[bytes], bool] | None = None,
+    run: str | None = None,
 ) -> tuple[LogReader, LogWriter, RecoveryReport]:
     """Bring a log into order after whatever happened (recovery.py) and open it.
 
     `earliest` is what the metadata says: segments wholly below it are removed, as a trim that was interrupted would
-    have done, and a log that begins above it is Damaged. Without it the log begins where its files do. `cache` is
-    shared by all logs of a process; each has its own by default.
+    have done, and a log that begins above it is Damaged. Without it, or where the manifest says more, the manifest
+    counts. `cache` is shared by all logs of a process; each has its own by default. `is_owner` says whether the owner
+    that the manifest has can be this log's: if not, it is another log's manifest. `owner` takes its place. `run` is a
+    token of 8 hexadecimal digits of this run of the broker: the log begins an epoch with the first contents that it
+    gets; None begins none.
 
-    Damaged: bytes that were durable have changed; nothing was touched. NewerVersion, StorageFull, StorageFailed.
+    Damaged: bytes that were durable have changed, or files are missing; nothing was touched. NewerVersion, StorageFull,
+    StorageFailed.
     """
     options = options or LogOptions()
     store = Store(disk, directory)
     try:
-        recovered = recover(store, earliest)
+        if not disk.exists(directory):
+            message = f"{directory}: the log is missing; put the directory back from a copy, then restart the broker"
+            raise Damaged(message, file=directory)
+        manifest = store.manifest()
+        if is_owner is not None and not is_owner(manifest.owner):
+            raise _manifest_of_another(store)
+        if owner is not None and owner != manifest.owner:
+            manifest = msgspec.structs.replace(manifest, owner=owner)
+            store.write_manifest(manifest)
+        recovered = recover(store, manifest, earliest)
     except OSError as error:
         raise failure(error, f"opening the log {directory}") from error
-    reader = LogReader(store, options, cache or ReadCache(), recovered)
-    if earliest is not None:
-        reader.apply(Trimmed(earliest))
-    writer = LogWriter(store, options, recovered)
+    reader = LogReader(store, options, cache or ReadCache(), recovered, run)
+    reader.apply(Trimmed(recovered.earliest))
+    writer = LogWriter(store, options, recovered, run)
     if recovered.index.adopted:
         # Retention never removes the newest segment, so that must be one with the table of writers.
         reader.apply(writer.roll(now_us))
+    writer.mark()
     return reader, writer, recovered.report
 
 
+def _manifest_of_another(store: Store) -> Damaged:
+    path = store.path(MANIFEST)
+    message = (
+        f"{path}: this is the manifest of another log. Nothing was changed: put the files back as they were, then "
+        "restart the broker"
+    )
+    return Damaged(message, file=path)
+
+
 def delete_log(disk: Disk, directory: str) -> None:
-    """Remove a log with all its contents. Again is the same."""
+    """Remove a log with all its contents, and what is left of making it. Again is the same. Nobody may have files of it
+    open.
+    """
     try:
-        if not disk.exists(directory):
-            return
-        for name in disk.list_dir(directory):
-            disk.unlink(f"{directory}/{name}")
-        disk.remove_dir(directory)
-        disk.fsync_dir(_parent(directory))
+        going = directory + GOING
+        for path in (directory + MAKING, going):
+            _clear(disk, path)
+        if disk.exists(directory):
+            disk.rename(directory, going)
+            disk.fsync_dir(_parent(directory))
+            _clear(disk, going)
     except OSError as error:
         raise failure(error, f"deleting the log {directory}") from error
+
+
+def _clear(disk: Disk, path: str) -> None:
+    if not disk.exists(path):
+        return
+    for name in disk.list_dir(path):
+        disk.unlink(f"{path}/{name}")
+    disk.remove_dir(path)
+    disk.fsync_dir(_parent(path))
 
 
 def _parent(directory: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from mtl.errors import Damaged
@@ -21,9 +21,10 @@ from mtl.log.change import (
     Synced,
     Trimmed,
 )
-from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, padded
+from mtl.log.chunk import HEADER_SIZE, NewerChunk, checksum, decode_header, is_chunk, padded
 from mtl.log.files import File, Mapped, failure
-from mtl.log.recovery import Recovered, rebuild, shortened
+from mtl.log.manifest import Epoch, History, begun, epoch_of, run_id
+from mtl.log.recovery import Recovered, missing, rebuild, shortened
 from mtl.log.retention import SegmentInfo
 from mtl.log.segment import INDEX_ENTRY, Index, SegmentHeader, empty_index
 from mtl.log.store import Store
@@ -54,11 +55,13 @@ class _Segment:
         self.index = None
 
     def load(self) -> Index:
-        """The index from its file, or from a scan when that does not verify."""
+        """The index from its file, or from a scan when that does not verify. It ends before `end` if the segment that
+        followed is missing.
+        """
         index = self.store.index(self.base)
         if index is None:
             index, _ = rebuild(self.store, self.base, self.end, self.bytes)
-        if index.contents != self.end - self.base:
+        if index.contents > self.end - self.base:
             raise self.broken(f"it holds {index.contents} contents", index.length)
         if index.length > self.bytes:
             raise shortened(self.store.segment_path(self.base), index, self.bytes)
@@ -75,10 +78,18 @@ class _Segment:
 
 class LogReader:
     """Made by open_log. Contents [earliest, next) can be read; `bytes` is what the files take, `last_time` the append
-    time of the newest content in µs. What looks into a cold segment may raise Damaged or StorageFailed.
+    time of the newest content in µs; `epoch` is the id of this run's epoch, which begins with its first contents (None
+    when the log was opened without a run). What looks into a cold segment may raise Damaged or StorageFailed.
     """
 
-    def __init__(self, store: Store, options: LogOptions, cache: ReadCache, recovered: Recovered) -> None:
+    def __init__(
+        self,
+        store: Store,
+        options: LogOptions,
+        cache: ReadCache,
+        recovered: Recovered,
+        run: str | None = None,
+    ) -> None:
         self._store = store
         self._options = options
         self._cache = cache
@@ -87,6 +98,8 @@ class LogReader:
         self.next = recovered.next
         self.last_time = recovered.last_time
         self.earliest = self._bases[0]
+        self._epochs = recovered.manifest.epochs
+        self.epoch = None if run is None else run_id(self._epochs, run)
         ends = [*self._bases[1:], self.next]
         self._segments = [
             _Segment(store, base, end, recovered.sizes[base])
@@ -95,7 +108,7 @@ class LogReader:
         self.bytes = sum(recovered.sizes.values())
         if recovered.active is not None:
             newest = self._segments[-1]
-            # The writer's own index grows, and counts marks that it may overwrite.
+            # The writer's own index grows, and counts the marks of older versions.
             newest.index = recovered.index.cut(recovered.index.contents)
             newest.index.length = newest.index.end_of_chunks
             newest.sealed, newest.warm = False, True
@@ -103,6 +116,15 @@ class LogReader:
     @property
     def contents(self) -> int:
         return self.next - self.earliest
+
+    @property
+    def history(self) -> History:
+        """The log's epochs that have contents, ascending. Contents below the first one are older than the history."""
+        return tuple(epoch for epoch in self._epochs if epoch.first < self.next)
+
+    def epoch_of(self, sequence: int) -> str | None:
+        """The id of the epoch that appended a content; None when that is not known."""
+        return epoch_of(self.history, sequence)
 
     def close(self) -> None:
         """Let go of files and memory; what was read stays valid."""
@@ -115,6 +137,15 @@ class LogReader:
         self._bases.clear()
         self.earliest = self.next
 
+    def share(self, cache: ReadCache) -> None:
+        """Use a cache that others use, too; from now on this belongs to that cache's thread. Until the first call that
+        follows any thread may have opened it: indexes of sealed segments are read again when they are needed.
+        """
+        self._cache = cache
+        for segment in self._segments:
+            if segment.sealed:
+                segment.drop_index()
+
     # --- finding --------------------------------------------------------------------------------------------
 
     def find(self, sequence: int) -> ChunkRef | None:
@@ -123,6 +154,8 @@ class LogReader:
             return None
         segment = self._segment(sequence)
         index = self._index(segment)
+        if sequence >= segment.base + index.contents:
+            raise missing(self._store, segment.base + index.contents, segment.end)
         return _ref(segment, index, index.find(sequence - segment.base))
 
     def following(self, ref: ChunkRef) -> ChunkRef | None:
@@ -171,10 +204,12 @@ class LogReader:
         for segment in self._segments:
             yield SegmentInfo(segment.base, segment.end, segment.bytes, partial(self._newest, segment))
 
-    def roll_due(self, now_us: int) -> bool:
-        """Whether the newest segment has contents and is older than the options want it to become."""
-        newest = self._segments[-1]
-        return not newest.sealed and self._index(newest).is_older(self._options.segment_age_s, now_us)
+    def roll_due(self, too_old: Callable[[float], int]) -> bool:
+        """Whether the newest segment has contents and is older than the options want it to become. `too_old` makes an
+        age (s) the append time (µs) below which contents are older.
+        """
+        newest, age_s = self._segments[-1], self._options.segment_age_s
+        return age_s is not None and not newest.sealed and self._index(newest).began_before(too_old(age_s))
 
     def _end_of_bytes(self, first: ChunkRef, limit: int) -> int:
         """The end of the last chunk that lies within `limit` octets from the start of `first`."""
@@ -219,76 +254,75 @@ class LogReader:
     def read(self, ref: ChunkRef) -> memoryview:
         """The body of a chunk, read-only. It stays valid whatever happens to the log afterwards.
 
-        A chunk that this process did not write is verified the first time: Damaged when it is not what was stored.
-        LookupError for one that retention removed.
+        Its header is verified every time, so that the octets of another chunk are never taken for it, and its checksum
+        the first time unless this process wrote it: Damaged when it is not what was stored. LookupError for one that
+        retention removed.
         """
         body = self._cache.body(self, ref.base)
         if body is not None:
             return memoryview(body).cast("B").toreadonly()
-        segment = self._still_there(ref)
-        try:
-            return self._read(segment, ref)
-        except OSError as error:
-            raise failure(error, f"reading {self._store.segment_path(segment.base)}") from error
+        chunk = self._chunk(ref, ref.stored)
+        return chunk[ref.stored - padded(ref.size) :][: ref.size]
 
     def place(self, ref: ChunkRef) -> tuple[str, int]:
         """Where the body of a chunk lies, for who reads it there: the file, and the first octet in it.
 
         Verified and refused as by `read`. The octets stay what they are for as long as the file is open.
         """
-        segment = self._still_there(ref)
-        path = self._store.segment_path(segment.base)
-        try:
-            self._checked(segment, ref)
-        except OSError as error:
-            raise failure(error, f"reading {path}") from error
-        return path, _body_at(ref)
+        self._chunk(ref, HEADER_SIZE)
+        return self._store.segment_path(self._segment(ref.base).base), ref.offset + ref.stored - padded(
+            ref.size
+        )
 
     def _still_there(self, ref: ChunkRef) -> _Segment:
         if ref.end <= self.earliest:
             raise LookupError(f"chunk {ref.base} lies below {self.earliest}, where the log begins")
         return self._segment(ref.base)
 
-    def _read(self, segment: _Segment, ref: ChunkRef) -> memoryview:
-        body_at = _body_at(ref)
+    def _chunk(self, ref: ChunkRef, size: int) -> memoryview:
+        """The first `size` octets of a chunk, verified."""
+        segment = self._still_there(ref)
+        try:
+            data = self._octets(segment, ref, size)
+        except OSError as error:
+            raise failure(error, f"reading {self._store.segment_path(segment.base)}") from error
+        if len(data) < size:
+            raise segment.broken("the file ends too early", ref.offset + len(data), ref.base, ref.end)
+        salt = self._index(segment).salt
+        if not is_chunk(data, ref.base - segment.base, ref.count, ref.size, salt):
+            raise segment.broken("its header does not verify", ref.offset, ref.base, ref.end)
+        return data
+
+    def _octets(self, segment: _Segment, ref: ChunkRef, size: int) -> memoryview:
         if not segment.sealed:
-            return memoryview(self._whole(segment, ref, self._newest_file(), ref.size, body_at))
-        copy = self._checked(segment, ref)
+            return memoryview(self._newest_file().pread(size, ref.offset))
+        copy = None if segment.warm else self._checked(segment, ref)
         mapped = self._mapping(segment)
-        if mapped is not None:
-            return memoryview(mapped).toreadonly()[body_at : body_at + ref.size]
-        if copy is None:
-            file = self._store.disk.open(self._store.segment_path(segment.base), "read")
-            try:
-                return memoryview(self._whole(segment, ref, file, ref.size, body_at))
-            finally:
-                file.close()
-        return memoryview(copy)[body_at - ref.offset :][: ref.size]
+        if mapped is not None and self._store.disk.bring(mapped, ref.offset, size):
+            return memoryview(mapped).toreadonly()[ref.offset : ref.offset + size]
+        return memoryview(copy or self._pread(segment, ref, size))
 
     def _checked(self, segment: _Segment, ref: ChunkRef) -> bytes | None:
         """Verify a chunk that this process has not seen yet; its octets if they were read for that."""
-        if not segment.sealed:
-            return None
         self._index(segment)
-        if segment.warm or segment.verified[ref.place]:
+        if segment.verified[ref.place]:
             return None
         copy = self._verify(segment, ref)
         segment.verified[ref.place] = 1
         return copy
 
-    def _whole(self, segment: _Segment, ref: ChunkRef, file: File, size: int, offset: int) -> bytes:
-        data = file.pread(size, offset)
-        if len(data) < size:
-            raise segment.broken("the file ends too early", offset + len(data), ref.base, ref.end)
-        return data
+    def _pread(self, segment: _Segment, ref: ChunkRef, size: int) -> bytes:
+        file = self._store.disk.open(self._store.segment_path(segment.base), "read")
+        try:
+            return file.pread(size, ref.offset)
+        finally:
+            file.close()
 
     def _verify(self, segment: _Segment, ref: ChunkRef) -> bytes:
         """The chunk's octets, read from the disk and not from a mapping, which would report a bad sector by SIGBUS."""
-        file = self._store.disk.open(self._store.segment_path(segment.base), "read")
-        try:
-            data = self._whole(segment, ref, file, ref.stored, ref.offset)
-        finally:
-            file.close()
+        data = self._pread(segment, ref, ref.stored)
+        if len(data) < ref.stored:
+            raise segment.broken("the file ends too early", ref.offset + len(data), ref.base, ref.end)
         try:
             header = decode_header(data, ref.offset, self._index(segment).salt)
         except NewerChunk as error:
@@ -350,6 +384,7 @@ class LogReader:
                 pass
 
     def _append(self, change: Appended) -> None:
+        self._begin_epoch(change.epoch)
         for header in change.begun:
             self._begin(header)
         newest = self._segments[-1]
@@ -360,10 +395,10 @@ class LogReader:
         self.last_time = change.time_us
         self._resize(newest, index.length)
         for ref, body in zip(change.chunks, change.bodies, strict=False):
-            if body is not None:
-                self._cache.keep_body(self, ref.base, body)
+            self._cache.keep_body(self, ref.base, body)
 
     def _adopt(self, change: Adopted) -> None:
+        self._begin_epoch(change.epoch)
         *before, newest = change.begun if change.segments else (*change.begun, None)
         for header in before:
             assert header is not None
@@ -374,6 +409,10 @@ class LogReader:
         if newest is not None:
             self.next, self.last_time = change.next, change.time_us
             self._begin(newest)
+
+    def _begin_epoch(self, epoch: Epoch | None) -> None:
+        if epoch is not None:
+            self._epochs = begun(self._epochs, epoch)
 
     def _cut(self, change: Cut) -> None:
         if not change.begun:
@@ -435,11 +474,6 @@ class LogReader:
     def _resize(self, segment: _Segment, size: int) -> None:
         self.bytes += size - segment.bytes
         segment.bytes = size
-
-
-def _body_at(ref: ChunkRef) -> int:
-    """Where in its segment the body of a chunk begins: at its end, but for the padding."""
-    return ref.offset + ref.stored - padded(ref.size)
 
 
 def _ref(segment: _Segment, index: Index, place: int) -> ChunkRef:

@@ -8,8 +8,12 @@
   unsynced group reach the disk in any order, so valid chunks behind a hole are normal). Below it, bytes that were
   durable have changed: Damaged, and not a byte of the log is touched.
 - Zeros behind the last chunk are room for small groups (`group`): they are cut like such a tail, but nothing was lost.
+  The manifest's `end` says the same of contents: it is recorded when a log has been idle, when it is closed, and when
+  it was opened.
+- Of the last group nothing may say so. A chunk of it that is whole but for one flipped bit was written, so it is
+  Damaged, too (flips.py); what else does not verify counts as not finished.
 - What is above that offset and whole is kept, but not trusted to be on the disk: after a failed fdatasync the cache
-  shows pages that the disk never got. It is written again in place, synced, and attested by a mark.
+  shows pages that the disk never got. It is written again in place and synced.
 - All checks come before the first change, so a log that is refused is left as it was found.
 """
 
@@ -18,11 +22,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from msgspec import structs
+
 from mtl.errors import Damaged
 from mtl.limits import SCAN_BLOCK
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
-from mtl.log.chunk import Place, RunEntry, decode_runs, encode_mark
+from mtl.log.chunk import RunEntry, decode_runs
 from mtl.log.files import File, write_fully
+from mtl.log.flips import one_bit_off
+from mtl.log.manifest import NEW_MANIFEST, Manifest
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
 from mtl.log.segment import (
     HEADER_SIZE,
@@ -47,12 +55,17 @@ _NUMBERS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log did. `cut_bytes` were never acknowledged; `removed` are names of files."""
+    """What opening a log did. `cut_bytes` at octet `cut_at` of `cut_file` counted as a group that was not finished;
+    headers in it name contents [cut_first, cut_end), which is empty if none does. `removed` are names of files.
+    """
 
     segments: int
     scanned_bytes: int = 0
     cut_bytes: int = 0
     cut_file: str | None = None
+    cut_at: int = 0
+    cut_first: int = 0
+    cut_end: int = 0
     rebuilt: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
@@ -68,7 +81,6 @@ class Active:
     index: Index
     durable: int
     room: int = 0
-    marked: bool = False
 
     @property
     def base(self) -> int:
@@ -89,6 +101,8 @@ class Recovered:
     index: Index
     active: Active | None
     numbers: dict[int, int]
+    manifest: Manifest
+    earliest: int
     report: RecoveryReport
 
     @property
@@ -102,12 +116,13 @@ class Recovered:
 
 @dataclass(slots=True)
 class Scanned:
-    """A segment read to its end, or to the first bad chunk."""
+    """A segment read to its end, or to the first bad chunk; `flipped` when one bit of that has changed."""
 
     index: Index
     durable: int = 0
     bad: Bad | None = None
     beyond: Beyond = field(default_factory=Beyond)
+    flipped: bool = False
     numbers: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -116,9 +131,14 @@ class Scanned:
         return 0 if self.bad is None else self.beyond.end - self.index.length
 
     @property
-    def attested(self) -> bool:
-        """Whether a later header says that the last contents were durable."""
-        return not len(self.index) or self.durable >= self.index.end_of_chunks
+    def was_durable(self) -> bool:
+        """Whether the bad chunk, if there is one, was written and has changed since."""
+        return self.bad is not None and (self.flipped or self.bad.offset < self.durable)
+
+    @property
+    def cut_end(self) -> int:
+        """The sequence after the last content that a header of that group names."""
+        return self.index.base + max(self.index.contents, self.beyond.contents)
 
 
 @dataclass(slots=True)
@@ -135,28 +155,36 @@ class _Plan:
     orphans: list[str]
 
 
-def recover(store: Store, earliest: int | None) -> Recovered:
-    """Bring a log's files into order and say what they hold. OSError from the disk goes through."""
+def recover(store: Store, manifest: Manifest, earliest: int | None) -> Recovered:
+    """Bring a log's files into order and say what they hold. OSError from the disk goes through.
+
+    `earliest` is the metadata's, which is written before the manifest's own: the larger one counts.
+    """
     names = store.disk.sizes(store.directory)
     sizes = {base: size for name, size in names.items() if (base := segment_base(name)) is not None}
-    plan = _examine(store, names, sizes, earliest)
-    return _repair(store, sizes, plan)
+    earliest = max(earliest or 0, manifest.earliest)
+    plan = _examine(store, names, sizes, earliest, manifest)
+    return _repair(store, sizes, plan, manifest, earliest)
 
 
 # --- finding out --------------------------------------------------------------------------------------------
 
 
-def _examine(store: Store, names: dict[str, int], sizes: dict[int, int], earliest: int | None) -> _Plan:
+def _examine(
+    store: Store, names: dict[str, int], sizes: dict[int, int], earliest: int, manifest: Manifest
+) -> _Plan:
     bases = sorted(sizes)
     torn = None
     if len(bases) > 1 and sizes[bases[-1]] < HEADER_SIZE:
         torn = bases.pop()  # nothing can be in it; the next append begins it again
-    if not bases:
-        raise Damaged(f"{store.directory}: a log without a segment", file=store.directory)
-    below = [base for base, end in pairwise(bases) if end <= (earliest or 0)]
+    if not bases or bases[-1] < manifest.newest:
+        raise newest_missing(store, bases, manifest.newest)
+    below = [base for base, end in pairwise(bases) if end <= earliest]
     bases = bases[len(below) :]
-    if earliest is not None and bases[0] > earliest:
-        raise _missing(store, earliest, bases[0])
+    if bases[0] > earliest:
+        raise missing(store, earliest, bases[0])
+    if (stranger := exchanged(store, bases, manifest)) is not None:
+        raise stranger
 
     indexed = {base for name in names if (base := index_base(name)) is not None}
     rebuilt = [
@@ -167,12 +195,12 @@ def _examine(store: Store, names: dict[str, int], sizes: dict[int, int], earlies
     index = store.index(newest)
     scanned = None
     if index is None or index.salt != header.salt:
-        scanned = _scan_newest(store, newest, header, sizes[newest])
+        scanned = _scan_newest(store, newest, header, sizes[newest], manifest.end)
         index = scanned.index
     elif index.length > sizes[newest]:
         raise shortened(store.segment_path(newest), index, sizes[newest])
     if torn is not None and torn != newest + index.contents:
-        raise _missing(store, newest + index.contents, torn)
+        raise missing(store, newest + index.contents, torn)
     orphans = [index_name(base) for base in sorted(indexed - set(bases) - set(below))]
     if scanned is not None and newest in indexed:
         orphans.append(index_name(newest))
@@ -180,21 +208,59 @@ def _examine(store: Store, names: dict[str, int], sizes: dict[int, int], earlies
     return _Plan(bases, below, rebuilt, index, header, scanned, numbers, orphans)
 
 
-def _missing(store: Store, first: int, end: int) -> Damaged:
+def missing(store: Store, first: int, end: int | None, file: str | None = None) -> Damaged:
+    """What to tell about contents whose segments are not there; `file` is one that is known to be missing."""
+    affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
+    files = "their segments are" if file is None else f"{file} is"
     message = (
-        f"{store.directory}: contents {first} to {end - 1} should be there, but their segments are missing"
+        f"{store.directory}: {affected} should be there, but {files} missing. Nothing was changed: put the missing "
+        "files back from a copy, then restart the broker"
     )
     return Damaged(message, file=store.directory, first=first, end=end)
 
 
-def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int) -> Scanned:
-    """The newest segment, not sealed. Damaged when something is wrong with what was durable in it."""
+def newest_missing(store: Store, bases: list[int], expected: int) -> Damaged:
+    """Of the log's newest segments at least the one at `expected` is missing."""
+    index = store.index(bases[-1]) if bases else None
+    first = expected if index is None else index.base + index.contents
+    return missing(store, first, None, segment_name(expected))
+
+
+def exchanged(store: Store, bases: list[int], manifest: Manifest) -> Damaged | None:
+    """What to tell when the segment that the manifest knows by its salt is another one. One whose header does not
+    verify is left to its readers.
+    """
+    if manifest.salt is None or manifest.newest not in bases:
+        return None
+    header = read_header(store.disk, store.segment_path(manifest.newest))
+    if header is None or header.salt == manifest.salt:
+        return None
+    return of_another(store, manifest.newest)
+
+
+def of_another(store: Store, base: int) -> Damaged:
+    """What to tell about the file of a segment that the manifest, or the index beside it, does not know."""
+    path = store.segment_path(base)
+    message = (
+        f"{path}: this is not the segment that the log's manifest or index names: the file belongs to another log, or "
+        f"they are older copies; contents from {base} on are affected. Nothing was changed: put the files back as they "
+        "were, then restart the broker"
+    )
+    return Damaged(message, file=path, offset=0, first=base)
+
+
+def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int, end: int) -> Scanned:
+    """The newest segment, not sealed. Damaged when something is wrong with what was durable in it: contents below
+    `end`, and what a later header attests.
+    """
     path = store.segment_path(base)
     if header.base != base:
         message = f"{path}: its header belongs to another segment, and its index is missing"
         raise Damaged(message, file=path, offset=0, first=base)
     scanned = scan_segment(store, base, header, size)
-    if scanned.bad is not None and scanned.bad.offset < scanned.durable:
+    if base + scanned.index.contents < end:
+        raise damaged(path, scanned, end)
+    if scanned.was_durable:
         raise damaged(path, scanned)
     return scanned
 
@@ -240,6 +306,8 @@ def scan_segment(
                 result.bad = item
                 result.beyond = look_beyond(file, header, item.offset, size)
                 result.durable = max(result.durable, result.beyond.durable)
+                if contents is None and item.offset >= result.durable:
+                    _look_for_a_flip(result, file, header, size)
             elif contents is not None and item.header.sequence >= contents:
                 break
             else:
@@ -247,6 +315,15 @@ def scan_segment(
     finally:
         file.close()
     return result
+
+
+def _look_for_a_flip(result: Scanned, file: File, segment: SegmentHeader, size: int) -> None:
+    assert result.bad is not None
+    offset, contents = result.bad.offset, result.index.contents
+    header = one_bit_off(file, offset, size, segment.salt, contents)
+    if header is not None and header.contents:
+        result.flipped = True
+        result.bad = Bad(offset, f"one bit has changed ({result.bad.reason})")
 
 
 def _take(result: Scanned, item: Found, path: str) -> None:
@@ -349,7 +426,10 @@ def _count(numbers: dict[int, int], runs: list[RunEntry], path: str) -> None:
 # --- repairing ----------------------------------------------------------------------------------------------
 
 
-def _repair(store: Store, sizes: dict[int, int], plan: _Plan) -> Recovered:
+def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest, earliest: int) -> Recovered:
+    if plan.below and earliest > manifest.earliest:
+        manifest = structs.replace(manifest, earliest=earliest)
+        store.write_manifest(manifest)
     removed = _remove_leavings(store, plan)
     for index in plan.rebuilt:
         store.write_index(index)
@@ -365,15 +445,18 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan) -> Recovered:
         scanned_bytes=scanned_bytes,
         cut_bytes=cut,
         cut_file=store.segment_path(newest) if cut else None,
+        cut_at=plan.index.length,
+        cut_first=plan.index.base + plan.index.contents,
+        cut_end=plan.scanned.cut_end if plan.scanned is not None and cut else 0,
         rebuilt=tuple(index_name(index.base) for index in plan.rebuilt),
         removed=removed,
     )
-    return Recovered(plan.bases, kept, plan.index, active, plan.numbers, report)
+    return Recovered(plan.bases, kept, plan.index, active, plan.numbers, manifest, earliest, report)
 
 
 def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
     """Files that were in the making, and what an interrupted trim left. The names that stay are durable then."""
-    names = [TEMPORARY, NEW_INDEX, NEW_LINK, *plan.orphans]
+    names = [TEMPORARY, NEW_INDEX, NEW_LINK, NEW_MANIFEST, *plan.orphans]
     if not plan.index.adopted:
         names.append(STASHED)
     for base in plan.below:
@@ -387,7 +470,7 @@ def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
 
 
 def _reopen(store: Store, header: SegmentHeader, scanned: Scanned, size: int) -> Active:
-    """The unsealed segment, cut where it must be, its tail durable and attested."""
+    """The unsealed segment, cut where it must be, its tail durable."""
     file = store.disk.open(store.segment_path(header.base), "write")
     try:
         if scanned.index.length < size:
@@ -397,26 +480,9 @@ def _reopen(store: Store, header: SegmentHeader, scanned: Scanned, size: int) ->
     except OSError:
         file.close()
         raise
-    active = Active(file, header, scanned.index, scanned.index.length, marked=scanned.attested)
-    if not active.marked:
-        write_mark(active)
-    return active
+    return Active(file, header, scanned.index, scanned.index.length)
 
 
 def _write_again(file: File, start: int, end: int) -> None:
     for at in range(start, end, SCAN_BLOCK):
         write_fully(file, [file.pread(min(SCAN_BLOCK, end - at), at)], at)
-
-
-def write_mark(active: Active) -> None:
-    """Attest the last group with a chunk without contents, not synced: a disk that is full does without."""
-    index = active.index
-    at = index.length
-    mark = encode_mark(Place(index.contents, index.newest, at, active.durable, index.salt))
-    try:
-        write_fully(active.file, [mark], at)
-    except OSError:
-        active.cut(at)
-        return
-    index.length = at + len(mark)
-    active.marked = True

@@ -71,12 +71,13 @@ def plan(
     next_sequence: int,
     policy: RetentionPolicy,
     holds: Sequence[Hold],
-    now_us: int,
+    too_old: Callable[[float], int],
 ) -> RetentionPlan:
     """The new earliest sequence of a log, given its segments oldest first.
 
     `holds` are the cursors of all groups that ever opened and all read pins; groups that the policy does not name
-    hold nothing. Looks no further than the first segment that stays.
+    hold nothing. `too_old` makes an age (s) the append time (µs) below which contents are older. Looks no further than
+    the first segment that stays.
     """
     binding = [hold for hold in holds if not hold.group or hold.name in policy.groups]
     held_from = min((hold.position for hold in binding), default=None)
@@ -91,7 +92,7 @@ def plan(
             break
         over = policy.hard_bytes is not None and left > policy.hard_bytes
         free = held_from is None or segment.end <= held_from
-        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy, now_us)
+        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy, too_old)
         if not over and not (free and wanted):
             break
         earliest, left = segment.end, left - segment.bytes
@@ -115,11 +116,15 @@ def _with_newest(segments: Iterable[SegmentInfo]) -> Iterator[tuple[SegmentInfo,
 
 
 def _wanted(
-    segment: SegmentInfo, left: int, contents_after: int, policy: RetentionPolicy, now_us: int
+    segment: SegmentInfo,
+    left: int,
+    contents_after: int,
+    policy: RetentionPolicy,
+    too_old: Callable[[float], int],
 ) -> bool:
     """Whether a bound of the policy asks for the segment to go."""
     if policy.bytes is not None and left - segment.bytes >= policy.bytes:
         return True
     if policy.contents is not None and contents_after >= policy.contents:
         return True
-    return policy.age_s is not None and segment.newest_time() < now_us - policy.age_s * 1e6
+    return policy.age_s is not None and segment.newest_time() < too_old(policy.age_s)

@@ -54,12 +54,14 @@ class Bad(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Beyond:
     """What lies after a bad chunk: the largest durable offset of any header there, the first valid header's relative
-    sequence, and where it ends: behind that is nothing but room for more, which is zeros.
+    sequence, where it ends (behind that is nothing but room for more, which is zeros), and how many contents the
+    segment would have with all that the headers name, that of the bad chunk among them.
     """
 
     durable: int = 0
     sequence: int | None = None
     end: int = 0
+    contents: int = 0
 
 
 class _Blocks:
@@ -113,22 +115,24 @@ def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
 
 def look_beyond(file: File, segment: SegmentHeader, bad: int, size: int) -> Beyond:
     """Look for whole headers at every possible place behind `bad`, however broken what lies between is."""
-    durable, sequence, end = 0, None, bad
+    durable, sequence, end, contents = 0, None, bad, 0
     step = SCAN_BLOCK
     for block_at in range(bad, size, step):
         block = file.pread(min(step + HEADER_SIZE, size - block_at), block_at)
         if something := len(block.rstrip(b"\0")):
             end = min(padded(block_at + something), size)
-        at = block.find(MAGIC, 1 if block_at == bad else 0)
+        at = block.find(MAGIC)
         while 0 <= at < step:
             header = None
             if (block_at + at) % ALIGNMENT == 0:
                 header = _whole_header(block[at : at + HEADER_SIZE], block_at + at, segment)
             if header is not None:
-                durable = max(durable, header.durable)
-                sequence = header.sequence if sequence is None else sequence
+                contents = max(contents, header.sequence + header.contents)
+                if block_at + at > bad:
+                    durable = max(durable, header.durable)
+                    sequence = header.sequence if sequence is None else sequence
             at = block.find(MAGIC, at + 1)
-    return Beyond(durable, sequence, end)
+    return Beyond(durable, sequence, end, contents)
 
 
 def _whole_header(data: bytes, offset: int, segment: SegmentHeader) -> ChunkHeader | None:

@@ -229,9 +229,9 @@ class Index:
         """The last chunk's append time, µs; when the segment began if there is none."""
         return self.time if self.adopted else self.time + self.newest
 
-    def is_older(self, age_s: float | None, now_us: int) -> bool:
-        """Whether the first content is older than an age in seconds; None is no age, and nothing is not old."""
-        return age_s is not None and bool(len(self)) and now_us - self.time_of(0) > age_s * 1e6
+    def began_before(self, us: int) -> bool:
+        """Whether there is a content, and the first one was appended before `us`."""
+        return bool(len(self)) and self.time_of(0) < us
 
     def first_since(self, us: int) -> int:
         """The place of the first chunk appended at or after `us`; the number of chunks when there is none."""

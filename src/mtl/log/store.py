@@ -12,6 +12,14 @@ import errno
 from mtl.errors import Damaged
 from mtl.limits import SCAN_BLOCK
 from mtl.log.files import Disk, File, write_fully
+from mtl.log.manifest import (
+    MANIFEST,
+    NEW_MANIFEST,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    unusable,
+)
 from mtl.log.segment import (
     HEADER_SIZE,
     NEW_INDEX,
@@ -103,7 +111,25 @@ class Store:
         index = None if data is None else decode_index(data, self.path(name))
         return index if index is not None and index.base == base else None
 
+    def manifest(self) -> Manifest:
+        """What the log says of itself as a whole. Damaged when that is missing or does not verify."""
+        path = self.path(MANIFEST)
+        data = self.read(MANIFEST)
+        if data is None:
+            raise unusable(path, "the file is missing")
+        return decode_manifest(data, path)
+
     # --- making ---------------------------------------------------------------------------------------------
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """In place of the one before. Durable when this returns."""
+        self.prepare_manifest(manifest)
+        self.sync_names()
+
+    def prepare_manifest(self, manifest: Manifest) -> None:
+        """The same, but durable only after `sync_names`."""
+        self._write(NEW_MANIFEST, encode_manifest(manifest)).close()
+        self.disk.rename(self.path(NEW_MANIFEST), self.path(MANIFEST))
 
     def write_index(self, index: Index) -> None:
         """Durable when this returns."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from mtl.errors import Damaged
 from mtl.log.files import Disk, failure
-from mtl.log.recovery import damaged, scan_segment
+from mtl.log.manifest import MANIFEST, Manifest, decode_manifest, unusable
+from mtl.log.recovery import damaged, exchanged, missing, newest_missing, scan_segment
 from mtl.log.segment import Index, index_base, index_name, segment_base, segment_name
 from mtl.log.store import Store
 
@@ -35,25 +37,79 @@ class SegmentReport(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def verify_log(disk: Disk, directory: str) -> Iterator[SegmentReport]:
-    """Read and verify every segment, oldest first; one report for each. StorageFailed when the disk does not read."""
+def verify_log(disk: Disk, directory: str, *, manifest: bool = True) -> Iterator[SegmentReport]:
+    """Read and verify every segment, oldest first; one report for each, and before them one for the log as a whole if
+    something is wrong with that. A broker may use the log meanwhile, or remove it.
+
+    `manifest`: whether the log must have one; False for a data directory of a format before there were manifests.
+    StorageFailed when the disk does not read.
+    """
     store = Store(disk, directory)
     try:
-        sizes = disk.sizes(directory)
-        bases = [base for name in sizes if (base := segment_base(name)) is not None]
-        indexed = {base for name in sizes if (base := index_base(name)) is not None}
-        if not bases:
-            message = f"{directory}: a log without a segment"
-            problem = Problem(directory, 0, None, None, message)
-            yield SegmentReport(directory, 0, 0, 0, 0, 0, sealed=False, problems=(problem,))
-            return
-        for base, end in zip(bases, [*bases[1:], None], strict=True):
-            yield _segment(store, base, end, sizes[segment_name(base)], base in indexed)
+        yield from _verify(store, required=manifest)
     except OSError as error:
-        raise failure(error, f"verifying {directory}") from error
+        if disk.exists(directory):
+            raise failure(error, f"verifying {directory}") from error
 
 
-def _segment(store: Store, base: int, end: int | None, size: int, indexed: bool) -> SegmentReport:
+def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
+    manifest, sizes = _survey(store)
+    bases = [base for name in sizes if (base := segment_base(name)) is not None]
+    problems = list(_log_problems(store, manifest, bases, required=required))
+    if problems:
+        yield SegmentReport(store.directory, 0, 0, 0, 0, 0, sealed=False, problems=tuple(problems))
+    indexed = {base for name in sizes if (base := index_base(name)) is not None}
+    least = manifest.end if isinstance(manifest, Manifest) and not problems else 1
+    for base, end in zip_longest(bases, bases[1:]):
+        try:
+            yield _segment(store, base, end, sizes[segment_name(base)], base in indexed, least)
+        except FileNotFoundError:
+            if store.disk.exists(store.segment_path(base)):
+                raise
+            now, _ = _survey(store)  # raises the same where the log is gone altogether
+            if isinstance(now, Damaged) or base >= now.earliest:
+                message = f"{store.segment_path(base)}: was removed while this ran"
+                problem = Problem(store.directory, 0, base, end, message)
+                yield SegmentReport(store.directory, base, base, 0, 0, 0, sealed=False, problems=(problem,))
+
+
+def _survey(store: Store) -> tuple[Manifest | Damaged, dict[str, int]]:
+    """The manifest, and the sizes of the files at the time when it said that."""
+    before = store.read(MANIFEST)
+    while True:
+        sizes = store.disk.sizes(store.directory)
+        after = store.read(MANIFEST)
+        if before == after:
+            break
+        before = after
+    if after is None:
+        return unusable(store.path(MANIFEST), "the file is missing"), sizes
+    try:
+        return decode_manifest(after, store.path(MANIFEST)), sizes
+    except Damaged as error:
+        return error, sizes
+
+
+def _log_problems(
+    store: Store, manifest: Manifest | Damaged, bases: list[int], *, required: bool
+) -> Iterator[Problem]:
+    """What is missing as a whole."""
+    if isinstance(manifest, Damaged):
+        if not bases:
+            yield Problem(store.directory, 0, None, None, f"{store.directory}: a log without a segment")
+        elif required:
+            yield _problem(manifest)
+        return
+    if not bases or bases[-1] < manifest.newest:
+        yield _problem(newest_missing(store, bases, manifest.newest))
+    if bases and bases[0] > manifest.earliest:
+        yield _problem(missing(store, manifest.earliest, bases[0]))
+    stranger = exchanged(store, bases, manifest)
+    if stranger is not None and store.manifest() == manifest:  # else a broker has replaced it meanwhile
+        yield _problem(stranger)
+
+
+def _segment(store: Store, base: int, end: int | None, size: int, indexed: bool, least: int) -> SegmentReport:
     path = store.segment_path(base)
     try:
         header = store.header(base)
@@ -66,12 +122,16 @@ def _segment(store: Store, base: int, end: int | None, size: int, indexed: bool)
     wanted = _contents(index, base, end)
     if wanted is not None and scanned.index.contents != wanted:
         problems.append(_problem(damaged(path, scanned, base + wanted)))
-    elif scanned.bad is not None and wanted is None and scanned.bad.offset < scanned.durable:
+    elif scanned.bad is not None and wanted is None and scanned.was_durable:
         problems.append(_problem(damaged(path, scanned)))
+    elif end is None and base + scanned.index.contents < least:
+        problems.append(_problem(damaged(path, scanned, least)))
     problems += _index_problems(store, base, index, scanned.index, indexed=indexed or end is not None)
-    if end is not None and wanted is not None and base + wanted != end:
+    if end is not None and wanted is not None and base + wanted < end:
+        problems.append(_problem(missing(store, base + wanted, end)))
+    elif end is not None and wanted is not None and base + wanted > end:
         message = f"{path}: ends at {base + wanted}, but the next segment begins at {end}"
-        problems.append(Problem(path, size, base + wanted, end, message))
+        problems.append(Problem(path, size, end, base + wanted, message))
     found = scanned.index
     return SegmentReport(
         path, base, base + found.contents, size, len(found), found.contents, indexed, tuple(problems)

@@ -35,7 +35,8 @@ from mtl.log.chunk import NewChunk, check
 from mtl.log.cutting import CutPlan, plan_cut
 from mtl.log.files import failure
 from mtl.log.group import Group
-from mtl.log.recovery import Active, Recovered, write_mark
+from mtl.log.manifest_keeper import ManifestKeeper
+from mtl.log.recovery import Active, Recovered
 from mtl.log.segment import STASHED, TEMPORARY, SegmentHeader, empty_index, index_name, segment_name
 from mtl.log.stage import Part, chunks, open_parts
 from mtl.log.store import NamesNotSynced, Store
@@ -44,12 +45,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+_WAY_OUT = "restart the broker when the disk works again and has space: it opens the log anew"
+
+
 class LogWriter:
     """Made by open_log. `next`: the sequence that the next content gets; `last_time`: µs; `last_numbers`: the dedup
     table, writer id to last publishing number.
     """
 
-    def __init__(self, store: Store, options: LogOptions, recovered: Recovered) -> None:
+    def __init__(
+        self, store: Store, options: LogOptions, recovered: Recovered, run: str | None = None
+    ) -> None:
         self.next = recovered.next
         self.last_time = recovered.last_time
         self.last_numbers = recovered.numbers
@@ -58,6 +64,7 @@ class LogWriter:
         self._sync = options.durability == "sync"
         self._bases = list(recovered.bases)
         self._active = recovered.active
+        self._manifest = ManifestKeeper(store, recovered.manifest, run)
         self._begun: list[SegmentHeader] = []
         self._unfinished: int | None = None
         self._stopped = ""
@@ -66,6 +73,11 @@ class LogWriter:
     def stopped(self) -> bool:
         """Whether every call raises StorageFailed from now on; opening the log again is the way out."""
         return bool(self._stopped)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a failure may have taken contents that were acknowledged: only under durability "os"."""
+        return bool(self._stopped) and not self._sync
 
     # --- appending ------------------------------------------------------------------------------------------
 
@@ -84,7 +96,7 @@ class LogWriter:
             for run in one.runs:
                 last = run.first + run.count - 1
                 self.last_numbers[run.writer] = max(self.last_numbers.get(run.writer, 0), last)
-        return self._appended(group, tuple(None if one.lent else one.body for one in chunks))
+        return self._appended(group, tuple(one.body for one in chunks))
 
     def append_from(self, parts: Sequence[StagePart], now_us: int) -> Appended:
         """Copy the contents of small stages into the newest segment, verifying them, as one group.
@@ -115,6 +127,7 @@ class LogWriter:
             self._seal()
             active = None
         active = active or self._begin(now_us)
+        self._manifest.announce(active.base, active.header.salt, self.next)
         # The clock may have gone back since the segment was begun.
         return Group(active, self.next, max(now_us, self.last_time, active.header.time), sync=sync)
 
@@ -123,7 +136,10 @@ class LogWriter:
         return (
             index.length + size > options.segment_bytes
             or len(index) + count > SEGMENT_CHUNKS
-            or index.is_older(options.segment_age_s, now_us)
+            or (
+                options.segment_age_s is not None
+                and index.began_before(now_us - int(options.segment_age_s * 1e6))
+            )
         )
 
     def _write(self, group: Group, fill: Callable[[], None]) -> None:
@@ -171,7 +187,7 @@ class LogWriter:
         except OSError as error:
             self._stop("beginning a new segment after a failed sync", error)
 
-    def _appended(self, group: Group, bodies: tuple[Buffer | None, ...]) -> Appended:
+    def _appended(self, group: Group, bodies: tuple[Buffer, ...]) -> Appended:
         return Appended(
             group.first,
             group.next,
@@ -181,6 +197,7 @@ class LogWriter:
             tuple(group.entries),
             bodies,
             self._take_begun(),
+            self._manifest.take_epoch(),
         )
 
     # --- segments -------------------------------------------------------------------------------------------
@@ -211,13 +228,26 @@ class LogWriter:
                 self._sync_active(self._active)
         return Synced(self.next)
 
-    def mark(self) -> None:
-        """When a log is idle after appends: attest its last group with 64 octets that nobody waits for.
+    def mark(self) -> bool:
+        """Record in the manifest where the log ends, for one that got contents and is idle now. False when the disk did
+        not take that; nothing is wrong with the log then.
 
-        Until then damage to that group cannot be told from a torn tail; every later group, and close, attest it too.
+        Until it is recorded, damage to the last group may be taken for an unfinished write (recovery.py). Later groups
+        and `close` record it too.
         """
-        with self._guard("marking"):
-            self._mark()
+        with self._guard("recording the end"):
+            if self._unfinished is None and self._manifest.lacks(self.next):
+                if self._active is not None and not self._sync:
+                    self._sync_active(self._active)
+                return self._record_end()
+        return True
+
+    def _record_end(self) -> bool:
+        try:
+            self._manifest.record_end(self.next, None if self._active is None else self._active.header)
+        except OSError:  # also of a name that is not synced: either manifest is true
+            return False
+        return True
 
     def forget(self, writers: Iterable[int]) -> None:
         """Leave expired writers out of the next segment's snapshot."""
@@ -228,6 +258,7 @@ class LogWriter:
         """Unlink the segments wholly below `earliest`, which the metadata already says. Never the newest."""
         with self._guard("removing old segments"):
             self._refuse_unfinished()
+            self._manifest.note(earliest=max(earliest, self._manifest.manifest.earliest))
             while len(self._bases) > 1 and self._bases[1] <= earliest:
                 self._store.remove(segment_name(self._bases[0]))
                 self._store.remove(index_name(self._bases[0]))
@@ -236,7 +267,7 @@ class LogWriter:
         return Trimmed(earliest)
 
     def close(self) -> None:
-        """Sync, attest and close. The writer is of no use afterwards; twice is once."""
+        """Sync, record the end and close. The writer is of no use afterwards; twice is once."""
         active = self._active
         if active is None or self._stopped:
             self._release()
@@ -245,9 +276,11 @@ class LogWriter:
             with self._guard("closing"):
                 if not self._sync:
                     self._sync_active(active)
-                self._mark()
-                active.cut(active.index.length)
-                active.file.sync()
+                if active.room > active.index.length:
+                    active.cut(active.index.length)
+                    active.file.sync()
+                if self._unfinished is None:
+                    self._record_end()
         finally:
             self._release()
 
@@ -256,16 +289,6 @@ class LogWriter:
             self._active.file.close()
             self._active = None
         self._stopped = self._stopped or f"the log {self._store.directory} is closed"
-
-    def _mark(self) -> None:
-        active = self._active
-        if active is None or active.marked or not len(active.index):
-            return
-        try:
-            write_mark(active)
-        except OSError as error:
-            self._stop("taking back a mark that was not written whole", error)
-            raise
 
     def _sync_active(self, active: Active) -> None:
         try:
@@ -286,7 +309,7 @@ class LogWriter:
         self._close_with_index(active)
 
     def _close_with_index(self, active: Active) -> None:
-        """What is durable of a segment is its end; a mark that was not synced is left behind."""
+        """What is durable of a segment is its end."""
         if len(active.index):
             self._store.write_index(replace(active.index, length=active.durable))
         self._active = None
@@ -295,6 +318,7 @@ class LogWriter:
     def _begin(self, now_us: int) -> Active:
         """A new, empty newest segment, durable, in place of an empty one if there is one."""
         time = max(now_us, self.last_time)
+        self._manifest.before_replacing(self.next)
         file, header = self._store.write_segment(self.next, time, self.last_numbers)
         try:
             self._store.place(TEMPORARY, segment_name(self.next))
@@ -330,6 +354,7 @@ class LogWriter:
                 return Adopted(first, first, time, 0, (), self._take_begun())
             if self._active is not None and len(self._active.index):
                 self._seal()
+            self._manifest.before_replacing(first)
             end = first + sum(part.count for part in opened)
             file, header = self._store.write_segment(end, time, self.last_numbers)
             try:
@@ -341,11 +366,14 @@ class LogWriter:
             except BaseException:  # a bug, too, must leave no file open
                 file.close()
                 raise
-            self._unfinished = None
             self.last_time = time
             self._open_begun(Active(file, header, empty_index(header), header.start))
+            self._manifest.announce(adopted[-1].base, opened[-1].header.salt, first)
+            self._unfinished = None
         size = sum(segment.bytes for segment in adopted)
-        return Adopted(first, end, time, size, tuple(adopted), self._take_begun())
+        return Adopted(
+            first, end, time, size, tuple(adopted), self._take_begun(), self._manifest.take_epoch()
+        )
 
     def _drop_active(self) -> None:
         """Let go of an empty newest segment that is about to be replaced."""
@@ -386,6 +414,7 @@ class LogWriter:
         """
         store = self._store
         self._begun = [header for header in self._begun if header.base < sequence]
+        self._manifest.before_cutting([base for base in self._bases if base < sequence], sequence)
         file, header = store.write_segment(sequence, self.last_time, self.last_numbers)
         try:
             store.stash()
@@ -395,8 +424,9 @@ class LogWriter:
                 if base != sequence:
                     store.remove(segment_name(base))
                     store.sync_names()
-                    store.remove(index_name(base))
+                    # From here on the segment is gone: a retry must not look for it if removing its index fails.
                     self._bases.pop()
+                    store.remove(index_name(base))
             if plan.index is not None:
                 store.write_index(plan.index)
             store.place(STASHED, segment_name(sequence))
@@ -415,14 +445,14 @@ class LogWriter:
     def _guard(self, doing: str) -> Iterator[None]:
         """Errors of the disk become the project's; some of them stop the log."""
         if self._stopped:
-            raise StorageFailed(f"{self._stopped}; open the log again to go on")
+            raise StorageFailed(f"{self._stopped}; {_WAY_OUT}")
         try:
             yield
         except OSError as error:
             if isinstance(error, NamesNotSynced):
                 self._stop(doing, error)
             if self._stopped:
-                raise StorageFailed(f"{self._stopped}; open the log again to go on") from error
+                raise StorageFailed(f"{self._stopped}; {_WAY_OUT}") from error
             raise failure(error, f"{doing} in {self._store.directory}") from error
 
     def _stop(self, doing: str, error: OSError) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from uuid import uuid4
 
 import zmq
 
 from mtl import limits
 from mtl.errors import OptionError
-from mtl.net.curve import as_client, make_keys
+from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve
-from mtl.net.router import RouterSocket, Sent, messages, seed_identities
+from mtl.net.origin import Connection
+from mtl.net.pace import Pace
+from mtl.net.router import BindFailed, RouterSocket, Sent, messages, seed_identities
+from mtl.net.zap import ZapHandler
 
 _GONE = (
     zmq.EVENT_DISCONNECTED
@@ -95,11 +101,23 @@ class _Watch:
             self._expected.set_result(None)
 
 
+class Arrived(NamedTuple):
+    """What came on one connection together: the frames of each message, without the identity that it came under.
+
+    No messages: the connection has ended, and everything that came on it was received.
+    """
+
+    connection: Connection
+    identity: bytes
+    messages: list[list[bytes]]
+
+
 class AsyncRouter:
     """A bound ROUTER. `send` never waits: a full queue and a peer that is gone are answers.
 
     `hwm`, `max_queued` (octets) and `max_waiting` are `RouterSocket`'s. `curve_secret` is its secret key in Z85, for
-    CURVE. Raises `BindFailed`.
+    CURVE, and `admits` says which client keys in Z85 are let in (None: any). `lost` is called as soon as a connection
+    has ended: another peer may have its identity from then on. Raises `BindFailed`.
     """
 
     def __init__(
@@ -111,49 +129,95 @@ class AsyncRouter:
         max_queued: int | None = None,
         max_waiting: int | None = None,
         curve_secret: bytes | None = None,
+        admits: Callable[[str], bool] | None = None,
+        lost: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         seed_identities()
-        self._router = RouterSocket(
-            _context(),
-            endpoint,
-            hwm=hwm,
-            max_frame=max_frame,
-            max_queued=max_queued,
-            max_waiting=max_waiting,
-            secret=curve_secret,
+        self._context: zmq.Context[zmq.Socket[bytes]] = (
+            zmq.Context()
+        )  # of its own: a ZAP handler is its context's
+        if curve_secret is not None and admits is None:
+            admits = _anybody
+        self._zap = ZapHandler(
+            self._context, admits if curve_secret is not None else None, Pace(time.monotonic)
         )
+        try:
+            self._router = RouterSocket(
+                self._context,
+                endpoint,
+                hwm=hwm,
+                max_frame=max_frame,
+                max_queued=max_queued,
+                max_waiting=max_waiting,
+                secret=curve_secret,
+                zap=True,
+            )
+        except BindFailed:
+            self._end()
+            raise
+        assert self._router.monitor is not None
         self.endpoint = self._router.endpoint
-        self._watch = _Watch(self._look, self._router.socket)
+        self._lost = lost
+        self._over: list[Connection] = []
+        self._closed = False
+        self._watch = _Watch(self._look, self._router.socket, self._router.monitor, self._zap.socket)
 
-    async def receive(self, most: int) -> dict[bytes, list[list[bytes]]]:
-        """What came, up to `most` messages: the frames of each, by the peer's identity, in their order."""
-        while not (received := messages(self._router.socket, most)):
+    async def receive(self, most: int) -> list[Arrived]:
+        """What came, up to `most` messages, by connection; of each in their order."""
+        while True:
+            self._look()
+            over = self._over
+            came = self._router.receive_messages(most)
+            if came:
+                return [Arrived(connection, identity, said) for (connection, identity), said in came.items()]
+            if over:  # nothing is left of what came on them
+                self._over = []
+                return [Arrived(connection, b"", []) for connection in over]
             await self._watch.news()
-        by_peer: dict[bytes, list[list[bytes]]] = {}
-        for identity, *frames in received:
-            by_peer.setdefault(identity, []).append(frames)
-        return by_peer
 
-    def send(self, identity: bytes, frames: Sequence[bytes]) -> Sent:
-        """Send to one peer, or say why not."""
+    def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> Sent:
+        """Send on the connection that this identity came on, or say why not."""
+        if not self._router.knows(connection):
+            return Sent.GONE
         sent = self._router.send(identity, *frames)
         self._watch.soon()
         return sent
 
+    def cut(self, connection: Connection) -> None:
+        """End a connection whose peer is silent: its identity is free then."""
+        self._router.cut(connection)
+
     def close(self) -> None:
         """Stop listening; what was sent leaves within the linger. Harmless when repeated."""
-        self._watch.close()
-        self._router.close()
+        if not self._closed:
+            self._closed = True
+            self._watch.close()
+            self._router.close()
+            self._end()
+
+    def _end(self) -> None:
+        """End the context in a thread, since that waits for the linger; the process waits for the thread."""
+        self._zap.close()
+        threading.Thread(target=self._context.term, name="mtl-term").start()
 
     def _look(self) -> bool:
-        return bool(_events(self._router.socket) & _IN)
+        # Ends first: nobody has an identity before ZAP let it in, so nobody has one whose end was not told yet.
+        for connection in self._router.ended():
+            self._over.append(connection)
+            self._lost(connection)
+        while _events(self._zap.socket) & _IN:
+            self._zap.answer()
+        return bool(self._over) or bool(_events(self._router.socket) & _IN)
+
+
+def _anybody(_key: str) -> bool:
+    return True
 
 
 class AsyncDealer:
     """A DEALER that connects once; when the connection is gone, `receive` says so and it is gone for good.
 
-    `hwm` messages are queued to be sent, and `max_waiting` of those that came. `curve_server` is the server's public
-    key in Z85, for CURVE with a key pair of the moment.
+    `hwm` messages are queued to be sent, and `max_waiting` of those that came. `curve` are the keys of CURVE.
     """
 
     def __init__(
@@ -163,7 +227,7 @@ class AsyncDealer:
         hwm: int,
         max_frame: int,
         max_waiting: int | None = None,
-        curve_server: bytes | None = None,
+        curve: Curve | None = None,
     ) -> None:
         self._socket = _context().socket(zmq.DEALER)
         # An identity that nobody guesses: the ROUTER's own are numbers in a row.
@@ -174,8 +238,8 @@ class AsyncDealer:
         self._socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
         self._socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
         self._socket.setsockopt(zmq.IPV6, int("[" in endpoint))
-        if curve_server is not None:
-            as_client(self._socket, Curve(curve_server, *make_keys()))
+        if curve is not None:
+            as_client(self._socket, curve)
         self._put: Callable[..., object] = super(zmq.Socket, self._socket).send
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(_GONE)
         self._unsent: deque[Sequence[bytes]] = deque()
@@ -190,7 +254,7 @@ class AsyncDealer:
     async def receive(self, most: int) -> list[list[bytes]]:
         """What came, up to `most` messages, the frames of each; none when the connection is gone and all was read."""
         while not self._closed:
-            received = messages(self._socket, most)
+            received = [frames for frames, _ in messages(self._socket, most)]
             if self._unsent:
                 self._look()
             if received or self._gone:

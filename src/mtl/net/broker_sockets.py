@@ -7,6 +7,7 @@ peer full.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -14,10 +15,11 @@ from dataclasses import dataclass, field
 import zmq
 
 from mtl import limits
-from mtl.net.origin import Origin
+from mtl.net.origin import Connection, Origin
+from mtl.net.pace import Pace
 from mtl.net.ports import Port
 from mtl.net.router import Burst, RouterSocket, Sent
-from mtl.net.zap import ZapHandler
+from mtl.net.zap import TellRefused, ZapHandler
 from mtl.wire.commands import Buffer
 
 
@@ -33,7 +35,8 @@ class BrokerSockets:
     """Bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
     `shared` means that there is only the control socket. Its queues are as short as those for packs then, since any
-    message may be one. With `curve` all of them are encrypted.
+    message may be one. With `curve` all of them are encrypted. `pace` is how fast one address may connect, `refused` is
+    told of connections that are not let in (`ZapHandler`).
     """
 
     def __init__(
@@ -45,15 +48,17 @@ class BrokerSockets:
         *,
         shared: bool = False,
         curve: BrokerCurve | None = None,
+        pace: Pace | None = None,
+        refused: TellRefused = lambda _address, _key, _reason: None,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)
             self._secret = curve.secret if curve is not None else None
-            self._zap = ZapHandler(self._context, curve.admits) if curve is not None else None
-            if self._zap is not None:
-                opened.callback(self._zap.close)
+            admits = curve.admits if curve is not None else None
+            self._zap = ZapHandler(self._context, admits, pace or Pace(time.monotonic), refused)
+            opened.callback(self._zap.close)
             if shared:
                 self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
                 self.packed = self.plain = self.control
@@ -93,8 +98,12 @@ class BrokerSockets:
         self._wakeup = wakeup
         self.woken = False
         """Whether the last poll found `wakeup` readable."""
-        if self._zap is not None:
-            self._poller.register(self._zap.socket, zmq.POLLIN)
+        self._poller.register(self._zap.socket, zmq.POLLIN)
+        self._monitors = {r.monitor: r for r in self._by_port.values() if r.monitor is not None}
+        for monitor in self._monitors:
+            self._poller.register(monitor, zmq.POLLIN)
+        self.ended: list[Connection] = []
+        """The connections that the last poll found ended."""
 
     def _bind(
         self,
@@ -113,6 +122,7 @@ class BrokerSockets:
             max_queued=max_queued,
             max_waiting=max_waiting,
             secret=self._secret,
+            zap=True,
         )
         opened.callback(router.close)
         return router
@@ -121,8 +131,14 @@ class BrokerSockets:
         """Which sockets have something to read, after waiting at most so long."""
         readable = {source for source, _ in self._poller.poll(patience_ms)}
         self.woken = self._wakeup in readable
-        if self._zap is not None and self._zap.socket in readable:
+        if self._zap.socket in readable:
             self._zap.answer()
+        self.ended = [
+            connection
+            for monitor, router in self._monitors.items()
+            if monitor in readable
+            for connection in router.ended()
+        ]
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
     def quiet(self) -> bool:
@@ -154,6 +170,17 @@ class BrokerSockets:
             if taken == 1 and not packed:
                 return  # it came alone; should there be more, the next poll finds it
 
+    def discard(self) -> None:
+        """Take what came and drop it. A queue that stays full makes libzmq abort the process when its peer goes: its
+        heartbeat meets a connection that it has given up (libzmq 4.3.5, stream_engine_base.cpp: !_io_error).
+        """
+        for _ in self.requests():
+            pass
+        for port in self._by_port:
+            if port is not Port.CONTROL:
+                for _ in self.commands(port):
+                    pass
+
     @property
     def misframed(self) -> int:
         """Data messages that were dropped because they had not two frames."""
@@ -173,8 +200,7 @@ class BrokerSockets:
         """Stop listening."""
         for router in self._by_port.values():
             router.close()
-        if self._zap is not None:
-            self._zap.close()
+        self._zap.close()
         self._context.term()
 
 

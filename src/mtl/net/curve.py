@@ -69,12 +69,26 @@ def read_public(where: str) -> bytes:
 
 
 def read_pair(path: Path) -> tuple[bytes, bytes]:
-    """The public and the secret key of a private file. Raises `OptionError`, which never shows a key."""
+    """The public and the secret key of a private file. Raises `OptionError`, which never shows a key, also for a file
+    that others can read.
+    """
     found = _read(path, "public-key", "secret-key")
+    _check_private(path)
     public, secret = found["public-key"], found["secret-key"]
     if zmq.curve_public(secret) != public:
         raise OptionError(f"the two keys in {path} are no pair; make a new one with `mtl keys`")
     return public, secret
+
+
+def _check_private(path: Path) -> None:
+    """As PostgreSQL has it: the owner alone may read a file, or a group that root gave it to (a mounted secret)."""
+    found = path.stat()
+    others = 0o027 if found.st_uid == 0 != os.geteuid() else 0o077
+    if found.st_mode & others:
+        raise OptionError(
+            f"others can read the private CURVE key in {path} (mode {found.st_mode & 0o777:o}): chmod 600 {path}, "
+            "and make a new pair with `mtl keys` if somebody may have"
+        )
 
 
 def _read(path: Path, *names: str) -> dict[str, bytes]:
@@ -109,8 +123,7 @@ def as_client(socket: zmq.Socket[Any], keys: Curve) -> None:
     socket.curve_secretkey = keys.secret
 
 
-def as_server(socket: zmq.Socket[bytes], secret: bytes, domain: str) -> None:
-    """Have a socket, before it is bound, talk CURVE only, to those whom the context's ZAP handler lets in."""
+def as_server(socket: zmq.Socket[bytes], secret: bytes) -> None:
+    """Have a socket, before it is bound, talk CURVE only."""
     socket.curve_server = True
     socket.curve_secretkey = secret
-    socket.set_string(zmq.ZAP_DOMAIN, domain)

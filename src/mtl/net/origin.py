@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+Connection: TypeAlias = str
+"""One accepted connection: a number that no other connection of this process has, and behind a space the CURVE public
+key in Z85 that its peer proved to have. Empty where the transport has no connections (inproc).
+
+A peer chooses its ROUTER identity, and may choose one whose connection has just ended. It does not choose this.
+"""
+
+
+def key_of(connection: Connection) -> str:
+    """The CURVE key of a connection's peer; empty without CURVE."""
+    return connection.partition(" ")[2]
 
 
 class Origin(NamedTuple):
-    """`address` is the peer's (empty where the transport has none), `key` the CURVE public key in Z85 that it proved to
-    have (empty without CURVE).
-    """
+    """`address` is the peer's (empty where the transport has none)."""
 
     address: str = ""
-    key: str = ""
+    connection: Connection = ""
+
+    @property
+    def key(self) -> str:
+        """The CURVE key that the peer proved to have; empty without CURVE."""
+        return key_of(self.connection)
 
 
 NOBODY = Origin()

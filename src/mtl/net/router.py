@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket as sockets
+import struct
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
@@ -19,9 +22,8 @@ import zmq
 from mtl import limits
 from mtl.errors import MtlError
 from mtl.net.curve import as_server
-from mtl.net.origin import Origin
+from mtl.net.origin import Connection, Origin
 from mtl.net.zap import DOMAIN
-from mtl.wire.commands import LEASE
 from mtl.wire.fields import Buffer
 
 
@@ -29,24 +31,13 @@ class BindFailed(MtlError):
     """The endpoint cannot be bound: in use, not ours, or not an endpoint."""
 
 
-_SEVERAL = "several"
-"""No key: who takes over an identity in the middle of a burst is not who the Leases before it came from."""
-
-
 @dataclass(slots=True)
 class Burst:
-    """Commands of one peer, in their order, and the `connection` that they came on, as libzmq numbers them; `key` is
-    the CURVE key that its Leases came with, where there are such.
-    """
+    """Commands that came on one connection, in their order."""
 
     headers: list[bytes] = field(default_factory=list)
     bodies: list[Buffer] = field(default_factory=list)
-    key: str = ""
-    connection: int = -1
-
-    def presented(self, key: str) -> None:
-        """A Lease came with this key."""
-        self.key = key if self.key in {"", key} else _SEVERAL
+    connection: Connection = ""
 
 
 S = TypeVar("S", bound=zmq.Socket[Any])
@@ -55,6 +46,10 @@ S = TypeVar("S", bound=zmq.Socket[Any])
 _NOW = int(zmq.DONTWAIT)
 _FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 _SOURCE = int(zmq.SRCFD)
+_IN = int(zmq.POLLIN)
+
+_EVENT = struct.Struct("=HI")
+"""What a monitor tells: the event and, here, the descriptor of the connection."""
 
 
 class Sent(Enum):
@@ -72,22 +67,23 @@ def seed_identities() -> None:
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
-def messages(socket: zmq.Socket[bytes], most: int) -> list[list[bytes]]:
-    """What waits, up to `most` messages, the frames of each; it ends early after some octets."""
-    receive, octets = super(zmq.Socket, socket).recv, 0
-    received: list[list[bytes]] = []
-    while len(received) < most and octets <= limits.BURST_BODIES:
+def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes], zmq.Frame]]:
+    """What waits, up to `most` messages: the frames of each, and the last of them as libzmq has it. It ends early after
+    some octets.
+    """
+    receive, octets, received = super(zmq.Socket, socket).recv, 0, 0
+    while received < most and octets <= limits.BURST_BODIES:
         try:
             frame = receive(_NOW, False)
         except zmq.Again:
-            break
+            return
         frames = [frame.bytes]
         while frame.more:  # a frame is asked, which costs a third of asking the socket
             frame = receive(_NOW, False)
             frames.append(frame.bytes)
         octets += sum(map(len, frames))
-        received.append(frames)
-    return received
+        received += 1
+        yield frames, frame
 
 
 class Queued:
@@ -130,10 +126,11 @@ def bind_router(
     max_frame: int,
     max_waiting: int | None = None,
     secret: bytes | None = None,
+    zap: bool = False,
 ) -> S:
     """A bound ROUTER; `hwm` messages are queued per peer and direction (`max_waiting` of those that came), no frame is
-    larger than `max_frame` octets. With `secret`, a CURVE key in Z85, it talks to nobody without encryption, nor to
-    whom the context's ZAP handler, if there is one, does not let in. Raises `BindFailed`.
+    larger than `max_frame` octets. With `secret`, a CURVE key in Z85, it talks to nobody without encryption. With `zap`
+    the context's ZAP handler judges every connection. Raises `BindFailed`.
     """
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -152,7 +149,9 @@ def bind_router(
     if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
         socket.setsockopt(zmq.IPV6, 1)
     if secret is not None:
-        as_server(socket, secret, DOMAIN)
+        as_server(socket, secret)
+    if zap:
+        socket.set_string(zmq.ZAP_DOMAIN, DOMAIN)
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as e:
@@ -167,7 +166,8 @@ class RouterSocket:
     """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
     would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
 
-    With `secret`, a CURVE key in Z85, it talks to nobody without encryption, nor to whom ZAP (`zap`) does not let in.
+    With `secret`, a CURVE key in Z85, it talks to nobody without encryption. With `zap` the context's ZAP handler
+    judges every connection and numbers it; without, connections are not told apart.
     """
 
     def __init__(
@@ -180,14 +180,21 @@ class RouterSocket:
         max_queued: int | None = None,
         max_waiting: int | None = None,
         secret: bytes | None = None,
+        zap: bool = False,
     ) -> None:
         self.socket = bind_router(
-            context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret
+            context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret, zap=zap
         )
-        self._curve = secret is not None
         self._queued = Queued(max_queued) if max_queued is not None else None
         self._large = max_queued // hwm if max_queued is not None else limits.ZERO_COPY
         self.misframed = 0
+        self.mixed = 0
+        """Messages dropped because two connections had the same identity within one burst."""
+        self.monitor = _monitor(context, self.socket) if zap else None
+        """Readable when connections have ended; `ended` says which."""
+        self._by_descriptor: dict[int, Connection] = {}
+        self._known: set[Connection] = set()
+        self._ended: list[Connection] = []
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -203,7 +210,7 @@ class RouterSocket:
             frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             return None
-        return [frame.bytes for frame in frames], Origin(_address(frames[-1]), self._key(frames[-1]))
+        return [frame.bytes for frame in frames], Origin(_address(frames[-1]), _connection(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
         """What waits, up to `most` messages: the commands of each peer by its identity, in their order; bodies as views
@@ -213,10 +220,12 @@ class RouterSocket:
 
         This runs for every content, and a frame that can tell whether more follow costs as much as three that cannot.
         So of a peer that was heard before only the third is asked: if it is the last one, the message is as it should
-        be.
+        be. Likewise only the first and the last message of a burst are asked for their connection: libzmq gives an
+        identity to another connection only after all messages of the former were read.
         """
         receive = self.socket.recv
         bursts: dict[bytes, Burst] = {}
+        lasts: dict[bytes, zmq.Frame] = {}
         octets = weight = 0
         for _ in range(most):
             if octets > limits.BURST_HEADERS or weight > limits.BURST_BODIES:
@@ -240,14 +249,74 @@ class RouterSocket:
             if body is None:
                 continue
             if burst is None:
-                burst = bursts[identity] = Burst(connection=_connection(body))
+                burst = bursts[identity] = Burst(connection=self._noted(body))
+            else:
+                lasts[identity] = body
             octets += len(header)
             weight += len(body)
             burst.headers.append(header)
-            if self._curve and header.startswith(LEASE):
-                burst.presented(self._key(body))
             burst.bodies.append(body.buffer if view else body.bytes)
+        for identity, last in lasts.items():
+            if _connection(last) != bursts[identity].connection:
+                self.mixed += len(bursts.pop(identity).headers)
         return bursts
+
+    def receive_messages(self, most: int) -> dict[tuple[Connection, bytes], list[list[bytes]]]:
+        """What waits, up to `most` messages of any number of frames: those of each connection and identity, in their
+        order, without the identity. It ends early after some octets.
+        """
+        bursts: dict[tuple[Connection, bytes], list[list[bytes]]] = {}
+        for (identity, *frames), last in messages(self.socket, most):
+            bursts.setdefault((self._noted(last), identity), []).append(frames)
+        return bursts
+
+    # --- connections that end -------------------------------------------------------------------------------
+
+    def _noted(self, frame: zmq.Frame) -> Connection:
+        """The connection of a message, from now on one whose end is told."""
+        connection = _connection(frame)
+        if connection and connection not in self._known:
+            # The system gives a descriptor to another connection only after the former's end was told here.
+            self._drain_monitor()
+            self._by_descriptor[int(frame.get(_SOURCE))] = connection
+            self._known.add(connection)
+        return connection
+
+    def ended(self) -> list[Connection]:
+        """The connections with commands that ended since this was last asked."""
+        self._drain_monitor()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def cut(self, connection: Connection) -> None:
+        """End a connection that messages came on: its identity is free then. A peer whose machine is gone would keep it
+        until TCP gives up. Nothing happens to a connection that has ended.
+        """
+        descriptor = next((d for d, c in self._by_descriptor.items() if c == connection), None)
+        if descriptor is None:
+            return
+        try:
+            copy = sockets.socket(fileno=os.dup(descriptor))
+        except OSError:
+            return  # it is closed already
+        with copy:
+            # Its end is told before its descriptor is closed: not told yet, the copy is of this connection.
+            self._drain_monitor()
+            if connection in self._known:
+                with suppress(OSError):
+                    copy.shutdown(sockets.SHUT_RDWR)
+
+    def knows(self, connection: Connection) -> bool:
+        """Whether messages came on this connection and its end was not told yet."""
+        return connection in self._known
+
+    def _drain_monitor(self) -> None:
+        while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
+            event, _ = self.monitor.recv_multipart(_NOW)
+            connection = self._by_descriptor.pop(_EVENT.unpack(event)[1], None)
+            if connection is not None:
+                self._known.discard(connection)
+                self._ended.append(connection)
 
     def _rest(self) -> tuple[bytes, zmq.Frame | None]:
         """What follows an identity; no body when that is not two frames."""
@@ -274,9 +343,6 @@ class RouterSocket:
         self.misframed += 1
         while frame.more:
             frame = self.socket.recv(_NOW, copy=False)
-
-    def _key(self, frame: zmq.Frame) -> str:
-        return str(frame.get("User-Id")) if self._curve else ""
 
     def send(self, *frames: bytes) -> Sent:
         """Send one message to the identity in its first frame."""
@@ -325,7 +391,22 @@ class RouterSocket:
 
     def close(self) -> None:
         """Stop listening; what was sent leaves within the linger."""
+        if self.monitor is not None:
+            self.socket.disable_monitor()
+            self.monitor.close(0)
         self.socket.close()
+
+
+def _monitor(context: zmq.Context[S], socket: S) -> S:
+    """What tells of connections that ended. Its queue has no limit, since libzmq's IO thread would wait for room in it;
+    the loop empties it every turn.
+    """
+    monitor = context.socket(zmq.PAIR)
+    monitor.setsockopt(zmq.RCVHWM, 0)
+    address = f"inproc://monitor.{id(socket):x}"
+    socket.monitor(address, int(zmq.EVENT_DISCONNECTED))
+    monitor.connect(address)
+    return monitor
 
 
 def _refusal(error: zmq.ZMQError) -> Sent:
@@ -337,12 +418,12 @@ def _refusal(error: zmq.ZMQError) -> Sent:
     raise error
 
 
-def _connection(frame: zmq.Frame) -> int:
-    """Which of the connections it came on; -1 where the transport has none."""
+def _connection(frame: zmq.Frame) -> Connection:
+    """Which of the connections it came on; empty where the transport has none."""
     try:
-        return int(frame.get(_SOURCE))
+        return str(frame.get("User-Id"))
     except zmq.ZMQError:
-        return -1
+        return ""
 
 
 def _address(frame: zmq.Frame) -> str:

@@ -4,8 +4,11 @@ The broker makes it, nameless and of a size that nobody can change, and says whe
 only a process of the same user (or of root) in. The broker opens nothing that a writer names, and a writer nothing but
 such memory that holds the key of its lease.
 
-Whoever took it holds a lock on it for as long as its process has it open, and has said so in the memory: that the lock
-is gone is how the broker learns of a writer that was killed.
+The broker copies a pack out before it looks at it. The writer can change the memory at any time, also between a check
+and a use: a pack that was checked in place and changed afterwards ended the broker's process by SIGSEGV.
+
+A writer that took the memory holds a lock on it for as long as its process has it open, and has said so in the memory:
+that the lock is gone is how the broker learns of a writer that was killed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import os
 from pathlib import Path
 
 from mtl.errors import Malformed
-from mtl.limits import SHARED_MEMORY
+from mtl.limits import MAX_PACK, PACK_OVERHEAD, SHARED_MEMORY
 from mtl.wire.control import SharedMemory
 from mtl.wire.places import SHARED_FROM, Span
 
@@ -32,7 +35,7 @@ _TAKEN = 1
 
 
 class Lent:
-    """The broker's side: memory for one lease, which lives until it is closed and nothing of it is in use."""
+    """The broker's side: memory for one lease, which lives until it is closed."""
 
     def __init__(self, size: int = SHARED_MEMORY) -> None:
         """Raises `OSError` where the system has no such memory, or no more of it."""
@@ -50,11 +53,13 @@ class Lent:
             raise
         self.told = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)
 
-    def octets(self, span: Span) -> memoryview:
-        """What the writer put there. Malformed for what lies outside."""
+    def octets(self, span: Span) -> bytes:
+        """A copy of what the writer put there. Malformed for what lies outside, and for more than a pack can have."""
         if not SHARED_FROM <= span.offset <= span.offset + span.size <= len(self._octets):
             raise Malformed(f"{span.size} octets at {span.offset} of a shared memory of {len(self._octets)}")
-        return self._octets[span.offset : span.offset + span.size]
+        if span.size > MAX_PACK + PACK_OVERHEAD:
+            raise Malformed(f"a pack of {span.size} octets")
+        return self._octets[span.offset : span.offset + span.size].tobytes()
 
     def left(self) -> bool:
         """Whether a writer took it, and is gone."""
@@ -68,7 +73,7 @@ class Lent:
         return True
 
     def close(self) -> None:
-        """Nobody opens it any more; what was taken out of it stays."""
+        """Nobody opens it any more."""
         os.close(self._fd)
 
 

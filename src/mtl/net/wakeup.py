@@ -23,7 +23,9 @@ class Wakeup:
         return self._fd
 
     def wake(self) -> None:
-        """Make the descriptor readable."""
+        """Make the descriptor readable. After `close` it does nothing: the number may be another file's by then."""
+        if self._write < 0:
+            return
         try:
             os.write(self._write, b"\0\0\0\0\0\0\0\1")
         except BlockingIOError:
@@ -38,6 +40,6 @@ class Wakeup:
 
     def close(self) -> None:
         """Close the descriptors."""
-        os.close(self._fd)
-        if self._write != self._fd:
-            os.close(self._write)
+        opened, self._fd, self._write = {self._fd, self._write}, -1, -1
+        for fd in opened:
+            os.close(fd)

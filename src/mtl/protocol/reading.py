@@ -130,7 +130,13 @@ class ReaderFlow:
         return self.gap
 
     def restart(self, at: int) -> None:
-        """Go on at `at`: the contents before it are known to be gone."""
+        """Go on at `at`: the contents before it are known to be gone. Where that is further back, what was delivered
+        from there on is of another log, and is not confirmed any more.
+        """
+        if self.next is not None and at < self.next:
+            self.finished = min(self.finished, at)
+            self._outstanding.clear()
+            self._confirmable = self._done_contents = self._done_octets = 0
         self.next = at
         self.gap = None
 

@@ -19,7 +19,7 @@ Control flow (RFC 11 "Client Authentication", "Selecting a Profile", "Requesting
 
 Data flow, one per DEALER connection (RFC 11 "Initializing a Data Flow")
 
-    UNBOUND ──client Lease──► LEASING ──broker Response 200──► BOUND
+    UNBOUND ──client Lease──► LEASING ──broker Response 200, 201──► BOUND
                                  └──────broker Response 403──► UNBOUND
 
     Until the first Response the client may pipeline whatever it likes (MTL-65). A further Lease on a bound flow (the
@@ -118,8 +118,13 @@ PROFILE_KEPT: Final[dict[Control, Control]] = {
 }
 """Where the broker's session stands after an Authorize/201 of the principal that had selected a profile before."""
 
+_OPEN_FIRST = (
+    "send Connection.Open first (MTL-21); after a log-in without encryption repeat the `session` of the 201, or have "
+    "the broker configured with sessions-by-identity (PROTOCOL.md 2.1)"
+)
+
 OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
-    Control.NEW: (400, w.NOT_OPEN, "send Connection.Open first (MTL-21)"),
+    Control.NEW: (400, w.NOT_OPEN, _OPEN_FIRST),
     Control.UNAUTHORIZED: (401, w.NOT_AUTHORIZED, "authenticate with Connection.Authorize first"),
     Control.CHALLENGED: (
         401,
@@ -154,6 +159,12 @@ class Resource(_Key):
 
 OK, FORBIDDEN, CANNOT = 200, 403, 400
 """The response codes of RFC 11: accepted, lease refused, resource cannot be summoned or dismissed."""
+
+NEWLY_BOUND = 201
+LEASE_ENDED = 0
+"""The sequence of a Response 403 that answers nothing: a lease of the flow has failed (PROTOCOL.md 3)."""
+
+"""The 200 to a Lease that was not bound to this flow until now, for a client that asked to be told (PROTOCOL.md 3)."""
 
 FlowEvent = tuple[Peer, type[c.Command]]
 
@@ -192,8 +203,8 @@ FLOW: Final[dict[Flow, dict[FlowEvent, Flow]]] = {
 }
 
 LEASED: Final[dict[Flow, dict[int, Flow]]] = {
-    Flow.LEASING: {OK: Flow.BOUND, FORBIDDEN: Flow.UNBOUND},
-    Flow.BOUND: {OK: Flow.BOUND, FORBIDDEN: Flow.BOUND},
+    Flow.LEASING: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.UNBOUND},
+    Flow.BOUND: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.BOUND},
 }
 """Where the Response to a Lease moves the flow. A refused second Lease leaves the first one bound."""
 

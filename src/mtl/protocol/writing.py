@@ -152,16 +152,16 @@ class WriterFlow:
             for one in self._unsent:
                 self._unsettled.add(one)
 
-    def received(self, command: c.Confirm | c.Reject, now: float) -> bool:
-        """Follow the broker's Confirm or Reject; whether anything was settled by it. Invalid ones change nothing."""
+    def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
+        """Follow the broker's Confirm or Reject; what was settled by it. Invalid ones change nothing."""
         if isinstance(command, c.Reject) and command.recycle:
             self._go_back(command.sequence, now)
-            return False
+            return ()
         if command.sequence > self._sent:
-            return False  # never sent, so it covers nothing (MTL-93, MTL-98)
+            return ()  # never sent, so it covers nothing (MTL-93, MTL-98)
         settled = self._unsettled.settle(command.sequence, command.multiple)
         if not settled:
-            return False
+            return ()
         self.progressed += len(settled)
         self._delay = 0.0
         if isinstance(command, c.Reject):
@@ -171,7 +171,7 @@ class WriterFlow:
         elif self._spent:
             self._spent = [x for x in self._spent if x.last > settled[-1].last]
         self._drop_settled()
-        return True
+        return settled
 
     def lost(self) -> None:
         """The data flow is gone, and what was under way with it: all that is unsettled will be sent again.

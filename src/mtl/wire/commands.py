@@ -6,7 +6,8 @@
     0x04 Dismiss  sequence, resource                  0x08 Ping     0x09 Pong
 
 `encode` and `decode` are pure and exact: decode(*encode(command)) == command, and whatever cannot be a command is
-Malformed. Bodies that the RFC calls unused are sent empty and ignored on receipt (PROTOCOL.md 1).
+Malformed. Bodies that the RFC calls unused are sent empty and ignored on receipt (PROTOCOL.md 1), except that of the
+Pong to a holder.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Response(msgspec.Struct, frozen=True, gc=False):
-    """0x02: the answer to the command `sequence` of the peer; `code` is 200, 400 or 403 (MTL-63, 64, 71, 76)."""
+    """0x02: the answer to the command `sequence` of the peer; `code` is 200, 400 or 403 (MTL-63, 64, 71, 76), or 201
+    for a Lease (PROTOCOL.md 3).
+    """
 
     sequence: int
     code: int
@@ -128,7 +131,11 @@ class Ping(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pong(msgspec.Struct, frozen=True, gc=False):
-    """0x09: I am (MTL-100, 101)."""
+    """0x09: I am (MTL-100, 101). To the holder of a group: the group's `position` now, as decimal digits in the body
+    (PROTOCOL.md 5.3); None where the body says nothing.
+    """
+
+    position: int | None = None
 
 
 Command: TypeAlias = Lease | Response | Summon | Dismiss | Content | Confirm | Reject | Ping | Pong
@@ -147,6 +154,8 @@ _COMPARED = 128
 
 _PING = Ping()
 _PONG = Pong()
+_MAX_DIGITS = 20
+"""Of a number below 2^64."""
 
 
 # --- the property that makes a content a pack ---------------------------------------------------------------
@@ -323,7 +332,7 @@ _ENCODERS: dict[type, Callable[[Any], tuple[bytes, Buffer]]] = {
     Confirm: lambda c: (_CONFIRM.pack(6, c.sequence, c.multiple), b""),
     Reject: lambda c: (_REJECT.pack(7, c.sequence, c.multiple, c.recycle), b""),
     Ping: lambda _: (b"\x08", b""),
-    Pong: lambda _: (b"\x09", b""),
+    Pong: lambda c: (b"\x09", b"" if c.position is None else b"%d" % c.position),
 }
 
 
@@ -353,8 +362,9 @@ def _decode_content(header: bytes, body: Buffer) -> Command:
     resource = str(header[10:end], "utf-8")
     if not is_printable(resource):
         raise Malformed("the name of a resource holds control characters")
-    properties = header[end:]
-    # A header cut off within the name leaves nothing here, which is no table.
+    if len(header) < end:
+        raise Malformed("the name of a resource is cut off")
+    properties = header[end:] or EMPTY  # who has read the RFC only knows no encoding of a table
     if properties != EMPTY and not _is_packed(properties) and not _is_stamp(properties):
         (known_table if b"mtl-count" in properties else decode_table)(properties)
     return Content(sequence, resource, properties, body)
@@ -387,6 +397,12 @@ def _decode_reject(header: bytes, _body: Buffer) -> Command:
     return Reject(_U64.unpack_from(header, 1)[0], _boolean(header[9]), _boolean(header[10]))
 
 
+def _decode_pong(header: bytes, body: Buffer) -> Command:
+    _check_end(header, 1)
+    digits = bytes(memoryview(body)[: _MAX_DIGITS + 1])
+    return Pong(int(digits)) if digits.isdigit() and len(digits) <= _MAX_DIGITS else _PONG
+
+
 def _bare(command: Command) -> Callable[[bytes, Buffer], Command]:
     def decode_bare(header: bytes, _body: Buffer) -> Command:
         _check_end(header, 1)
@@ -415,5 +431,5 @@ _DECODERS: dict[int, Callable[[bytes, Buffer], Command]] = {
     6: _decode_confirm,
     7: _decode_reject,
     8: _bare(_PING),
-    9: _bare(_PONG),
+    9: _decode_pong,
 }

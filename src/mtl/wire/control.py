@@ -6,6 +6,7 @@ above is no value but the exception Refused, apart from 401 and 402, which SASL 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -27,9 +28,12 @@ from mtl.wire.replies import (
     DataLease,
     Description,
     Durability,
+    Epochs,
     LeaseClosed,
     LocalFiles,
     Located,
+    LogEpoch,
+    Lost,
     Ok,
     Published,
     QueueInfo,
@@ -45,6 +49,7 @@ from mtl.wire.replies import (
     Stages,
     Unauthorized,
     Window,
+    WrittenIn,
 )
 from mtl.wire.requests import (
     REQUESTS,
@@ -89,6 +94,7 @@ __all__ = [
     "NOT_OPEN",
     "NO_PROFILE",
     "OVERLOADED",
+    "QUOTA",
     "READ_ONLY",
     "REQUESTS",
     "ROLLED_BACK",
@@ -99,7 +105,6 @@ __all__ = [
     "UNKNOWN_COMMAND",
     "UNKNOWN_CURSOR",
     "UNKNOWN_LEASE",
-    "UNKNOWN_MECHANISM",
     "UNKNOWN_PROFILE",
     "UNKNOWN_QUEUE",
     "UNKNOWN_RESOURCE",
@@ -124,10 +129,13 @@ __all__ = [
     "DataLease",
     "Description",
     "Durability",
+    "Epochs",
     "LeaseClose",
     "LeaseClosed",
     "LocalFiles",
     "Located",
+    "LogEpoch",
+    "Lost",
     "Ok",
     "Open",
     "Profile",
@@ -161,6 +169,7 @@ __all__ = [
     "Unauthorized",
     "Window",
     "Writer",
+    "WrittenIn",
     "decode_reply",
     "decode_request",
     "encode_refusal",
@@ -174,8 +183,8 @@ BAD_ARGUMENTS = "bad-arguments"  # 400: a member is missing, of the wrong type, 
 NOT_OPEN = "not-open"  # 400: no Connection.Open came from this client, or the broker has restarted since
 NO_PROFILE = "no-profile"  # 400: Connection.Profile has to come first
 UNKNOWN_PROFILE = "unknown-profile"  # 400: not one of the profiles of the 201
-UNKNOWN_MECHANISM = "unknown-mechanism"  # 400: not one of the mechanisms of the 401
 NOT_AUTHORIZED = "not-authorized"  # 403: authenticated, but not allowed to
+QUOTA = "quota"  # 403: the user has as much as it may, with `quota`, `limit`, `used`
 ALREADY_LEASED = (
     "already-leased"  # 403: from a broker that grants a session one lease of a kind; ours grants more
 )
@@ -234,7 +243,11 @@ _REASONS = {
 _B = TypeVar("_B", bound=Body)
 
 _ENCODER = msgspec.json.Encoder()
-_DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {}
+_BODIES: set[type[Body]] = {Unauthorized}
+for _request in REQUESTS.values():
+    _BODIES |= {_request, *_request.replies.values()}
+_DECODERS: dict[type[Body], msgspec.json.Decoder[Any]] = {one: msgspec.json.Decoder(one) for one in _BODIES}
+"""Made here, in one thread: two threads that decode the same type for the first time end the process (msgspec 0.22)."""
 
 
 # --- requests -----------------------------------------------------------------------------------------------
@@ -251,20 +264,28 @@ def encode_request(request: Request) -> list[bytes]:
 def decode_request(frames: Sequence[Buffer]) -> Request:
     """The request in two frames, the envelope taken off.
 
-    Malformed (so: dropped, MTL-50, 51) when there are not two, or the second is too large or no JSON. Refused with 501
-    for a command that there is not, with 400 for a body that is no object or a member of the wrong type; unknown
-    members are ignored.
+    Malformed (so: dropped, MTL-50, 51) when there are not two, or the second is no JSON. Refused with 413 when it is
+    too large, with 501 for a command that there is not, with 400 for a body that is no object, a member of the wrong
+    type, or JSON that cannot be read here (MTL-52); unknown members are ignored.
     """
+    if len(frames) == 2 and len(frames[1]) > MAX_CONTROL_FRAME:
+        message = f"a request of {len(frames[1])} octets; {MAX_CONTROL_FRAME} is the limit"
+        raise Refused(413, TOO_LARGE, message)
     name, text = _two(frames)
     request = REQUESTS.get(name.lower())
-    if request is None:
-        _parse(text)  # what is not JSON is dropped, whatever its name
-        raise Refused(501, UNKNOWN_COMMAND, f"there is no command {name[:80]!r}")
     try:
-        return _typed(text, request)
-    except msgspec.ValidationError as error:
-        _parse(text)
-        raise Refused(400, BAD_ARGUMENTS, f"{request.command}: {error}") from error
+        if request is None:
+            _parse(text)  # what is not JSON is dropped, whatever its name
+            raise Refused(501, UNKNOWN_COMMAND, f"there is no command {name[:80]!r}")
+        try:
+            return _typed(text, request)
+        except msgspec.ValidationError as error:
+            _parse(text)
+            raise Refused(400, BAD_ARGUMENTS, f"{request.command}: {error}") from error
+    except Malformed as error:
+        if not _is_json(text):
+            raise
+        raise Refused(400, BAD_ARGUMENTS, f"{name[:80]!r}: JSON that cannot be read here: {error}") from error
 
 
 # --- replies ------------------------------------------------------------------------------------------------
@@ -325,7 +346,8 @@ def _refused(status: int, body: object) -> Refused:
     if (status, reason) == (409, DATA_LOSS):
         resource, first, end = members.get("resource"), members.get("first"), members.get("end")
         if isinstance(resource, str) and type(first) is int and type(end) is int:
-            return DataLoss(resource, first, end, message)
+            resume = members.get("from")
+            return DataLoss(resource, first, end, message, resume=resume if type(resume) is int else None)
     return Refused(status, reason, message, **members)
 
 
@@ -346,11 +368,8 @@ def _two(frames: Sequence[Buffer]) -> tuple[str, str]:
 
 def _typed(text: str, kind: type[_B]) -> _B:
     """`text` as a `kind`. Malformed when it is no JSON, msgspec.ValidationError when it is, but not of that kind."""
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
     try:
-        body: _B = decoder.decode(text)
+        body: _B = _DECODERS[kind].decode(text)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, RecursionError) as error:
@@ -366,3 +385,20 @@ def _parse(text: str) -> object:
         return None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Malformed(f"a body is no JSON, or nested too deep: {error}") from error
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text that msgspec could not read is JSON by its grammar, as half of a surrogate pair is. Nesting that
+    no decoder here survives counts as JSON, since nobody has seen its end.
+    """
+    try:
+        json.loads(text, parse_int=len, parse_float=len, parse_constant=_no_constant)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return True
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -5,6 +5,8 @@ string name, tag octet and value, everything big-endian. Python's side of it:
 
     bool t   int l   float d   str S   bytes x   datetime T (whole seconds, UTC)   Decimal D   list A   dict F   None V
 
+A boolean octet other than 0 is true. A time after the year 9999, which no datetime holds, is a `LateTime`.
+
 Decoding knows every tag of the table below and raises nothing but Malformed; encoding raises nothing but FieldError.
 """
 
@@ -49,6 +51,9 @@ KNOWN_TABLE = 1 << 10
 """Octets of a table that is kept: the broker's own have a tenth of that, and large ones would fill the memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_S = (datetime.max.replace(microsecond=0, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
+"""The last second that Python's datetime holds."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _U32 = struct.Struct(">I")
 _DECIMAL = struct.Struct(">BI")
@@ -122,7 +127,7 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
     """The table that fills `buf` exactly; a new dict, in the order of the entries.
 
     Malformed for a cut-off or trailing octet, an unknown tag, a name twice or above 128 octets, nesting deeper than
-    MAX_TABLE_DEPTH, a string (S) that is not UTF-8, a time after the year 9999, and above MAX_TABLE + RESERVED_FIELDS.
+    MAX_TABLE_DEPTH, a string (S) that is not UTF-8, and above MAX_TABLE + RESERVED_FIELDS.
     """
     raw = buf if isinstance(buf, bytes) else bytes(buf)
     if raw == EMPTY:
@@ -131,7 +136,7 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
         raise Malformed(f"a field table of {len(raw)} octets")
     try:
         table, at = _read_table(raw, 0, len(raw), 1)
-    except (IndexError, struct.error, UnicodeDecodeError, OverflowError) as error:
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise Malformed("a field table is cut off or holds an impossible value") from error
     if at != len(raw):
         raise Malformed(f"{len(raw) - at} octets after a field table")
@@ -205,7 +210,7 @@ def _read_value(buf: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
             first, stop = _read_block(buf, at, end)
             return buf[first:stop], stop
         case 0x54:  # T
-            return _EPOCH + timedelta(seconds=_U64.unpack_from(buf, at)[0]), at + 8
+            return _time(_U64.unpack_from(buf, at)[0]), at + 8
         case 0x44:  # D
             scale, digits = _DECIMAL.unpack_from(buf, at)
             return Decimal((0, tuple(map(int, str(digits))), -scale)), at + 5
@@ -216,6 +221,14 @@ def _read_value(buf: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
         case 0x56:  # V
             return None, at
     raise Malformed(f"field tag {tag:#04x} is unknown")
+
+
+class LateTime(int):
+    """A time after the year 9999, which no datetime holds: its seconds since 1970."""
+
+
+def _time(seconds: int) -> datetime | LateTime:
+    return _EPOCH + timedelta(seconds=seconds) if seconds <= _LAST_S else LateTime(seconds)
 
 
 # --- tables: encoding ---------------------------------------------------------------------------------------
@@ -330,6 +343,7 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     bytearray: _encode_bytes,
     memoryview: _encode_bytes,
     datetime: _encode_datetime,
+    LateTime: lambda value, _: _TIME.pack(b"T", value),
     Decimal: _encode_decimal,
     list: _encode_array,
     tuple: _encode_array,

@@ -32,6 +32,7 @@ from mtl.limits import (
 )
 from mtl.wire.commands import reserved
 from mtl.wire.fields import EMPTY, Buffer, decode_table
+from mtl.wire.flatbuffers import I16, I64, U8, U32, field, follow, length, read, scalar
 
 RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch of SCHEMA; pyarrow comes without types."""
@@ -99,8 +100,8 @@ def _head(sizes: Sequence[int], octets: int) -> bytes:
     """All before the bodies: Arrow's metadata for so many, with two numbers of their own, and the offsets."""
     template = _template(len(sizes))
     metadata = bytearray(template.metadata)
-    _I64.pack_into(metadata, template.length_at, template.length + octets + _padding(octets))
-    _I64.pack_into(metadata, template.octets_at, octets)
+    I64.pack_into(metadata, template.length_at, template.length + octets + _padding(octets))
+    I64.pack_into(metadata, template.octets_at, octets)
     return b"".join((metadata, bytes(template.before), _offsets(sizes), bytes(template.behind)))
 
 
@@ -138,15 +139,15 @@ def _template(count: int) -> _Template:
     pack = memoryview(pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize())
     _, size = _FRAMING.unpack_from(pack)
     meta = bytes(pack[8 : 8 + size])
-    message = _read(_U32, meta, 0)
-    length_at, header = _field(meta, message, 3), _field(meta, message, 2)
-    vector = _field(meta, header + _read(_U32, meta, header), 2)
-    buffers = vector + _read(_U32, meta, vector) + 4
+    message = read(U32, meta, 0)
+    length_at, header = field(meta, message, 3), field(meta, message, 2)
+    vector = field(meta, follow(meta, header), 2)
+    buffers = follow(meta, vector) + 4
     offsets_at, data_at = buffers + 16 * (_BUFFERS - 2), buffers + 16 * (_BUFFERS - 1)
-    before = _read(_I64, meta, offsets_at)
-    behind = _read(_I64, meta, data_at) - before - 4 * (count + 1)
-    length = _read(_I64, meta, length_at)
-    return _Template(bytes(pack[: 8 + size]), before, behind, length, 8 + length_at, 8 + data_at + 8)
+    before = read(I64, meta, offsets_at)
+    behind = read(I64, meta, data_at) - before - 4 * (count + 1)
+    whole = read(I64, meta, length_at)
+    return _Template(bytes(pack[: 8 + size]), before, behind, whole, 8 + length_at, 8 + data_at + 8)
 
 
 def _offsets(sizes: Sequence[int]) -> bytes:
@@ -322,12 +323,6 @@ def _check_properties(properties: Any) -> None:
 # --- the message's metadata, without trusting it ------------------------------------------------------------
 
 _FRAMING = struct.Struct("<II")
-_U8 = struct.Struct("<B")
-_U16 = struct.Struct("<H")
-_I16 = struct.Struct("<h")
-_U32 = struct.Struct("<I")
-_I32 = struct.Struct("<i")
-_I64 = struct.Struct("<q")
 
 _CONTINUATION = 0xFFFF_FFFF
 _VERSION_5 = 4
@@ -355,45 +350,17 @@ def _check_message(view: memoryview, count: int) -> None:
 @lru_cache(maxsize=64)
 def _check_metadata(meta: bytes, count: int) -> int:
     """The length of the body behind it. Packs of contents of one size all have the same metadata."""
-    message = _read(_U32, meta, 0)
-    version = _scalar(_I16, meta, message, 0)
-    kind = _scalar(_U8, meta, message, 1)
+    message = read(U32, meta, 0)
+    version = scalar(I16, meta, message, 0)
+    kind = scalar(U8, meta, message, 1)
     if (version, kind) != (_VERSION_5, _RECORD_BATCH):
         raise Malformed(f"a pack with Arrow metadata of version {version} and kind {kind}")
-    header = _field(meta, message, 2)
-    batch = header + _read(_U32, meta, header)
-    if _field(meta, batch, 3):
+    header = field(meta, message, 2)
+    batch = follow(meta, header)
+    if field(meta, batch, 3):
         raise Malformed("a pack that is compressed")
-    if _scalar(_I64, meta, batch, 0) != count:
+    if scalar(I64, meta, batch, 0) != count:
         raise Malformed(f"a pack that does not hold {count} contents")
-    if (_length(meta, batch, 1), _length(meta, batch, 2)) != (_COLUMNS, _BUFFERS):
+    if (length(meta, batch, 1), length(meta, batch, 2)) != (_COLUMNS, _BUFFERS):
         raise Malformed("a pack with other columns")
-    return _scalar(_I64, meta, message, 3)
-
-
-def _field(meta: bytes, table: int, index: int) -> int:
-    """Where field `index` of the flatbuffer table at `table` lies; 0 when it is absent."""
-    vtable = table - _read(_I32, meta, table)
-    size = _read(_U16, meta, vtable)
-    slot = 4 + 2 * index
-    if size % 2:
-        raise Malformed("a pack with a broken flatbuffer")
-    offset = _read(_U16, meta, vtable + slot) if slot < size else 0
-    return table + offset if offset else 0
-
-
-def _scalar(kind: struct.Struct, meta: bytes, table: int, index: int) -> int:
-    at = _field(meta, table, index)
-    return _read(kind, meta, at) if at else 0
-
-
-def _length(meta: bytes, table: int, index: int) -> int:
-    """How many elements the vector in field `index` has."""
-    at = _field(meta, table, index)
-    return _read(_U32, meta, at + _read(_U32, meta, at)) if at else 0
-
-
-def _read(kind: struct.Struct, meta: bytes, at: int) -> int:
-    if not 0 <= at <= len(meta) - kind.size:
-        raise Malformed("a pack with a flatbuffer that points outside of itself")
-    return int(kind.unpack_from(meta, at)[0])
+    return scalar(I64, meta, message, 3)

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from mtl.errors import Refused
 from mtl.limits import MAX_SHORT_STRING
 
 T = TypeVar("T")
@@ -24,6 +25,16 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=I64_MAX)]
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SHORT_STRING)]
 """A name. Those that also travel as short strings are checked for octets and printability by their request."""
+
+
+LogEpoch = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}\.[0-9a-f]{8}$")]
+"""The id of an epoch of a log (PROTOCOL.md 5.1.1)."""
+
+Epochs = tuple[tuple[int, str], ...]
+"""Epochs of a log, ascending: the first sequence and the id of each."""
+
+WrittenIn = tuple[Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)], LogEpoch]
+"""The incarnation of a resource, and the epoch of its log that a writer's contents are of."""
 
 
 def always(value: T) -> T:
@@ -89,15 +100,19 @@ class Description(Body, frozen=True, kw_only=True):
     """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs).
 
     `dead_letter` and `max_deliveries` are for its queues, where they are not the defaults. `trouble` says why it is
-    stopped, or why what came last was not kept.
+    stopped, or why what came last was not kept. `log_epoch` is that of the last content, and `history` has all epochs
+    of the log, where they were asked for. While the broker cannot open its log nobody knows what it holds: the
+    positions, `bytes` and `contents` are absent then.
     """
 
     resource: str
     incarnation: str
-    earliest: int
-    next: int
-    bytes: int = always(0)
-    contents: int = always(0)
+    known_earliest: int | None = msgspec.field(default=None, name="earliest")
+    known_next: int | None = msgspec.field(default=None, name="next")
+    log_epoch: str | None = None
+    history: Epochs | None = None
+    bytes: int | None = None
+    contents: int | None = None
     oldest_time: int | None = None
     newest_time: int | None = None
     durability: str = always("sync")
@@ -107,25 +122,56 @@ class Description(Body, frozen=True, kw_only=True):
     dead_letter: str | None = None
     max_deliveries: int | None = None
 
+    @property
+    def earliest(self) -> int:
+        """The first content that is there. Raises `Refused` 503 `storage` where it is not known; it may be later."""
+        return self._known(self.known_earliest)
+
+    @property
+    def next(self) -> int:
+        """The sequence of the content that comes next. Raises as `earliest`."""
+        return self._known(self.known_next)
+
+    def _known(self, position: int | None) -> int:
+        if position is None:
+            raise Refused(
+                503,
+                "storage",
+                f"what resource {self.resource!r} holds is not known: {self.trouble}; the broker tries again by "
+                "itself, unless the log is damaged",
+            )
+        return position
+
+
+class Lost(Body, frozen=True, kw_only=True):
+    """Contents [first, end) that a group had confirmed, and that are not in the log any more (PROTOCOL.md 5.1.1)."""
+
+    first: int
+    end: int
+
 
 class CursorInfo(Body, frozen=True, kw_only=True):
     """A group's place in a resource: `position` is the next content it has not confirmed, `behind` those ahead.
 
     `bytes_behind` are the stored octets of those that are still kept, `seconds_behind` the age of the oldest of them.
-    `held` says that a live lease holds it, `holder` whose, and `epoch` counts the holders it has had.
+    `held` says that a live lease holds it, `holder` whose, and `epoch` counts the holders it has had. `log_epoch` is
+    that of the last content before `position`; `lost` is there when the log does not contain that position any more.
+    `next` and what is behind are absent while the broker cannot open the resource's log.
     """
 
     group: str
     resource: str
     incarnation: str
     position: int
-    next: int
-    behind: int = always(0)
-    bytes_behind: int = always(0)
-    seconds_behind: float = always(0.0)
+    next: int | None = None
+    behind: int | None = None
+    bytes_behind: int | None = None
+    seconds_behind: float | None = None
     held: bool = always(False)
     holder: str | None = None
     epoch: int = always(0)
+    log_epoch: str | None = None
+    lost: Lost | None = None
 
 
 class QueueInfo(Body, frozen=True, kw_only=True):
@@ -133,15 +179,16 @@ class QueueInfo(Body, frozen=True, kw_only=True):
 
     Of the `unsettled` contents before `next` some are `ready`, `delivered` to one of the `consumers`, or `delayed`
     after a Reject. `dead` counts those that ever went to the resource `dead_letter`, for one after `max_deliveries`.
+    `next`, `unsettled` and `ready` are absent while the broker cannot open the resource's log.
     """
 
     group: str
     resource: str
     incarnation: str
     position: int
-    next: int
-    unsettled: int = always(0)
-    ready: int = always(0)
+    next: int | None = None
+    unsettled: int | None = None
+    ready: int | None = None
     delivered: int = always(0)
     delayed: int = always(0)
     dead: int = always(0)
@@ -215,13 +262,17 @@ class Ready(Reply, frozen=True, kw_only=True):
 
     `session` is a token that later requests carry, `boot` changes when the broker restarts, `max_content` and
     `max_pack` are octets, `heartbeat` the broker's Ping interval in seconds. A server that only knows the RFC sends
-    none of them.
+    none of them. `user` is whose names of groups, queues, writers and applications the client may use without a grant:
+    those that begin with it and a dot. It is absent where the client may use all.
+    `acting_as` repeats the Authorize's where it was done.
     """
 
     code: ClassVar[int] = 201
     status: str = always("Ready")
     profiles: list[str]
     session: str | None = None
+    user: str | None = None
+    acting_as: str | None = None
     boot: str | None = None
     max_content: int | None = None
     max_pack: int | None = None
@@ -250,9 +301,12 @@ class DataLease(Reply, frozen=True, kw_only=True):
 
     The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
-    `position`; `local` when packs may be told by their place. For consumers of queues: the queue's name as `group`. For
-    writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the `stage`, `memory`
-    that they may put packs in. An RFC server sends status, port and lease only; what it does not echo it did not grant.
+    `position`; `local` when packs may be told by their place; the `history` of the log's epochs, from that of the last
+    content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
+    `group`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
+    `stage`, `memory` that they may put packs in, per resource in `log_epochs` the epoch that their contents will have.
+    `binding` when the Response to a Lease tells whether it was bound by it. An RFC server sends status, port and lease
+    only; what it does not echo it did not grant.
     """
 
     code: ClassVar[int] = 202
@@ -261,6 +315,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
     lease: str
     endpoint: str | None = None
     packed: bool = always(False)
+    binding: bool = False
     from_: int | None = msgspec.field(name="from", default=None)
     until: int | None = None
     window: Window | None = None
@@ -269,9 +324,11 @@ class DataLease(Reply, frozen=True, kw_only=True):
     earliest: int | None = None
     next: int | None = None
     position: int | None = None
+    history: Epochs | None = None
     local: LocalFiles | None = None
     memory: SharedMemory | None = None
     last: dict[str, int] | None = None
+    log_epochs: dict[str, WrittenIn] | None = None
     epoch: int | None = None
     stage: str | None = None
     group: str | None = None
@@ -303,27 +360,35 @@ class Located(Reply, frozen=True, kw_only=True):
 
     By time: the first content at or after it, its chunk's append time (µs); `match` is False and `sequence` is `next`
     when there is none. By range: `sequence` is the end, exclusive; `bytes` are the stored octets up to there and
-    `timestamp` is the append time of the first content, None at the end of the resource.
+    `timestamp` is the append time of the first content, None at the end of the resource. `log_epoch` is that of the
+    last content before `sequence`.
     """
 
     sequence: int
+    log_epoch: str | None = None
     timestamp: int | None = None
     match: bool = always(True)
     bytes: int | None = None
 
 
 class CursorOpened(Reply, frozen=True, kw_only=True):
-    """200 to Cursor.Open: where the group stands, and whether it was made just now."""
+    """200 to Cursor.Open: where the group stands, with the epoch of the last content before, and whether it was made
+    just now.
+    """
 
     position: int
+    log_epoch: str | None = None
     created: bool = always(False)
     incarnation: str | None = None
 
 
 class CursorWasReset(Reply, frozen=True, kw_only=True):
-    """200 to Cursor.Reset: where the group stands now, and where it stood `before`."""
+    """200 to Cursor.Reset: where the group stands now, with the epoch of the last content before that, and where it
+    stood `before`.
+    """
 
     position: int
+    log_epoch: str | None = None
     before: int
     incarnation: str | None = None
 

@@ -10,13 +10,34 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from mtl.broker.queues.limits import MAX_QUEUE_DELIVERIES
 from mtl.errors import FieldError
-from mtl.limits import MAX_PATTERN, MAX_QUEUE_DELIVERIES, MAX_RESOURCES_PER_LEASE, MAX_STAGES_PER_COMMIT
+from mtl.limits import MAX_PATTERN, MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING, MAX_STAGES_PER_COMMIT
 from mtl.wire import replies as r
 from mtl.wire.fields import encode_short
-from mtl.wire.replies import Body, Count, Durability, Name, Positive, Retention, Window, always
+from mtl.wire.replies import (
+    Body,
+    Count,
+    Durability,
+    LogEpoch,
+    Name,
+    Positive,
+    Retention,
+    Window,
+    WrittenIn,
+    always,
+)
 
-Names = Annotated[list[str], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
+MAX_RESPONSE = 4_096
+"""Characters of a SASL response: a SCRAM message is kept for each session that logs in; a password travels in one."""
+
+MAX_RETENTION_GROUPS = 100
+"""Groups that a resource waits for; kept with each resource, and compared with every cursor of it."""
+
+Text = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)]
+"""A text of a request. All have a bound: many are kept, and the others wait with their requests for the disk."""
+
+Names = Annotated[list[Text], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
 StageIds = Annotated[list[Name], msgspec.Meta(max_length=MAX_STAGES_PER_COMMIT)]
 Pattern = Annotated[str, msgspec.Meta(max_length=MAX_PATTERN)]
 Start = Literal["earliest", "latest", "group"] | Count
@@ -27,7 +48,7 @@ class Request(Body, frozen=True, kw_only=True):
 
     command: ClassVar[str]
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Ok}
-    session: str | None = None
+    session: Text | None = None
 
 
 # --- class Connection (RFC 11 "Client Authentication" to "Requesting a Data Lease") -------------------------
@@ -36,7 +57,7 @@ class Request(Body, frozen=True, kw_only=True):
 class Protocol(Body, frozen=True, kw_only=True):
     """Which protocol the client speaks: anything else than MTL gets 400, another version 501 (PROTOCOL.md 2)."""
 
-    name: str = always("MTL")
+    name: Text = always("MTL")
     version: int = always(1)
 
 
@@ -46,53 +67,71 @@ class Open(Request, frozen=True, kw_only=True):
     command: ClassVar[str] = "Connection.Open"
     replies: ClassVar[dict[int, type[r.Reply]]] = {201: r.Ready}
     protocol: Protocol
-    virtual_host: str | None = None
+    virtual_host: Text | None = None
 
 
 class Authorize(Request, frozen=True, kw_only=True):
-    """Connection.Authorize, one step of SASL: the mechanism and the BASE64 of its response (MTL-30)."""
+    """Connection.Authorize, one step of SASL: the mechanism and the BASE64 of its response (MTL-30).
+
+    `acting_as` is another user, whose rights the session is to have in place of those of the one that logs in.
+    """
 
     command: ClassVar[str] = "Connection.Authorize"
     replies: ClassVar[dict[int, type[r.Reply]]] = {201: r.Ready, 402: r.Challenged}
-    mechanism: str
-    response: str
+    mechanism: Text
+    response: Annotated[str, msgspec.Meta(max_length=MAX_RESPONSE)]
+    acting_as: Name | None = None
 
 
 class Profile(Request, frozen=True, kw_only=True):
     """Connection.Profile: the profile to work with, one of those in the 201; case-insensitive (MTL-35..39)."""
 
     command: ClassVar[str] = "Connection.Profile"
-    profile: str
+    profile: Text
 
 
-class Reader(Request, frozen=True, kw_only=True):
+class LeaseRequest(Request, frozen=True, kw_only=True):
+    """What a Reader and a Writer have in common.
+
+    `request_id` is an id that the client chose for this lease and repeats when it asks for it again: the lease that was
+    granted before is replaced. With `binding` the Response to a Lease tells whether it was bound by it (PROTOCOL.md 3).
+    """
+
+    replies: ClassVar[dict[int, type[r.Reply]]] = {202: r.DataLease}
+    resources: Names
+    confirm: Text = always("none")
+    packed: bool = False
+    request_id: Name | None = None
+    binding: bool = False
+
+
+class Reader(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Reader: a lease to read `resources`; [] is any and all (MTL-42..47).
 
     `confirm` is "none" or "full"; anything else is kept, for the 501 that it deserves (MTL-49). The rest is the `log`
     profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for many contents in one; `group` is
     whose durable cursor Confirm moves: for the `holder` (the id of a driver), or not at all for a member, who names the
-    holder's `epoch`. `incarnation` is the one the positions belong to. With `local`, the mark of the machine that asks,
-    contents may be told by their place in the broker's files (PROTOCOL.md 5.6). In the `queue` profile `group` names
-    the queue, and `from_` says where it begins when this is its first consumer.
+    holder's `epoch`. `incarnation` is the one the positions belong to, `log_epoch` the epoch of the last content before
+    `from_`: a log that does not contain it is another copy (PROTOCOL.md 5.1.1). With `local`, the mark of the machine
+    that asks, contents may be told by their place in the broker's files (PROTOCOL.md 5.6). In the `queue` profile
+    `group` names the queue, and `from_` says where it begins when this is its first consumer.
     """
 
     command: ClassVar[str] = "Connection.Reader"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {202: r.DataLease}
-    resources: Names
-    confirm: str = always("none")
     from_: Start | None = msgspec.field(name="from", default=None)
     until: Count | None = None
     window: Window | None = None
-    packed: bool = False
     group: Name | None = None
     holder: Name | None = None
     epoch: Count | None = None
-    incarnation: str | None = None
-    local: str | None = None
+    incarnation: Text | None = None
+    log_epoch: LogEpoch | None = None
+    local: Text | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
-        _check_names(*self.resources, *_given(self.group))
+        _check_names(*self.resources, *_given(self.group, self.holder))
+        _check_epoch(self.log_epoch, self.from_)
 
 
 class StageSpec(Body, frozen=True, kw_only=True):
@@ -100,33 +139,36 @@ class StageSpec(Body, frozen=True, kw_only=True):
 
     application: Name
     version: Count
-    id: str | None = None
+    id: Text | None = None
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        _check_names(self.application)
 
 
-class Writer(Request, frozen=True, kw_only=True):
+class Writer(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Writer: a lease to write to `resources`; [] is any and all (MTL-43..47).
 
     `writer` is the name under which publishing numbers are remembered across leases and restarts; with `stage` the
     contents stay invisible until Stage.Commit. `incarnations` are the ones the caller believes in, per resource.
     `holder` is who writes under the name: another one takes it over; one that comes back names the `epoch` it had.
+    `log_epochs` are, per resource, the last ones of a 202 under which contents of this writer were confirmed that the
+    broker did not have before.
     `local` is the mark of the caller's machine: packs may be put into shared memory if it is the broker's, too.
     """
 
     command: ClassVar[str] = "Connection.Writer"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {202: r.DataLease}
-    resources: Names
-    confirm: str = always("none")
-    packed: bool = False
     writer: Name | None = None
     holder: Name | None = None
     epoch: Count | None = None
     stage: StageSpec | None = None
-    incarnations: dict[str, str] | None = None
-    local: str | None = None
+    incarnations: dict[Text, Text] | None = None
+    log_epochs: dict[Text, WrittenIn] | None = None
+    local: Text | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
-        _check_names(*self.resources, *_given(self.writer))
+        _check_names(*self.resources, *_given(self.writer, self.holder))
 
 
 class LeaseClose(Request, frozen=True, kw_only=True):
@@ -134,7 +176,7 @@ class LeaseClose(Request, frozen=True, kw_only=True):
 
     command: ClassVar[str] = "Lease.Close"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.LeaseClosed}
-    lease: str
+    lease: Text
 
 
 # --- class Resource -----------------------------------------------------------------------------------------
@@ -148,7 +190,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
 
     command: ClassVar[str] = "Resource.Create"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.ResourceCreated}
-    resource: str
+    resource: Text
     durability: Durability = always("sync")
     retention: Retention | None = None
     exist_ok: bool = False
@@ -158,6 +200,8 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
         groups = self.retention.groups if self.retention else ()
+        if len(groups) > MAX_RETENTION_GROUPS:
+            raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
         _check_names(self.resource, *groups, *_given(self.dead_letter))
         if self.dead_letter == self.resource:
             raise FieldError("a resource cannot be its own dead letters")
@@ -175,16 +219,20 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     """Resource.Describe: one, several, those that match a pattern, or (none of the three) all.
 
     A name that is missing is a 404 with the member `missing`. With `after` the answer waits, `wait` milliseconds at
-    most, until a resource's next is above the one given here, or one appears that is not in it.
+    most, until a resource's next is above the one given here, one appears that is not in it, one that is in it is not
+    there (any more), or one has another incarnation than `incarnations` says. With `history`
+    the descriptions have all epochs of their logs.
     """
 
     command: ClassVar[str] = "Resource.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Resources}
-    resource: str | None = None
+    resource: Text | None = None
     resources: Names | None = None
     pattern: Pattern | None = None
-    after: dict[str, Count] | None = None
+    after: dict[Text, Count] | None = None
+    incarnations: dict[Text, Text] | None = None
     wait: Count = 0
+    history: bool = False
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
@@ -197,8 +245,8 @@ class ResourceDelete(Request, frozen=True, kw_only=True):
     """Resource.Delete: the contents, cursors, leases and stages of a resource go with it."""
 
     command: ClassVar[str] = "Resource.Delete"
-    resource: str
-    incarnation: str | None = None
+    resource: Text
+    incarnation: Text | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
@@ -207,15 +255,17 @@ class ResourceDelete(Request, frozen=True, kw_only=True):
 
 class ResourceLocate(Request, frozen=True, kw_only=True):
     """Resource.Locate: by `timestamp` (µs) the first content at or after it; or by `start` the end (exclusive) of what
-    lies within `contents` and `bytes` of it, at least one chunk.
+    lies within `contents` and `bytes` of it, at least one chunk. `log_epoch` is that of the last content before
+    `start`.
     """
 
     command: ClassVar[str] = "Resource.Locate"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Located}
-    resource: str
-    incarnation: str | None = None
+    resource: Text
+    incarnation: Text | None = None
     timestamp: Count | None = None
     start: Count | None = None
+    log_epoch: LogEpoch | None = None
     contents: Positive | None = None
     bytes: Positive | None = None
 
@@ -224,24 +274,30 @@ class ResourceLocate(Request, frozen=True, kw_only=True):
         _check_names(self.resource)
         if (self.timestamp is None) == (self.start is None):
             raise FieldError("one of timestamp and start is needed, and only one")
+        _check_epoch(self.log_epoch, self.start)
 
 
 # --- class Cursor -------------------------------------------------------------------------------------------
 
 
 class CursorOpen(Request, frozen=True, kw_only=True):
-    """Cursor.Open: make a group's durable position, or find it; either way it pins what it has not confirmed."""
+    """Cursor.Open: make a group's durable position, or find it; either way it pins what it has not confirmed.
+
+    `log_epoch` is that of the last content before `from_`.
+    """
 
     command: ClassVar[str] = "Cursor.Open"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorOpened}
-    group: str
-    resource: str
+    group: Text
+    resource: Text
     from_: Literal["earliest", "latest"] | Count = msgspec.field(name="from", default="earliest")
-    incarnation: str | None = None
+    log_epoch: LogEpoch | None = None
+    incarnation: Text | None = None
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
         _check_names(self.group, self.resource)
+        _check_epoch(self.log_epoch, self.from_)
 
 
 class CursorDescribe(Request, frozen=True, kw_only=True):
@@ -249,23 +305,25 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
 
     command: ClassVar[str] = "Cursor.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Cursors}
-    group: str | None = None
-    resource: str | None = None
+    group: Text | None = None
+    resource: Text | None = None
 
 
 class CursorReset(Request, frozen=True, kw_only=True):
     """Cursor.Reset: move a cursor `to` a place, or to the first content at or after `timestamp` (µs); back, too.
 
-    A cursor that is held is taken from its holder only with `force`.
+    A cursor that is held is taken from its holder only with `force`. `log_epoch` is that of the last content before
+    `to`.
     """
 
     command: ClassVar[str] = "Cursor.Reset"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorWasReset}
-    group: str
-    resource: str
+    group: Text
+    resource: Text
     to: Literal["earliest", "latest"] | Count | None = None
+    log_epoch: LogEpoch | None = None
     timestamp: Count | None = None
-    incarnation: str | None = None
+    incarnation: Text | None = None
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -273,15 +331,16 @@ class CursorReset(Request, frozen=True, kw_only=True):
         _check_names(self.group, self.resource)
         if (self.to is None) == (self.timestamp is None):
             raise FieldError("one of to and timestamp is needed, and only one")
+        _check_epoch(self.log_epoch, self.to)
 
 
 class CursorDelete(Request, frozen=True, kw_only=True):
     """Cursor.Delete: forget the group's place in the resource."""
 
     command: ClassVar[str] = "Cursor.Delete"
-    group: str
-    resource: str
-    incarnation: str | None = None
+    group: Text
+    resource: Text
+    incarnation: Text | None = None
 
 
 # --- class Queue --------------------------------------------------------------------------------------------
@@ -292,17 +351,17 @@ class QueueDescribe(Request, frozen=True, kw_only=True):
 
     command: ClassVar[str] = "Queue.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Queues}
-    group: str | None = None
-    resource: str | None = None
+    group: Text | None = None
+    resource: Text | None = None
 
 
 class QueueDelete(Request, frozen=True, kw_only=True):
     """Queue.Delete: forget what was settled; the leases of its consumers end. The contents stay in the resource."""
 
     command: ClassVar[str] = "Queue.Delete"
-    group: str
-    resource: str
-    incarnation: str | None = None
+    group: Text
+    resource: Text
+    incarnation: Text | None = None
 
 
 # --- class Stage --------------------------------------------------------------------------------------------
@@ -320,7 +379,7 @@ class StageCommit(Request, frozen=True, kw_only=True):
     application: Name
     version: Count
     stages: StageIds
-    query: str | None = None
+    query: Text | None = None
     truncate: Names = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -340,18 +399,24 @@ class StageDescribe(Request, frozen=True, kw_only=True):
 
     command: ClassVar[str] = "Stage.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Stages}
-    application: str | None = None
+    application: Text | None = None
 
 
 class StageForget(Request, frozen=True, kw_only=True):
     """Stage.Forget: forget the version an application committed last, so that it may begin again."""
 
     command: ClassVar[str] = "Stage.Forget"
-    application: str
+    application: Text
 
 
 def _given(*names: str | None) -> list[str]:
     return [name for name in names if name is not None]
+
+
+def _check_epoch(epoch: str | None, position: object) -> None:
+    """An epoch is that of the content before a position, so there has to be one."""
+    if epoch is not None and not isinstance(position, int):
+        raise FieldError("log-epoch is the epoch of a position: give the sequence, too")
 
 
 def _check_names(*names: str) -> None:

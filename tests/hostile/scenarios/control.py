@@ -49,9 +49,10 @@ def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
     """Deep, long, ambiguous and impossible JSON, each of a megabyte; only the well-formed is answered."""
     rounds = 50 if heavy else 3
     bodies = {
-        b"[" * (HUGE - 1): False,
-        b'{"a":' * (HUGE // 5): False,
-        b'{"profile":"log","x":' + b"9" * (HUGE - 100) + b"}": False,
+        b"[" * (HUGE - 1): True,  # nobody has seen its end
+        b'{"a":' * (HUGE // 5): True,
+        b'{"profile":"log","x":' + b"9" * (HUGE - 100) + b"}": True,
+        b'{"profile":"log","x":"\\ud800' + b"x" * (HUGE - 100) + b'"}': True,
         b'{"profile":"log","x":1e' + b"9" * (HUGE - 100) + b"}": True,
         b'{"profile":"log","x":NaN}': False,
         b'{"profile":"log","x":"\xff\xff"}': False,
@@ -70,6 +71,26 @@ def requests_of_the_largest_size(broker: RunningBroker, heavy: bool) -> str:
             answers += 1
         assert rounds * sum(bodies.values()) - rounds <= answers <= rounds * (sum(bodies.values()) + 1)
     return f"{rounds * len(bodies)} requests of up to 1 MiB, {answers} answered"
+
+
+@scenario(memory=96)
+def texts_that_would_be_kept(broker: RunningBroker, heavy: bool) -> str:
+    """Ids, holders and conversations of almost a megabyte each, which the broker would remember."""
+    count, text = (1_000 if heavy else 200), "x" * (HUGE - 1_000)
+    kept = (
+        ("Stage.Commit", {"version": 1, "stages": [], "query": text}),
+        ("Connection.Writer", {"resources": ["r"], "confirm": "full", "writer": "w", "holder": text}),
+        ("Cursor.Open", {"resource": "r", "group": text}),
+        ("Resource.Describe", {"resource": "r", "after": {"r": 1, text: 1}, "wait": 30_000}),
+        ("Connection.Authorize", {"mechanism": "SCRAM-SHA-256", "response": text}),
+    )
+    with minimal_client(broker.endpoint) as client:
+        client.ask("Resource.Create", resource="r")
+        for number in range(count):
+            command, body = kept[number % len(kept)]
+            code, answer = client.ask(command, **({"application": f"a{number}"} | body))
+            assert (code, answer["reason"]) == (400, "bad-arguments"), (command, code)
+    return f"{count} requests that name something of almost a megabyte"
 
 
 @scenario(memory=400)  # QUEUED_OCTETS for each of the peers

@@ -16,9 +16,9 @@ import pytest
 from pyspark.errors import PySparkException
 
 import mtl.testing
-from mtl.broker.accounts import Right
-from mtl.broker.records import GrantRecord
-from mtl.broker.users import Users, new_password
+from mtl.broker.access.accounts import ON_RESOURCES
+from mtl.broker.runtime.users import Users, new_password
+from mtl.broker.storage.records import GrantRecord
 from mtl.net.curve import write_keys
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ PATIENCE_S = 480
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.testing.RunningBroker, str]]:
-    """A broker with one user, and the file of its public key."""
+    """A broker with one user, who has rights on resources and no others, and the file of its public key."""
     place: Path = tmp_path_factory.mktemp("secure")
     private, public = write_keys(place / "broker")
     config, data, password = place / "broker.toml", place / "data", place / "password"
@@ -40,7 +40,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[mtl.test
     password.write_text(SECRET)
     with Users(data) as users:
         users.add("etl", new_password(SECRET, lambda n: b"s" * n, 4096), [])
-        users.grant("etl", [GrantRecord("/", right.value, "events.*") for right in Right])
+        users.grant("etl", [GrantRecord("/", right, "events.*") for right in ON_RESOURCES])
     with mtl.testing.broker(data, config) as running:
         yield running, str(public)
 
@@ -81,8 +81,42 @@ def test_a_wrong_password_and_a_resource_without_a_grant(
         rows(password="open barley", resources="events")
     assert "did not accept the password" in str(caught.value)
     assert "barley" not in str(caught.value)
-    with pytest.raises(PySparkException, match="may not"):
+    with pytest.raises(PySparkException, match=r"may not.*mtl grant etl --read salaries"):
         rows(password=SECRET, resources="salaries")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_query_of_a_user_with_rights_on_resources_only(
+    spark: SparkSession, options: dict[str, str], guarantee: str, tmp_path: Path
+) -> None:
+    """The names that the connector makes up are the user's own; of others the error says how they are granted."""
+    login, source, copy = options | {"password": SECRET}, f"events.{guarantee}", f"events.copy-{guarantee}"
+    rows = spark.createDataFrame([("x",)], ["body"])
+
+    def written(**more: str) -> None:
+        to = login | {"resource": source, "createResource": "true", "deliveryGuarantee": guarantee}
+        rows.write.format("mtl").options(**to, **more).mode("append").save()
+
+    def copied(**more: str) -> None:
+        frame = spark.readStream.format("mtl").options(
+            **login, resources=source, startingOffsets="earliest", group=more.pop("group", "etl.copy")
+        )
+        to = login | {"resource": copy, "createResource": "true", "deliveryGuarantee": guarantee} | more
+        writer = frame.load().select("body").writeStream.format("mtl").options(**to)
+        at = str(tmp_path / ("checkpoint" + "".join(more)))
+        writer.option("checkpointLocation", at).trigger(availableNow=True).start().awaitTermination()
+
+    for _ in range(2):
+        written()
+        copied()
+    read = spark.read.format("mtl").options(**login, resources=copy).load()
+    assert [row.body for row in read.collect()] == [b"x", b"x"]
+    with pytest.raises(PySparkException, match=r"may not use the group.*mtl grant etl --group copies"):
+        copied(group="copies")
+    if guarantee == "exactly-once":
+        with pytest.raises(PySparkException, match="mtl grant etl --application nightly"):
+            written(txnAppId="nightly", txnVersion="1")
+        written(txnAppId="etl.nightly", txnVersion="1")
 
 
 def showing(secret: str, *places: Path) -> list[str]:

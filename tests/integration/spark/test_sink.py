@@ -18,7 +18,7 @@ import mtl
 import mtl.testing
 from mtl.wire.control import Retention
 from pyspark_mtl import MtlDataSource
-from pyspark_mtl.sink import BatchWriter
+from pyspark_mtl.sink.sink import BatchWriter
 from tests.support.contents import numbers, publish, texts
 from tests.support.queries import batches, forget_commit, logged, run_now
 

@@ -19,5 +19,5 @@ def test_portions_are_the_broker_s_own(tmp_path: Path) -> None:
     (found,) = portions(place)
     data = Path(found.path).read_bytes()
     assert [data[start:end] for start, end in found.bodies] == bodies
-    assert len(found.groups) == 3, "two groups, and the mark of a clean end"
+    assert len(found.groups) == 2
     assert found.groups[0][1] == found.groups[1][0]

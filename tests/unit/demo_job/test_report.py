@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -91,5 +92,5 @@ def test_the_table_shows_a_difference() -> None:
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
     path = tmp_path / "new" / "demo.png"
-    plot(EXPECTED, path, "a test")
+    plot(EXPECTED, path, "a test", [(date(2013, 1, 7), "broker")])
     assert path.read_bytes().startswith(b"\x89PNG\r\n")

@@ -50,6 +50,10 @@ def test_after_the_last_commit_nothing_is_under_way(tmp_path: Path) -> None:
     assert found.held == (Held("a", "x", 9, 9), Held("b", "y", 4, 4))
 
 
+def test_a_query_that_has_found_no_resource_has_begun(tmp_path: Path) -> None:
+    assert read(written(tmp_path, [[end()], [end()]], commits=1)) == Checkpoint("the-query", 0, 1, ())
+
+
 def test_a_resource_made_again_stands_where_its_new_incarnation_began(tmp_path: Path) -> None:
     again = end(a={"f": 1, "i": "z", "n": 2})
     assert read(written(tmp_path, [[FIRST], [again]], commits=1)).held == (Held("a", "z", 1, 2),)
@@ -104,6 +108,31 @@ def test_a_checkpoint_without_the_querys_name_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_whether_the_broker_can_serve_it(incarnation: str, earliest: int, following: int, state: str) -> None:
-    found = Description(resource="a", incarnation=incarnation, earliest=earliest, next=following)
+    found = Description(resource="a", incarnation=incarnation, known_earliest=earliest, known_next=following)
     assert state_of(Held("a", "x", 5, 9), found) == state
     assert state_of(Held("a", "x", 5, 9), None) == "deleted"
+
+
+def test_another_copy_of_the_log_is_told(tmp_path: Path) -> None:
+    one, two, other = "1.aaaaaaaa", "2.bbbbbbbb", "2.cccccccc"
+    done = {"resources": {"a": {"e": one, "f": 1, "i": "x", "n": 5}}, "version": 1}
+    under_way = {"resources": {"a": {"e": two, "i": "x", "n": 9}}, "version": 1}
+    (held,) = read(written(tmp_path, [[done], [under_way]], commits=1)).held
+    assert (held.epoch, held.planned_epoch) == (one, two)
+    found = Description(
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (7, two))
+    )
+    assert state_of(held, found) == "served"
+    found = Description(
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (7, other))
+    )
+    assert state_of(held, found) == "another copy from 7 on"
+    found = Description(
+        resource="a", incarnation="x", known_earliest=1, known_next=20, history=((1, one), (4, other))
+    )
+    assert state_of(held, found) == "another copy from 4 on"
+
+
+def test_of_a_log_that_is_not_open_nobody_knows() -> None:
+    found = Description(resource="a", incarnation="x", state="stopped", trouble="no space left")
+    assert state_of(Held("a", "x", 5, 9), found) == "not open: no space left"

@@ -15,9 +15,9 @@ from pyspark.sql.types import (
 
 from mtl.errors import OptionError, SchemaError
 from pyspark_mtl.datasource import DefaultSource, MtlDataSource
-from pyspark_mtl.source import BatchReader
-from pyspark_mtl.stream_limited import LimitedStreamReader
-from pyspark_mtl.stream_unlimited import UnlimitedStreamReader
+from pyspark_mtl.source.source import BatchReader
+from pyspark_mtl.source.stream_limited import LimitedStreamReader
+from pyspark_mtl.source.stream_unlimited import UnlimitedStreamReader
 
 BODY = StructType([StructField("body", BinaryType())])
 

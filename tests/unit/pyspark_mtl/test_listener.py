@@ -43,6 +43,14 @@ def test_queries_that_read_something_else_are_passed_over() -> None:
     assert heard.lag == {}
 
 
+def test_a_query_whose_resources_are_gone_is_behind_in_nothing() -> None:
+    heard = LagListener()
+    heard.onQueryProgress(event("q", 1))
+    nothing = {"resources": {}, "version": 1}
+    heard.onQueryProgress(event("q", 1, sources=[{"endOffset": nothing, "latestOffset": nothing}]))
+    assert heard.lag == {}
+
+
 def test_it_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "LAST_QUERIES", 2)
     heard = LagListener()

@@ -4,7 +4,7 @@ import pytest
 
 from mtl.errors import OptionError, SparkMissing
 from pyspark_mtl import versions
-from pyspark_mtl.options import parse
+from pyspark_mtl.options.settings import parse
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])

@@ -42,6 +42,11 @@ class Reader:
         """The resource's incarnation."""
         return self._reader.incarnation
 
+    @property
+    def log_epoch(self) -> str | None:
+        """The epoch of the content before `position`, for another reader that goes on there."""
+        return self._reader.log_epoch
+
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
         deadline = None if timeout is None else time.monotonic() + timeout

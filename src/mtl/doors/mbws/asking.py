@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.limits import MBWS_ADDRESSES
 from mtl.doors.mbws.codec import Kind
-from mtl.errors import Refused
+from mtl.doors.telling import Unfit
+from mtl.errors import FieldError, Refused
+from mtl.wire.fields import encode_short
 
 _LONGEST_SEQUENCE = 18
 """Digits of a sequence; all of them are below 2^63."""
@@ -56,7 +58,7 @@ def parse(path: str) -> Asked:
     kind, characters, address = Kind.BINARY, False, ""
     for name, value in given:
         match name, value:
-            case "address", _ if value and value not in addresses:
+            case "address", _ if _is_name(value) and value not in addresses:
                 address = value
                 addresses[address] = "latest"
             case "from", "earliest" | "latest" if address:
@@ -70,8 +72,15 @@ def parse(path: str) -> Asked:
             case _:
                 raise _wrong(f"{name}={value}")
     if len(addresses) > MBWS_ADDRESSES:
-        raise Refused(413, "too-many", f"{MBWS_ADDRESSES} addresses are the most for one connection")
+        raise Unfit(413, "too-many", f"{MBWS_ADDRESSES} addresses are the most for one connection")
     return Asked(addresses, kind, characters)
+
+
+def _is_name(value: str) -> bool:
+    try:
+        return len(encode_short(value)) > 1
+    except FieldError:
+        return False
 
 
 def _is_sequence(value: str) -> bool:
@@ -79,6 +88,6 @@ def _is_sequence(value: str) -> bool:
 
 
 def _wrong(what: str) -> Refused:
-    return Refused(
+    return Unfit(
         400, "bad-url", f"{what[:40]!r}: address=NAME once each, from=earliest|latest|SEQUENCE behind it"
     )

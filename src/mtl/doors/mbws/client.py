@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from mtl.client.aio.opening import Opening
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
 from mtl.doors.clients import Inbox, Reading, opened
 from mtl.doors.limits import MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_HEADER
@@ -178,17 +178,19 @@ def connect(
     *,
     text: bool = False,
     tls: ssl.SSLContext | None = None,
+    authorization: str | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
 ) -> Opening[Connection]:
     """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close what it gives.
 
     With `text` frames are text wherever a body is. `tls` says whom a wss: URL trusts; the system's authorities by
-    default. Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` when we are not let in.
+    default. `authorization` is what we show: `websocket_client.basic` or `.bearer`; a client certificate is in `tls`.
+    Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` when we are not let in.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
         raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
-    way = Way(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline)
+    way = Way(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline, authorization)
 
     async def connected() -> Connection:
         connection = Connection(way)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from importlib.resources import files
 
-from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
+from mtl.doors.gate import Gate
 from mtl.doors.limits import MBWS_RETAINED, MBWS_RETAINED_S
 from mtl.doors.mbws.peer import Line, Peer
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
+from mtl.doors.telling import Unfit
+from mtl.doors.users import Bridges
 from mtl.doors.websocket import Socket, WebSocketServer
 
-DEFAULT_LISTEN = "127.0.0.1:5979"
-"""Ours: the document recommends TLS at 443 (MBWS-45), which is the configuration's to say."""
+NAME = "mbws"
 
 PAGE = files(__package__).joinpath("page.html")
 """What a browser finds: an MBWS client in plain JavaScript."""
@@ -23,12 +24,18 @@ PAGE = files(__package__).joinpath("page.html")
 class MbwsDoor:
     """See the module. `endpoint` is a ws: or wss: URL."""
 
-    def __init__(self, config: DoorConfig, bridge: Bridge) -> None:
+    def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self.peers: set[Peer] = set()
-        self._bridge = bridge
+        self._config = config
+        self._bridges = bridges
         self._connections: Connections[Line] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
         self._server = WebSocketServer(
-            config, self._serve, subprotocols=(MBWS, MBLWS), largest=LARGEST, page=PAGE.read_text("utf-8")
+            config,
+            Gate(config, bridges.logins.check),
+            self._serve,
+            subprotocols=(MBWS, MBLWS),
+            largest=LARGEST,
+            page=PAGE.read_text("utf-8"),
         )
 
     @property
@@ -38,10 +45,15 @@ class MbwsDoor:
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        await self._server.listen(DEFAULT_LISTEN)
+        await self._server.listen(self._config.place(NAME))
 
     async def _serve(self, socket: Socket) -> None:
-        peer = Peer(socket, self._bridge, self._connections)
+        try:
+            bridge = self._bridges.of(socket.user)
+        except Unfit as full:
+            await socket.refuse(full)
+            return
+        peer = Peer(socket, bridge, self._connections)
         self.peers.add(peer)
         try:
             await peer.serve()
@@ -53,12 +65,12 @@ class MbwsDoor:
         self._server.close()
         for peer in self.peers:
             peer.rest()
-        await self._bridge.close()
+        await self._bridges.close()
         await self._server.closed()
 
 
-async def listen(config: DoorConfig, bridge: Bridge) -> MbwsDoor:
-    """An MBWS door on `config.listen`, HOST:PORT. Raises `OptionError`, `BindFailed`."""
-    door = MbwsDoor(config, bridge)
+async def listen(config: DoorConfig, bridges: Bridges) -> MbwsDoor:
+    """An MBWS door. Raises `OptionError`, `BindFailed`."""
+    door = MbwsDoor(config, bridges)
     await door.listen()
     return door

@@ -19,6 +19,7 @@ from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.contents import ToTables, from_message
 from mtl.doors.properties import BAD_PROPERTIES
 from mtl.doors.runs import Run
+from mtl.doors.telling import Unfit, told
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
 from mtl.wire.fields import Value
 
@@ -97,7 +98,7 @@ class Intake:
         addresses = [address for address in dict.fromkeys(message.addresses) if address]
         one = self._begun(1, len(addresses) or 1)
         if not addresses:
-            await self._bury(one, message, "", Refused(404, "no-address", "the message has no address"))
+            await self._bury(one, message, "", Unfit(404, "no-address", "the message has no address"))
         for address in addresses:
             try:
                 settled = await self._bridge.publish(address, message.body, from_message(message))
@@ -154,7 +155,7 @@ class Intake:
 
     async def _bury(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
         """Make it a dead letter; returns when that is on its way."""
-        why: dict[str, Value] = {_ADDRESS: address, _REASON: str(error)[:_LONGEST_REASON]}
+        why: dict[str, Value] = {_ADDRESS: address, _REASON: told(error)[:_LONGEST_REASON]}
         try:
             settled = await self._letter(message, why)
         except MtlError as failed:

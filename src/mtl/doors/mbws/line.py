@@ -39,12 +39,15 @@ _GOES_ON: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a door is reached; `deadline` is how long that is tried without any use, in seconds."""
+    """How a door is reached; `deadline` is how long that is tried without any use, in seconds, `authorization` what we
+    show to it.
+    """
 
     url: str
     kind: Kind
     tls: ssl.SSLContext | None
     deadline: float
+    authorization: str | None = None
 
 
 class _Sent(NamedTuple):
@@ -200,7 +203,10 @@ class Line:
     async def _opened(self) -> ClientSocket:
         query = self._asked().query
         url = f"{self._way.url}?{query}" if query else self._way.url
-        return await open_websocket(url, self._way.tls, subprotocol=MBWS, largest=LARGEST)
+        way = self._way
+        return await open_websocket(
+            url, way.tls, subprotocol=MBWS, largest=LARGEST, authorization=way.authorization
+        )
 
     async def _connected(self, socket: ClientSocket, session: Session) -> None:
         """Connect, or reconnect (MBWS-25), and go on from where both sides are."""

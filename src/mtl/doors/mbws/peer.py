@@ -14,7 +14,7 @@ from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
 from mtl.doors.mbws.intake import Intake
-from mtl.doors.mbws.recovery import Connection, Connections, new_name
+from mtl.doors.mbws.recovery import Client, Connection, Connections, new_name
 from mtl.doors.mbws.session import Role, Session, State
 from mtl.doors.websocket import Socket, Violation
 from mtl.errors import Malformed, Unreachable
@@ -24,8 +24,8 @@ from mtl.limits import MAX_CONTENT
 class Line(Connection):
     """A connection with what the door does for it. `holder` is the session that it has, or had last."""
 
-    def __init__(self, name: str, origin: str | None, asked: Asked, bridge: Bridge, holder: Peer) -> None:
-        super().__init__(name, origin, asked.addresses)
+    def __init__(self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: Peer) -> None:
+        super().__init__(name, client, asked.addresses)
         self.intake = Intake(bridge)
         self.holder = holder
         self.turn = asyncio.Lock()
@@ -39,6 +39,7 @@ class Peer:
         self._socket = socket
         self._bridge = bridge
         self._connections = connections
+        self._client = Client(socket.origin, socket.user)
         self._asked = Asked()
         self._session: Session
         self._line: Line | None = None
@@ -133,7 +134,7 @@ class Peer:
         if self._line is not None:
             await self._stopped()
             self._connections.clear(self._line)
-        line = self._connections.find(asked.name, self._socket.origin)
+        line = self._connections.find(asked.name, self._client)
         if line is not None and await self._recovered(line, asked):
             numbers: tuple[int, ...] = (line.intake.confirmed,)
         else:
@@ -142,7 +143,7 @@ class Peer:
         await self._begin(line, Connect(line.name, numbers))
 
     def _new_line(self) -> Line:
-        return Line(new_name(), self._socket.origin, self._asked, self._bridge, self)
+        return Line(new_name(), self._client, self._asked, self._bridge, self)
 
     async def _recovered(self, line: Line, asked: Connect) -> bool:
         """Take a connection over, from a session that may not know yet that it is lost; False: it is over."""

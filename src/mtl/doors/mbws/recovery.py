@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Generic, NamedTuple, TypeVar
 
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.limits import MBWS_WINDOW
 from mtl.doors.mbws.codec import Connect
 from mtl.doors.mbws.windows import Outgoing
@@ -26,6 +26,15 @@ class Place(NamedTuple):
     sequence: int
 
 
+class Client(NamedTuple):
+    """Whose a connection is: nobody else can recover it (MBWS-14, 44). `origin` is where its page came from, None for
+    what is no browser; `user` the user of the broker that it came in as, None where nobody has to prove anything.
+    """
+
+    origin: str | None
+    user: str | None = None
+
+
 @dataclass(slots=True)
 class Next:
     """Where the reading of an address goes on; `incarnation` is the resource's, once that is known."""
@@ -35,13 +44,11 @@ class Next:
 
 
 class Connection:
-    """One connection. `origin` is where its client came from: nobody else can recover it (MBWS-14, 44). None is the
-    origin of what is no browser.
-    """
+    """One connection of a client."""
 
-    def __init__(self, name: str, origin: str | None, addresses: dict[str, Start]) -> None:
+    def __init__(self, name: str, client: Client, addresses: dict[str, Start]) -> None:
         self.name = name
-        self.origin = origin
+        self.client = client
         self.outgoing: Outgoing[Place] = Outgoing(MBWS_WINDOW)
         self.reading = {address: Next(start) for address, start in addresses.items()}
 
@@ -84,11 +91,11 @@ class Connections(Generic[C]):
         """A new one, with a session."""
         self._all[connection.name] = connection
 
-    def find(self, name: str, origin: str | None) -> C | None:
+    def find(self, name: str, client: Client) -> C | None:
         """The connection of this name, if it is this client's (MBWS-13, 14, 26)."""
         self.forget_old()
         found = self._all.get(name)
-        return found if found is not None and found.origin == origin else None
+        return found if found is not None and found.client == client else None
 
     def failed(self, connection: C) -> None:
         """Its session is lost: it waits for the client."""

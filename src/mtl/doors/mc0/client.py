@@ -14,6 +14,7 @@ least once; what is published while a subscriber is away passes it by.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,6 +32,8 @@ from mtl.doors.received import Received
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import MAX_FRAME, RETRY_DEADLINE_S
 from mtl.net.aio import AsyncDealer
+from mtl.net.curve import client_keys
+from mtl.net.endpoint import Curve
 from mtl.wire.fields import Value
 
 VERSION_SPOKEN = "0.3"
@@ -49,10 +52,10 @@ class Connection:
         ttl: float,
         compat: Compat | None,
         retry_deadline: float,
-        curve_server: bytes | None = None,
+        curve: Curve | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self._curve_server = curve_server
+        self._curve = curve
         self._ttl = ttl
         self._delimited = compat == "mc0d"
         self._deadline = retry_deadline
@@ -137,7 +140,7 @@ class Connection:
             hwm=MC0_CLIENT_WINDOW,
             max_frame=MAX_FRAME,
             max_waiting=MC0_WAITING,
-            curve_server=self._curve_server,
+            curve=self._curve,
         )
         self._paused = False
         began = self._said = self._heard = time.monotonic()
@@ -280,18 +283,25 @@ def connect(
     ttl: float = DEFAULT_TTL_S,
     compat: Compat | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
-    curve_server: str | None = None,
+    curve_server: str | os.PathLike[str] | None = None,
+    curve_key_file: str | os.PathLike[str] | None = None,
 ) -> Opening[Connection]:
     """Connect to an mc0 middleware; `async with`, or await it and close what it gives.
 
     `ttl` (seconds) is what both ends are judged by. `compat="mc0d"` puts the empty frame before every message that the
-    older middlewares insist on. `curve_server` is the middleware's public key in Z85, for CURVE. Raises `Unreachable`
-    when nobody answers for `retry_deadline` seconds.
+    older middlewares insist on. `curve_server` is the middleware's public key in Z85 or its file, for CURVE;
+    `curve_key_file` is a private file of one's own, by which it may know us (default: a key made up for this
+    connection). Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `OptionError` for keys that
+    cannot be read.
     """
+    curve = client_keys(_text(curve_server), _text(curve_key_file))
 
     async def connected() -> Connection:
-        key = None if curve_server is None else curve_server.encode()
-        connection = Connection(endpoint, ttl, compat, retry_deadline, key)
+        connection = Connection(endpoint, ttl, compat, retry_deadline, curve)
         return await opened(connection, connection.ask(Message(Verb.NOOP)))
 
     return Opening(connected)
+
+
+def _text(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)

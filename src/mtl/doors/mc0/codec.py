@@ -37,6 +37,8 @@ _VERBS = {verb.encode(): verb for verb in Verb}
 ID, TOPIC, TTL, VERSION, TEXT = "ID", "TOPIC", "TTL", "VERSION", "MESSAGE"
 """The headers that are not free. TEXT is what an ERROR says."""
 
+_ID = ID.encode()
+
 FREE = "X-"
 """How the names of free headers begin (MC0-06)."""
 
@@ -64,13 +66,13 @@ class BadMessage(Malformed):
 
 def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
     """The message of these frames, and whether a delimiter is before it. Raises `BadMessage`, and nothing else."""
-    if len(frames) > MC0_FRAMES:
-        raise BadMessage(f"a message has at most {MC0_FRAMES} frames")
     delimited = bool(frames) and not frames[0]
     if delimited:
         frames = frames[1:]
     if not frames:
         raise BadMessage("a message without a verb")
+    if len(frames) > MC0_FRAMES:
+        raise BadMessage(f"a message has at most {MC0_FRAMES} frames", _id(frames[1:MC0_FRAMES]))
     names = frames[1::2]
     end = 2 * names.index(b"") + 1 if b"" in names else None
     head = frames[1:end]
@@ -79,19 +81,29 @@ def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
         for name, value in zip(head[::2], head[1::2], strict=False):
             key = name.decode()
             if key in headers:
-                raise BadMessage(f"header {key!r} is there twice", headers.get(ID))
+                raise BadMessage(f"header {key!r} is there twice", _id(head))
             headers[key] = value.decode()
         verb = _VERBS.get(frames[0])
         said = frames[0].decode() if verb is None else verb
     except UnicodeDecodeError:
-        raise BadMessage("verb and headers are UTF-8 text", headers.get(ID)) from None
+        raise BadMessage("verb and headers are UTF-8 text", _id(head)) from None
     if sum(map(len, head)) > MAX_TABLE:
-        raise BadMessage(f"headers have at most {MAX_TABLE} octets", headers.get(ID))
+        raise BadMessage(f"headers have at most {MAX_TABLE} octets", _id(head))
     if len(head) % 2:
-        raise BadMessage("a header has no value", headers.get(ID))
+        raise BadMessage("a header has no value", _id(head))
     if verb is None:
-        raise BadMessage(f"there is no verb {said[:40]!r}", headers.get(ID))
+        raise BadMessage(f"there is no verb {said[:40]!r}", _id(head))
     return Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
+
+
+def _id(head: Sequence[bytes]) -> str | None:
+    """The ID among headers of which something is wrong, also where it is no UTF-8: `encode` gives its octets back."""
+    for name, value in zip(head[::2], head[1::2], strict=False):
+        if name == _ID:
+            return value.decode(errors="surrogateescape")
+        if not name:
+            break  # behind it are positional frames
+    return None
 
 
 def encode(message: Message, *, delimited: bool = False) -> list[bytes]:
@@ -99,7 +111,7 @@ def encode(message: Message, *, delimited: bool = False) -> list[bytes]:
     frames = [b""] if delimited else []
     frames.append(message.verb.encode())
     for name, value in message.headers.items():
-        frames += [name.encode(), value.encode()]
+        frames += [name.encode(), value.encode(errors="surrogateescape")]
     if message.positional is not None:
         frames += [b"", *message.positional]
     return frames

@@ -1,91 +1,130 @@
-"""The mc0 door: one ROUTER, a `Peer` for each identity (MC0-01)."""
+"""The mc0 door: one ROUTER, a `Peer` for each connection (MC0-01).
+
+A ROUTER identity proves nothing: as soon as its connection has ended another peer can announce it. So a peer ends with
+its connection, and one that is given up loses its connection, so that its identity is free for it when it comes back.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
-from mtl.doors.limits import MC0_HWM, MC0_INBOX, MC0_PROBE_S, MC0_QUEUED, MC0_WAITING
+from mtl.doors.identity import users_of
+from mtl.doors.limits import MC0_ABSENT, MC0_HWM, MC0_INBOX, MC0_QUEUED, MC0_WAITING
 from mtl.doors.mc0.codec import BadMessage, decode, encode, error
 from mtl.doors.mc0.peer import Peer
+from mtl.doors.telling import Unfit, told
+from mtl.doors.users import Bridges
 from mtl.limits import MAX_FRAME
-from mtl.net.aio import AsyncRouter
+from mtl.net.aio import Arrived, AsyncRouter
 from mtl.net.curve import read_pair
+from mtl.net.origin import Connection, key_of
 
-DEFAULT_LISTEN = "tcp://127.0.0.1:61616"
-"""The port of the implementations that the document describes (MC0-30)."""
+NAME = "mc0"
 
 
 class Mc0Door:
     """See the module. `endpoint` is the ROUTER's."""
 
-    def __init__(self, config: DoorConfig, bridge: Bridge) -> None:
+    def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
-        self._bridge = bridge
+        self._bridges = bridges
+        self._users = users_of(config.peer_keys)
+        """By CURVE key."""
         keys = read_pair(Path(config.curve_key_file)) if config.curve_key_file is not None else None
         self._router = AsyncRouter(
-            config.listen or DEFAULT_LISTEN,
+            str(config.place(NAME)),
             hwm=MC0_HWM,
             max_frame=MAX_FRAME,
             max_queued=MC0_QUEUED,
             max_waiting=MC0_WAITING,
             curve_secret=keys[1] if keys is not None else None,
+            admits=self._users.__contains__ if config.authenticates else None,
+            lost=self._lost,
         )
         self.endpoint = self._router.endpoint
-        self.peers: dict[bytes, Peer] = {}
-        self._probed = -MC0_PROBE_S
+        self.peers: dict[Connection, Peer] = {}
+        self._absent: OrderedDict[bytes, None] = OrderedDict()
+        """Identities whose connections were ended for their silence: they are told so when they come back."""
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         while True:
-            for identity, messages in (await self._router.receive(MC0_INBOX)).items():
-                peer = self.peers.get(identity)
-                if peer is None:
-                    if len(self.peers) >= self._config.max_sessions and not self._made_room():
-                        self._turn_away(identity, messages[0])
-                        continue
-                    peer = self._admit(identity)
-                await peer.inbox.put(messages)
+            for arrived in await self._router.receive(MC0_INBOX):
+                await self._arrived(arrived)
 
-    def _admit(self, identity: bytes) -> Peer:
+    async def _arrived(self, arrived: Arrived) -> None:
+        peer = self.peers.get(arrived.connection)
+        if not arrived.messages:
+            if peer is not None:
+                await peer.inbox.put([])
+            return
+        if peer is None:
+            if len(self.peers) >= self._config.max_sessions:
+                words = f"{self._config.max_sessions} clients are this door's limit; try again later"
+                self._turn_away(arrived, words)
+                return
+            try:
+                bridge = self._bridges.of(self._users.get(key_of(arrived.connection)))
+            except Unfit as unfit:
+                self._turn_away(arrived, told(unfit))
+                return
+            peer = self._admit(arrived, bridge)
+        await peer.inbox.put(arrived.messages)
+
+    def _admit(self, arrived: Arrived, bridge: Bridge) -> Peer:
+        connection, identity = arrived.connection, arrived.identity
+
         def gone() -> None:
-            if self.peers.get(identity) is peer:
-                del self.peers[identity]
+            del self.peers[connection]
 
-        peer = Peer(self._bridge, partial(self._router.send, identity), time.monotonic, gone)
-        self.peers[identity] = peer
+        peer = Peer(
+            bridge,
+            partial(self._router.send, connection, identity),
+            time.monotonic,
+            gone,
+            partial(self._give_up, connection, identity),
+            absent=identity in self._absent,
+        )
+        self._absent.pop(identity, None)
+        self.peers[connection] = peer
         return peer
 
-    def _made_room(self) -> bool:
-        """Whether somebody was there who is there no more; looked for once a while, since it costs a NOOP for each."""
-        now = time.monotonic()
-        if now < self._probed + MC0_PROBE_S:
-            return False
-        self._probed = now
-        for peer in list(self.peers.values()):
-            peer.probe()
-        return len(self.peers) < self._config.max_sessions
+    def _give_up(self, connection: Connection, identity: bytes) -> None:
+        """A peer was silent for too long: free the identity that it chose. One that libzmq chose is nobody else's."""
+        if identity.startswith(b"\0"):
+            return
+        self._absent[identity] = None
+        if len(self._absent) > MC0_ABSENT:
+            self._absent.popitem(last=False)
+        self._router.cut(connection)
 
-    def _turn_away(self, identity: bytes, frames: list[bytes]) -> None:
+    def _lost(self, connection: Connection) -> None:
+        peer = self.peers.get(connection)
+        if peer is not None:
+            peer.lost()
+
+    def _turn_away(self, arrived: Arrived, words: str) -> None:
         try:
-            message, delimited = decode(frames)
+            message, delimited = decode(arrived.messages[0])
         except BadMessage:
             return
-        words = f"{self._config.max_sessions} clients are this door's limit; try again later"
-        self._router.send(identity, encode(error(words, message.id), delimited=delimited))
+        frames = encode(error(words, message.id), delimited=delimited)
+        self._router.send(arrived.connection, arrived.identity, frames)
 
     async def stop(self) -> None:
         """Read no more; what was taken in is still confirmed and answered as long as the broker does."""
         self._reading.cancel()
-        await self._bridge.close()
+        await self._bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers.values())))
         self._router.close()
 
 
-async def listen(config: DoorConfig, bridge: Bridge) -> Mc0Door:
-    """An mc0 door on `config.listen`, tcp://HOST:PORT or ipc://PATH. Raises `BindFailed`."""
-    return Mc0Door(config, bridge)
+async def listen(config: DoorConfig, bridges: Bridges) -> Mc0Door:
+    """An mc0 door. Raises `OptionError`, `BindFailed`."""
+    return Mc0Door(config, bridges)

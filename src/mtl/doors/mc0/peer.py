@@ -13,9 +13,9 @@ from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
 from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
 from mtl.doors.mc0.contents import Deliveries, Tables
 from mtl.doors.mc0.session import Due, Leave, Put, Session, State, Sub, Unsub
-from mtl.doors.running import failure
 from mtl.doors.runs import Run
-from mtl.errors import MtlError, Refused
+from mtl.doors.telling import Unfit, told
+from mtl.errors import MtlError
 from mtl.net.router import Sent
 
 
@@ -27,20 +27,30 @@ class Send(Protocol):
 
 
 class Peer:
-    """Lives from a peer's first message until it disconnects, is given up or cannot be reached.
+    """Lives from a connection's first message until its end. After a DISCONNECT it is as new.
 
-    `inbox` takes what came of it together; whoever fills it waits when it is full. `gone` is called once, at the end.
+    `inbox` takes what came of it together, at last nothing; whoever fills it waits when it is full. `gone` is called
+    once, at the end, and `given_up` when the peer was silent for too long. With `absent` that happened to its former
+    connection, and it does not know.
     """
 
     def __init__(
-        self, bridge: Bridge, send: Send, clock: Callable[[], float], gone: Callable[[], None]
+        self,
+        bridge: Bridge,
+        send: Send,
+        clock: Callable[[], float],
+        gone: Callable[[], None],
+        given_up: Callable[[], None],
+        *,
+        absent: bool,
     ) -> None:
         self.inbox: asyncio.Queue[list[list[bytes]]] = asyncio.Queue(1)
         self._bridge = bridge
         self._send = send
         self._clock = clock
         self._gone = gone
-        self._session = Session(clock())
+        self._given_up = given_up
+        self._session = Session(clock(), State.ABSENT if absent else State.IMPLICIT)
         self._delimited = False
         self._tables = Tables()
         self._run: Run | None = None
@@ -52,6 +62,7 @@ class Peer:
         self._work = asyncio.create_task(self._worked())
         self._full_since: float | None = None
         self._busy = False
+        self._lost = False
         self._ended = False
 
     # --- what it says ---------------------------------------------------------------------------------------
@@ -59,6 +70,9 @@ class Peer:
     async def _worked(self) -> None:
         while not self._ended:
             together = await self.inbox.get()
+            if not together:
+                self.end()
+                return
             self._busy = True
             for frames in together:
                 await self._heard(frames)
@@ -75,7 +89,7 @@ class Peer:
         try:
             await self._handled(message)
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self._answer(error(failure(failed), message.id))
+            self._answer(error(told(failed), message.id))
 
     async def _handled(self, message: Message) -> None:
         """Do what it asks for. Raises what is to be answered with ERROR (MC0-10)."""
@@ -93,7 +107,8 @@ class Peer:
         if message.id is not None and message.verb not in {Verb.OK, Verb.ERROR}:
             self._answer(ok(message.id))
         if isinstance(event, Leave):
-            self.end()
+            self._forget()
+            self._session = Session(self._clock())
 
     async def _take(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
         """What came together for one topic is published together."""
@@ -132,7 +147,7 @@ class Peer:
                 self._answer(ok(id))
 
     def _refuse(self, ids: list[str | None], failed: BaseException) -> None:
-        words = failure(failed)
+        words = told(failed)
         for id in ids:  # noqa: A001
             self._answer(error(words, id))
 
@@ -140,10 +155,10 @@ class Peer:
 
     async def _subscribe(self, topic: str) -> None:
         """From now on; again is fine. When this returns no later PUT is missed."""
-        if topic in self._subscriptions:
+        if topic in self._subscriptions or self._lost:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
-            raise Refused(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
+            raise Unfit(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
         subscription = await self._bridge.subscribe(topic, "latest")
         self._subscriptions[topic] = asyncio.create_task(self._delivered(topic, subscription))
 
@@ -157,18 +172,20 @@ class Peer:
         """Hand over what comes, at the peer's pace. When it cannot go on the peer is told, and may SUB again."""
         deliveries = Deliveries()
         try:
-            while contents := await subscription.some():
+            while self._hears() and (contents := await subscription.some()):
                 for content in contents:
                     frames = deliveries.frames(content)
                     while not self._passed([b"", *frames] if self._delimited else frames):
+                        if not self._hears():
+                            return
                         if self._stuck():
                             self._session.give_up()
-                            self._forget()
+                            self._give_up()
                             return
                         await asyncio.sleep(MC0_RETRY_S)
         except MtlError as failed:
             self._subscriptions.pop(topic, None)
-            self._answer(error(f"subscription to {topic!r} ended: {failed}"))
+            self._answer(error(f"subscription to {topic!r} ended: {told(failed)}"))
         finally:
             await subscription.close()
 
@@ -176,13 +193,14 @@ class Peer:
 
     def _answer(self, message: Message) -> None:
         """Send, or keep it until there is room: an answer is never dropped, the peer is."""
-        if self._ended:
+        if self._ended or self._lost:
             return
         frames = encode(message, delimited=self._delimited)
-        if not self._passed(frames):
+        if not self._passed(frames) and not self._lost:
             self._backlog.append(frames)
             if len(self._backlog) > MC0_BACKLOG:
-                self.end()
+                self._session.give_up()
+                self._give_up()
             elif self._retry is None:
                 self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 
@@ -196,8 +214,8 @@ class Peer:
             self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 
     def _passed(self, frames: list[bytes]) -> bool:
-        """Whether it left; also when nobody is there any more."""
-        if self._backlog:
+        """Whether it left."""
+        if self._backlog or self._lost:
             return False
         sent = self._send(frames)
         if sent is Sent.FULL:
@@ -205,10 +223,14 @@ class Peer:
             return False
         self._full_since = None
         if sent is Sent.GONE:
-            self.end()
-        else:
-            self._session.sent(self._clock())
+            self.lost()
+            return False
+        self._session.sent(self._clock())
         return True
+
+    def _hears(self) -> bool:
+        """Whether its connection is still there."""
+        return not self._lost
 
     def _stuck(self) -> bool:
         """Whether it has read nothing for so long that it never will: libzmq may keep the queue of a dead peer."""
@@ -222,7 +244,7 @@ class Peer:
             self._timer.cancel()
             self._timer = None
         due = self._session.due
-        if due is not None and not self._ended:
+        if due is not None and not (self._ended or self._lost):
             delay = max(0.0, due - self._clock())
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
@@ -231,7 +253,7 @@ class Peer:
         if self.inbox.empty() and not self._busy:
             due = self._session.check(self._clock())
             if due is Due.ABSENT:
-                self._forget()
+                self._give_up()
                 return
             if due is Due.NOOP:
                 self._answer(Message(Verb.NOOP))
@@ -240,17 +262,22 @@ class Peer:
         else:
             self._timer = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._look)
 
-    def probe(self) -> None:
-        """Room is needed: end if the peer is absent, or cannot be reached."""
-        if self._session.state is State.ABSENT:
-            self.end()
-        else:
-            self._answer(Message(Verb.NOOP))
-
     # --- the end --------------------------------------------------------------------------------------------
 
+    def lost(self) -> None:
+        """Its connection has ended: nothing is sent any more, and all that it said is still done. Harmless when
+        repeated.
+        """
+        self._lost = True
+        self._forget()
+
+    def _give_up(self) -> None:
+        """It is silent: its subscriptions end; it is told when it speaks again."""
+        self._forget()
+        self._given_up()
+
     def _forget(self) -> None:
-        """It is silent: its subscriptions end; the session stays to tell it when it speaks again."""
+        """Send nothing of its own accord."""
         for task in self._subscriptions.values():
             if task is not asyncio.current_task():
                 task.cancel()

@@ -17,7 +17,7 @@ import msgspec
 
 from mtl.doors.limits import MC0_TTL_MS
 from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Message, Verb
-from mtl.errors import Refused
+from mtl.doors.telling import Unfit
 
 SAY = 0.95
 """Of the TTL, the silence of ours after which we say NOOP (MC0-17, MC0-28)."""
@@ -97,8 +97,8 @@ class Session:
 
     __slots__ = ("_heard", "_said", "state", "ttl", "version")
 
-    def __init__(self, now: float) -> None:
-        self.state = State.IMPLICIT
+    def __init__(self, now: float, state: State = State.IMPLICIT) -> None:
+        self.state = state
         self.ttl: float | None = None
         """Seconds; None: the peer said none."""
         self.version: str | None = None
@@ -114,10 +114,10 @@ class Session:
             if self.state is State.ABSENT:
                 self.state = State.IMPLICIT
                 self.ttl = None
-                raise Refused(
+                raise Unfit(
                     408, "absent", "nothing was heard of you for longer than your TTL; CONNECT and SUB again"
                 )
-            raise Refused(400, "bad-verb", f"{message.verb} is not for a client to send")
+            raise Unfit(400, "bad-verb", f"{message.verb} is not for a client to send")
         event = _READ[message.verb](self, message)
         self.state = after
         return event
@@ -154,12 +154,12 @@ class Session:
     def _connect(self, message: Message) -> None:
         version = message.headers.get(VERSION)
         if version is not None and version.partition(".")[0] != "0":
-            raise Refused(
+            raise Unfit(
                 400, "bad-version", f"VERSION {version[:20]!r}; this is mc0 0.3, and 0.x is understood"
             )
         ttl = message.headers.get(TTL)
         if ttl is not None and not (ttl.isascii() and ttl.isdecimal() and 0 < int(ttl[:12]) <= MC0_TTL_MS):
-            raise Refused(
+            raise Unfit(
                 400, "bad-ttl", f"TTL {ttl[:20]!r} is not a whole number of ms from 1 to {MC0_TTL_MS}"
             )
         self.version = version
@@ -177,7 +177,7 @@ class Session:
     def _put(self, message: Message) -> Put:
         topic = message.headers.get(TOPIC)
         if not topic:
-            raise Refused(400, "no-topic", "PUT needs the header TOPIC")
+            raise Unfit(400, "no-topic", "PUT needs the header TOPIC")
         free = tuple(
             (name.removeprefix(FREE), value)
             for name, value in message.headers.items()
@@ -200,7 +200,7 @@ def _topics(message: Message) -> tuple[str, ...]:
     try:
         topics = tuple(frame.decode() for frame in message.positional or ())
     except UnicodeDecodeError:
-        raise Refused(400, "bad-topic", "topics are UTF-8 text") from None
+        raise Unfit(400, "bad-topic", "topics are UTF-8 text") from None
     if not topics or not all(topics):
-        raise Refused(400, "no-topic", f'{message.verb} needs topics after the "" frame')
+        raise Unfit(400, "no-topic", f'{message.verb} needs topics after the "" frame')
     return topics

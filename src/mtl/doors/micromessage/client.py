@@ -24,12 +24,12 @@ import msgspec
 
 from mtl.client.aio.opening import Opening
 from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle, untrusted
-from mtl.doors.config import host_and_port
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ, MM2_WINDOW
 from mtl.doors.micromessage.contents import from_message, is_topic, to_message
 from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Extension, Offer, batch_ack
 from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
 from mtl.doors.micromessage.values import encode_properties
+from mtl.doors.places import host_and_port
 from mtl.doors.properties import SEQUENCE, to_texts
 from mtl.doors.received import Received
 from mtl.errors import Closed, MtlError, OptionError, Refused

@@ -6,15 +6,15 @@ import asyncio
 import socket
 
 from mtl import __version__
-from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
 from mtl.doors.limits import MM2_WINDOW
-from mtl.doors.listening import bound, serve_tcp
+from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, Offer, batch_ack
 from mtl.doors.micromessage.peer import Peer
+from mtl.doors.telling import Unfit, told
+from mtl.doors.users import Bridges
 
-DEFAULT_LISTEN = "127.0.0.1:5978"
-"""Ours: the document names no port."""
+NAME = "micromessage"
 
 IDENTITY = f"mtl {__version__}"
 """A server's name and version (MM2-20)."""
@@ -26,23 +26,31 @@ OFFER = Offer((), (batch_ack(MM2_WINDOW), *map(Extension, sorted(SUPPORTED - {BA
 class MicroMessageDoor:
     """See the module. `endpoint` is HOST:PORT."""
 
-    def __init__(self, config: DoorConfig, bridge: Bridge) -> None:
+    def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self.endpoint = ""
         self.peers: set[Peer] = set()
         self._config = config
-        self._bridge = bridge
+        self._bridges = bridges
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        self._server = await serve_tcp(self._config, DEFAULT_LISTEN, self._accepted)
+        self._server = await serve_tcp(self._config, self._config.place(NAME), self._accepted)
         self.endpoint = bound(self._server)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        peer = Peer(self._bridge, reader, writer, OFFER, IDENTITY, lambda: self.peers.discard(peer))
+        refusal, bridge = None, self._bridges.own
         if len(self.peers) >= self._config.max_sessions:
-            peer.fail(f"{self._config.max_sessions} clients are this door's limit; try again later")
+            refusal = f"{self._config.max_sessions} clients are this door's limit; try again later"
+        else:
+            try:
+                bridge = self._bridges.of(user_of(self._config, writer))
+            except Unfit as unfit:
+                refusal = told(unfit)
+        peer = Peer(bridge, reader, writer, OFFER, IDENTITY, lambda: self.peers.discard(peer))
+        if refusal is not None:
+            peer.fail(refusal)
         else:
             self.peers.add(peer)
 
@@ -52,12 +60,12 @@ class MicroMessageDoor:
         self._server.close()
         for peer in self.peers:
             peer.rest()
-        await self._bridge.close()
+        await self._bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers)))
 
 
-async def listen(config: DoorConfig, bridge: Bridge) -> MicroMessageDoor:
-    """A MicroMessage2 door on `config.listen`, HOST:PORT. Raises `OptionError`, `BindFailed`."""
-    door = MicroMessageDoor(config, bridge)
+async def listen(config: DoorConfig, bridges: Bridges) -> MicroMessageDoor:
+    """A MicroMessage2 door. Raises `OptionError`, `BindFailed`."""
+    door = MicroMessageDoor(config, bridges)
     await door.listen()
     return door

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from mtl.doors.limits import MM2_EXTENSIONS, MM2_WINDOW
 from mtl.doors.micromessage.codec import MAJOR, MINOR, Handshake
 from mtl.doors.micromessage.values import decode_arguments, encode_arguments, parts, read_field
-from mtl.errors import Malformed, Refused
+from mtl.doors.telling import Unfit
+from mtl.errors import Malformed
 
 ACK, BATCH_ACK, JSON, DOTNET, PUB_SUB = "ack", "batch-ack", "json", "dotnet", "pub-sub"
 
@@ -106,10 +107,14 @@ class Agreed:
         return name in self.ids
 
 
-def common_minor(peer: Handshake) -> int:
-    """The lower one of both minor versions (MM2-01, MM2-11). Raises `Refused` for another major."""
+def common_minor(peer: Handshake, *, proposes: bool = False) -> int:
+    """The minor version of the lower of both versions (MM2-01, MM2-11). A peer that `proposes` a higher major version
+    is answered with ours. Raises `Refused` for another major.
+    """
+    if proposes and peer.major > MAJOR:
+        return MINOR
     if peer.major != MAJOR:
-        raise Refused(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
+        raise Unfit(400, "version", f"version {peer.major}.{peer.minor}; {MAJOR}.x is spoken here")
     return min(peer.minor, MINOR)
 
 
@@ -117,7 +122,7 @@ def check_known(required: Sequence[Extension]) -> None:
     """Raises `Refused` for an extension that the peer requires and we have not (MM2-12, MM2-13)."""
     missing = [one.name for one in required if one.name not in SUPPORTED]
     if missing:
-        raise Refused(501, "extensions", f"there is no extension {', '.join(missing)} here")
+        raise Unfit(501, "extensions", f"there is no extension {', '.join(missing)} here")
 
 
 def final(client: Offer, server: Offer) -> Offer:
@@ -149,7 +154,7 @@ def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
     names = list(last.all)
     missing = [one.name for one in server.required if one.name not in names]
     if missing:
-        raise Refused(
+        raise Unfit(
             400, "extensions", f"{', '.join(missing)} is required here, and not in your last handshake"
         )
     check_known(list(last.all.values()))
@@ -158,7 +163,7 @@ def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
     window = None if kind is None else 1 if kind == ACK else _count(last.all[kind])
     offered = server.all.get(BATCH_ACK)
     if kind == BATCH_ACK and offered is not None and window is not None and window > _count(offered):
-        raise Refused(400, "extensions", f"{BATCH_ACK} of {window}; {_count(offered)} was offered")
+        raise Unfit(400, "extensions", f"{BATCH_ACK} of {window}; {_count(offered)} was offered")
     return Agreed(ids, window, None if kind is None else ids[kind], minor)
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from mtl.client.consumer import QueuedContent
 from mtl.client.contents import Content
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.bridge import Bridge, Subscription
-from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS
+from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
 from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import Command
 from mtl.doors.micromessage.contents import as_json, is_topic, resource
 from mtl.doors.micromessage.filters import Filter, decode_filter
 from mtl.doors.micromessage.negotiation import JSON, Offer
 from mtl.doors.micromessage.session import Acked, Arrived, Asked, Ended, Event, Role, Session, State
-from mtl.doors.running import failure
 from mtl.doors.runs import Run
-from mtl.errors import Closed, Refused
+from mtl.doors.telling import Unfit, told
+from mtl.errors import Closed, FieldError
+
+log = logging.getLogger("mtl.doors.micromessage")
 
 DESTINATION, FILTER, FROM = "destination", "filter", "from"
 
@@ -73,7 +76,7 @@ class Peer:
         except OSError:
             pass  # the connection is lost
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self.fail(failure(failed))
+            self.fail(told(failed))
         self.end()
 
     async def _handled(self, event: Event) -> None:
@@ -111,7 +114,7 @@ class Peer:
         """The broker confirmed some, or not; acknowledged are all that are, together."""
         failed = None if settled.cancelled() else settled.exception()
         if failed is not None:
-            self.fail(failure(failed))
+            self.fail(told(failed))
         elif self._acking is None:
             self._acking = asyncio.get_running_loop().call_soon(self._ack)
 
@@ -130,9 +133,7 @@ class Peer:
         given = dict(command.arguments)
         destination = given.pop(DESTINATION, "")
         if not destination or command.name not in {"subscribe", "unsubscribe"}:
-            raise Refused(
-                400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not understood"
-            )
+            raise Unfit(400, "bad-command", f"{command.name[:40]!r} with {DESTINATION}=... is not understood")
         if command.name == "unsubscribe":
             task = self._subscriptions.pop(destination, None)
             if task is not None:
@@ -141,16 +142,16 @@ class Peer:
             return
         keep, start = decode_filter(given.pop(FILTER, "")), given.pop(FROM, None)
         if given or (not is_topic(destination) and (keep.terms or start is not None)):
-            raise Refused(400, "bad-command", f"{FILTER} and {FROM} of a topic are all that can be said")
+            raise Unfit(400, "bad-command", f"{FILTER} and {FROM} of a topic are all that can be said")
         if destination in self._subscriptions:
             return
         if len(self._subscriptions) >= MM2_SUBSCRIPTIONS:
-            raise Refused(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
+            raise Unfit(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
         name = resource(destination)
         subscription = (
             await self._bridge.subscribe(name, _start(start))
             if is_topic(destination)
-            else await self._bridge.consume(name)
+            else await self._bridge.consume(name, self._window)
         )
         delivering = self._delivered(destination, subscription, keep)
         self._subscriptions[destination] = asyncio.create_task(delivering)
@@ -165,7 +166,7 @@ class Peer:
         except OSError:
             self.end()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
-            self.fail(failure(failed))
+            self.fail(told(failed))
         finally:
             await subscription.close()
 
@@ -181,14 +182,25 @@ class Peer:
                     await self._room.wait()
                 while left and session.room:
                     content = left.popleft()
-                    label = labels.of(content)
-                    if label is not None:
-                        body = as_json(content.body) if JSON in session.agreed else content.body
-                        session.send(destination, body, *label)
-                        self._in_hand.append(content)
+                    try:
+                        label = labels.of(content)
+                        if label is not None:
+                            body = as_json(content.body) if JSON in session.agreed else content.body
+                            session.send(destination, body, *label)
+                            self._in_hand.append(content)
+                    except FieldError as unfit:
+                        _set_aside(destination, content, unfit)
                 if session.agreed.window is None:
                     self._acked(len(self._in_hand))
                 await self._flushed()
+
+    @property
+    def _window(self) -> int:
+        """How many contents of a queue may be out at once: as many as the peer may have unacknowledged. One that
+        acknowledges nothing has them as soon as they are sent.
+        """
+        assert self._session.agreed is not None
+        return self._session.agreed.window or MM2_WINDOW
 
     def _acked(self, count: int) -> None:
         """The peer has these: what is of a queue is done (MM2-64)."""
@@ -248,6 +260,20 @@ class Peer:
         self._gone()
 
 
+def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
+    """A content that no message can express: of a queue it becomes a dead letter, of a topic it is passed over. An
+    ERROR would end the connections of all peers that get it, one after the other.
+    """
+    if isinstance(content, QueuedContent):
+        log.warning("%s: content %d becomes a dead letter: %s", destination, content.sequence, unfit)
+        try:
+            content.reject()
+        except Closed:
+            pass  # unsubscribed meanwhile: it went back to the queue
+    else:
+        log.warning("%s: content %d is passed over: %s", destination, content.sequence, unfit)
+
+
 def _fine(settled: asyncio.Future[None]) -> bool:
     """Whether the broker has it. One that failed is told soon, and until then nothing behind it is acknowledged."""
     return settled.done() and not settled.cancelled() and settled.exception() is None
@@ -261,4 +287,4 @@ def _start(given: str | None) -> Start:
         return "earliest"
     if given.isascii() and given.isdecimal() and len(given) < 19 and int(given):
         return int(given)
-    raise Refused(400, "bad-command", f"{FROM} is earliest, latest or a sequence above 0")
+    raise Unfit(400, "bad-command", f"{FROM} is earliest, latest or a sequence above 0")

@@ -43,6 +43,7 @@ from mtl.doors.micromessage.negotiation import (
 )
 from mtl.doors.micromessage.values import FilterValue
 from mtl.doors.micromessage.windows import Incoming, Outgoing
+from mtl.doors.telling import Unfit
 from mtl.errors import FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTENT
 
@@ -260,7 +261,7 @@ class Session:
 
     def _handshake(self, peer: Handshake) -> Event | None:
         """One of the three steps (MM2-14)."""
-        minor = common_minor(peer)
+        minor = common_minor(peer, proposes=self.state is State.LISTENING)
         theirs = Offer.of(peer)
         if self.state is State.LISTENING:
             check_known(theirs.required)
@@ -284,7 +285,11 @@ class Session:
         if first is None:
             self._incoming.received(piece.sequence)
             first = piece
-        elif piece.sequence != first.sequence or piece.destination or piece.properties:
+        elif (
+            piece.sequence != first.sequence
+            or piece.destination not in {"", first.destination}
+            or piece.properties not in ({}, first.properties)
+        ):
             raise Malformed("a message came before the one before it was whole")
         if len(self._payload) + len(piece.payload) > MAX_CONTENT:
             raise Malformed(f"a message of more than {MAX_CONTENT} octets")
@@ -317,7 +322,7 @@ class Session:
     def _command(self, command: Command) -> Event:
         assert self.agreed is not None
         if PUB_SUB not in self.agreed:
-            raise Refused(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
+            raise Unfit(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
         return Asked(command)
 
 

@@ -18,10 +18,10 @@ import ssl
 from collections import deque
 
 from mtl.client.aio.opening import Opening
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.clients import opened, settle, untrusted
-from mtl.doors.config import host_and_port
 from mtl.doors.limits import RS_CLIENT_WINDOW
+from mtl.doors.places import host_and_port
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive import names
 from mtl.doors.reactive.link import Link
@@ -185,20 +185,25 @@ class Connection:
 
 
 def connect(
-    endpoint: str, *, timeout: float = RETRY_DEADLINE_S, tls: ssl.SSLContext | None = None
+    endpoint: str,
+    *,
+    timeout: float = RETRY_DEADLINE_S,
+    tls: ssl.SSLContext | None = None,
+    authorization: str | None = None,
 ) -> Opening[Connection]:
     """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close what
     it gives.
 
-    `tls` says whom we trust: at HOST:PORT that is how TLS is asked for, at wss: the system's authorities are the
-    default. Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead;
+    `tls` says whom we trust, and may have a client certificate: at HOST:PORT that is how TLS is asked for, at wss: the
+    system's authorities are the default. `authorization` is what we show to a WebSocket: `websocket_client.basic` or
+    `.bearer`. Raises `Unreachable` when nobody says hello within `timeout` seconds, or it says goodbye instead;
     `Refused` when the door is not to be trusted, or its WebSocket does not let us in.
     """
 
     async def connected() -> Connection:
         try:
             async with asyncio.timeout(timeout):
-                transport = await _reached(endpoint, tls)
+                transport = await _reached(endpoint, tls, authorization)
                 connection = Connection(endpoint, Link(Role.CLIENT, transport))
                 return await opened(connection, connection.greeted())
         except ssl.SSLCertVerificationError as wrong:
@@ -209,9 +214,9 @@ def connect(
     return Opening(connected)
 
 
-async def _reached(endpoint: str, tls: ssl.SSLContext | None) -> Transport:
+async def _reached(endpoint: str, tls: ssl.SSLContext | None, authorization: str | None) -> Transport:
     if "://" not in endpoint:
         return Octets(*await asyncio.open_connection(*host_and_port(endpoint), ssl=tls))
     from mtl.doors.reactive.over_websocket import reached  # noqa: PLC0415 TCP does not need the library
 
-    return await reached(endpoint, tls)
+    return await reached(endpoint, tls, authorization)

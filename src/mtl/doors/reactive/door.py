@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
-from mtl.doors.listening import bound, serve_tcp
+from mtl.doors.gate import Gate
+from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.reactive.link import Link
 from mtl.doors.reactive.peer import Peer
 from mtl.doors.reactive.session import Role
 from mtl.doors.reactive.transports import Octets, Transport
+from mtl.doors.telling import Unfit, told
+from mtl.doors.users import Bridges
+from mtl.wire.control import OVERLOADED
 
-DEFAULT_LISTEN = "127.0.0.1:5977"
+NAME = "reactive"
 
 
 class ReactiveDoor:
@@ -20,36 +26,42 @@ class ReactiveDoor:
 
     endpoint: str
 
-    def __init__(self, config: DoorConfig, bridge: Bridge) -> None:
+    def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self._config = config
-        self._bridge = bridge
+        self._bridges = bridges
         self._close = _nothing
         self.peers: dict[asyncio.Task[None], Peer] = {}
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
-        if "://" in (self._config.listen or ""):
+        place = self._config.place(NAME)
+        if place.transport == "ws":
             from mtl.doors.reactive.over_websocket import listen  # noqa: PLC0415 TCP does not need the library
 
-            websockets = await listen(self._config, self._serve)
+            websockets = await listen(
+                self._config, place, Gate(self._config, self._bridges.logins.check), self._over_websocket
+            )
             self._close, self.endpoint = websockets.close, websockets.endpoint
         else:
-            server = await serve_tcp(self._config, DEFAULT_LISTEN, self._admit)
+            server = await serve_tcp(self._config, place, self._admit)
             self._close, self.endpoint = server.close, bound(server)
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._serve(Octets(reader, writer))
+        await self._serve(Octets(reader, writer), partial(user_of, self._config, writer))
 
-    async def _serve(self, transport: Transport) -> None:
+    async def _over_websocket(self, transport: Transport, user: str | None) -> None:
+        await self._serve(transport, lambda: user)
+
+    async def _serve(self, transport: Transport, user: Callable[[], str | None]) -> None:
         link = Link(Role.SERVER, transport)
-        if len(self.peers) >= self._config.max_sessions:
-            link.session.say_goodbye(
-                f"{self._config.max_sessions} clients are this door's limit; try again later"
-            )
+        try:
+            bridge = self._admitted(user)
+        except Unfit as unfit:
+            link.session.say_goodbye(told(unfit))
             link.flush()
             await link.shut()
             return
-        peer = Peer(link, self._bridge)
+        peer = Peer(link, bridge)
         task = asyncio.current_task()
         assert task is not None
         self.peers[task] = peer
@@ -58,12 +70,18 @@ class ReactiveDoor:
         finally:
             del self.peers[task]
 
+    def _admitted(self, user: Callable[[], str | None]) -> Bridge:
+        if len(self.peers) >= self._config.max_sessions:
+            words = f"{self._config.max_sessions} clients are this door's limit; try again later"
+            raise Unfit(503, OVERLOADED, words)
+        return self._bridges.of(user())
+
     async def stop(self) -> None:
         """Let nobody in; what was taken in is confirmed and told as long as the broker answers; then goodbye to all."""
         self._close()
         tasks = set(self.peers)
         try:
-            await self._bridge.close()
+            await self._bridges.close()
             await asyncio.gather(*(peer.stop() for peer in self.peers.values()))
         finally:
             for task in tasks:
@@ -76,10 +94,8 @@ def _nothing() -> None:
     """It does not listen yet."""
 
 
-async def listen(config: DoorConfig, bridge: Bridge) -> ReactiveDoor:
-    """A door on `config.listen`, HOST:PORT for TCP, ws://HOST:PORT or wss://HOST:PORT. Raises `OptionError`,
-    `BindFailed`.
-    """
-    door = ReactiveDoor(config, bridge)
+async def listen(config: DoorConfig, bridges: Bridges) -> ReactiveDoor:
+    """A Reactive Streams door. Raises `OptionError`, `BindFailed`."""
+    door = ReactiveDoor(config, bridges)
     await door.listen()
     return door

@@ -20,8 +20,8 @@ from mtl.doors.bridge import Bridge
 from mtl.doors.limits import RS_DEMAND
 from mtl.doors.reactive.link import Link
 from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations
-from mtl.doors.running import failure
 from mtl.doors.runs import Run
+from mtl.doors.telling import told
 from mtl.errors import MtlError
 from mtl.wire.fields import EMPTY
 
@@ -119,7 +119,7 @@ class Intake:
             self.tell()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a producer waiting
             self.tell()
-            self._link.session.publishing.fail(self.confirmations, failure(failed))
+            self._link.session.publishing.fail(self.confirmations, told(failed))
             self._over(self)
             self._link.session.subscribing.cancel(self.elements)
             self._link.flush()

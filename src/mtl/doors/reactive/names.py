@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote
 
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
+from mtl.doors.telling import Unfit
 from mtl.errors import Refused
 
 PUBLISH = "$publish/"
@@ -89,4 +90,4 @@ def _resource(quoted: str) -> str:
 
 
 def _wrong(what: str, expected: str) -> Refused:
-    return Refused(400, "bad-publisher", f"{what[:80]!r}: {expected}")
+    return Unfit(400, "bad-publisher", f"{what[:80]!r}: {expected}")

@@ -11,18 +11,18 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from msgspec import structs
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.protocol import State
 
 from mtl.doors.config import DoorConfig
+from mtl.doors.gate import Gate
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
+from mtl.doors.places import Place
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
 from mtl.doors.websocket import Socket, Together, WebSocketServer, break_off
 from mtl.doors.websocket_client import open_websocket
-from mtl.errors import OptionError
 
 SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
 """Ours: the document names none."""
@@ -94,25 +94,25 @@ class WebSocketTransport:
             await asyncio.wait({closing})
 
 
-async def reached(url: str, tls: ssl.SSLContext | None) -> WebSocketTransport:
+async def reached(url: str, tls: ssl.SSLContext | None, authorization: str | None) -> WebSocketTransport:
     """A connection to a door at a ws: or wss: URL; see `open_websocket`."""
-    return WebSocketTransport(await open_websocket(url, tls, subprotocol=SUBPROTOCOL, largest=LARGEST))
+    return WebSocketTransport(
+        await open_websocket(url, tls, subprotocol=SUBPROTOCOL, largest=LARGEST, authorization=authorization)
+    )
 
 
-async def listen(config: DoorConfig, serve_one: Callable[[Transport], Awaitable[None]]) -> WebSocketServer:
-    """A server at the ws: or wss: URL that the configuration says. Raises `OptionError`, `BindFailed`."""
-    url = config.listen or ""
-    scheme, _, place = url.partition("://")
-    wanted = "ws" if config.certificate_file is None else "wss"
-    if scheme != wanted:
-        raise OptionError(f"{url!r} is not {wanted}://HOST:PORT: a certificate-file makes the difference")
+async def listen(
+    config: DoorConfig,
+    place: Place,
+    gate: Gate,
+    serve_one: Callable[[Transport, str | None], Awaitable[None]],
+) -> WebSocketServer:
+    """A server at that place; `serve_one` has a connection and its user. Raises `OptionError`, `BindFailed`."""
 
     async def serve(websocket: Socket) -> None:
         websocket.conclude()  # a Close says nothing of what was taken in: that is the confirmations' business
-        await serve_one(WebSocketTransport(websocket))
+        await serve_one(WebSocketTransport(websocket), websocket.user)
 
-    server = WebSocketServer(
-        structs.replace(config, listen=place), serve, subprotocols=[SUBPROTOCOL], largest=LARGEST
-    )
+    server = WebSocketServer(config, gate, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)
     await server.listen(place)
     return server

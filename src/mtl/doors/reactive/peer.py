@@ -15,7 +15,7 @@ from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations, Contents, p
 from mtl.doors.reactive.publishing import Demanded
 from mtl.doors.reactive.session import Event, State
 from mtl.doors.reactive.subscribing import Elements
-from mtl.doors.running import failure
+from mtl.doors.telling import told
 from mtl.errors import Refused
 
 
@@ -91,7 +91,7 @@ class Peer:
                 self._tasks.add(outlet.task)
                 outlet.task.add_done_callback(partial(self._sent, outlet))
         except Refused as refused:
-            self._link.session.publishing.fail(subscriber, str(refused))
+            self._link.session.publishing.fail(subscriber, told(refused))
 
     def _sent(self, outlet: _Outlet, task: asyncio.Task[None]) -> None:
         """It is over; its Id may be another's already."""
@@ -138,7 +138,7 @@ class _Outlet:
             finally:
                 await subscription.close()
         except Exception as failed:  # noqa: BLE001 a bug must not leave a subscriber waiting
-            publishing.fail(self.subscriber, failure(failed))
+            publishing.fail(self.subscriber, told(failed))
             self._link.flush()
 
     async def _demand(self) -> int:

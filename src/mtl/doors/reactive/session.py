@@ -19,7 +19,8 @@ from typing import Final, TypeAlias
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.publishing import Demanded, Publishing
 from mtl.doors.reactive.subscribing import Elements, Subscribing
-from mtl.errors import Malformed, Refused
+from mtl.doors.telling import Unfit
+from mtl.errors import Malformed
 
 _LONGEST_REASON = 1_000
 """Characters of what we say of ourselves; what a peer says is bounded by the codec."""
@@ -104,7 +105,7 @@ class Session:
 
     def _say(self, message: m.Message, *, fixed: bool = False) -> None:
         if self.state in {State.LEAVING, State.CLOSED}:
-            raise Refused(503, "left", "the connection is over")
+            raise Unfit(503, "left", "the connection is over")
         self._out += m.encode(message, fixed=fixed)
 
     # --- the end --------------------------------------------------------------------------------------------

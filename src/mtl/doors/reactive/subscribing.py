@@ -17,7 +17,8 @@ from enum import Enum
 from mtl.doors.limits import RS_ELEMENT, RS_JOINED, RS_STREAMS
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.publishing import UNBOUNDED, Say
-from mtl.errors import Malformed, Refused
+from mtl.doors.telling import Unfit
+from mtl.errors import Malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Subscribing:
     def subscribe(self, publisher: str, demand: int = 0) -> int:
         """Ask for a stream; the Id by which it is known. Raises `Refused` for more than RS_STREAMS."""
         if not self._free:
-            raise Refused(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
+            raise Unfit(503, "too-many", f"{RS_STREAMS} subscriptions are the most for one connection")
         subscriber = self._free[0]
         self._say(m.Subscribe(publisher, subscriber, demand))
         heapq.heappop(self._free)

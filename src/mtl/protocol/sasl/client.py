@@ -29,7 +29,8 @@ class Credentials:
     """What a client has to show: a user and its password, a CURVE key that the broker may know (`key`), or nothing.
 
     `mechanism` is the only one to be used; None: the strongest that both know. `clear` says that the connection is
-    neither encrypted nor local to the machine: PLAIN is then used only when it is that `mechanism`.
+    neither encrypted nor local to the machine: PLAIN is then used only when it is that `mechanism`. `acting_as` is the
+    user whose rights are wanted in place of one's own.
     """
 
     user: str | None = None
@@ -37,6 +38,7 @@ class Credentials:
     mechanism: str | None = None
     key: bool = False
     clear: bool = False
+    acting_as: str | None = None
 
     def usable(self) -> list[str]:
         """The mechanisms that these are good for, strongest first."""
@@ -53,7 +55,7 @@ class Credentials:
     @property
     def insist(self) -> bool:
         """Whether these are to be shown even to a broker that asks for none."""
-        return self.user is not None or self.mechanism not in {None, ANONYMOUS}
+        return self.user is not None or self.acting_as is not None or self.mechanism not in {None, ANONYMOUS}
 
 
 class Authentication:
@@ -89,15 +91,24 @@ class Authentication:
         except Unproven as error:
             raise _unauthorized(f"SCRAM failed: {error}") from error
 
-    def finish(self) -> None:
-        """The broker lets us in. Raises `Refused` 401 when it has not proved that it knows the password."""
+    def finish(self, ready: w.Ready) -> None:
+        """The broker lets us in. Raises `Refused` 401 when it has not proved that it knows the password, and when it
+        does not say that we act as the user who was asked for: then we would have our own rights.
+        """
         if self._scram is not None and not self._scram.finished:
             raise _unauthorized(
                 "the broker let us in without a proof that it knows the password; it is another one"
             )
+        if ready.acting_as != self._credentials.acting_as:
+            raise _unauthorized(
+                f"the broker let us in, but not to act as {self._credentials.acting_as!r}: it does not know this; "
+                "log in as that user"
+            )
 
     def _respond(self, octets: bytes) -> w.Authorize:
-        return w.Authorize(mechanism=self._mechanism, response=encode(octets))
+        return w.Authorize(
+            mechanism=self._mechanism, response=encode(octets), acting_as=self._credentials.acting_as
+        )
 
     def _start_scram(self) -> bytes:
         user, password = self._login()

@@ -11,8 +11,10 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import core
-from mtl.broker.core import Broker, Restored, Settings
-from mtl.broker.granting import Ports
+from mtl.broker.commands.granting import Ports
+from mtl.broker.core import Broker
+from mtl.broker.settings import Settings
+from mtl.broker.storage.restored import Restored
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
@@ -67,7 +69,7 @@ def test_nothing_is_done_before_advance(rig: Rig, client: Client) -> None:
 def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: Client) -> None:
     client.create("a")
     client.fill("a", [b"x"])
-    rig.tick()
+    rig.sleep(2 * limits.MARK_IDLE_S)
     due = rig.broker.next_due
     assert due is not None
     assert due == rig.mono + limits.HEARTBEAT_CHECK_S  # nothing else is there to do: an idle broker sleeps
@@ -83,7 +85,7 @@ def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
     now = rig.now()
     rig.broker.blocked("gone", 1, now)
     rig.broker.unsent("gone", c.Content(1, "", EMPTY, b""), now)
-    rig.broker.damaged("gone", "a", None, now)  # type: ignore[arg-type]  # it is not looked at
+    rig.broker.unread("gone", "a", None, None, now)  # type: ignore[arg-type]  # it is not looked at
     rig.broker.unreachable((next(iter(rig.sockets.sent), None)), now)  # type: ignore[arg-type]  # nobody
 
 
@@ -99,7 +101,7 @@ def test_closing_lets_the_disk_finish_what_was_taken_in(rig: Rig, client: Client
     idle.append(rig.broker.idle)
     assert idle == [False, True]
     assert flow.sent()[-1] == c.Confirm(3, True)
-    rig.storage.close(rig.boot)
+    rig.storage.close()
     rig.start()
     assert rig.client().read("a") == [b"1", b"2", b"3"]
 

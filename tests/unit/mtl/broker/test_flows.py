@@ -111,6 +111,28 @@ def test_lease_is_answered_by_200_or_403(rig: Rig, client: Client) -> None:
     assert flow.sent() == [c.Response(77, 403), c.Response(78, 200)]
 
 
+def test_the_response_tells_whether_it_bound_the_lease(rig: Rig, client: Client) -> None:
+    """A broker that gave the flow up drops what is sent there until the lease is shown again: a writer has to know."""
+    lease = client.writer("a", binding=True)
+    assert lease.binding
+    flow = Flow(rig, lease.port)
+    assert [flow.lease(lease.lease) for _ in range(2)] == [201, 200]
+    rig.sleep(4 * limits.HEARTBEAT_S)
+    flow.sent()
+    flow.content(1, b"dropped")
+    assert (flow.sent(), flow.lease(lease.lease), flow.lease(lease.lease)) == ([], 201, 200)
+    flow.content(1, b"kept")
+    assert flow.sent() == [c.Confirm(1, True)]
+    assert Flow(rig, lease.port).lease(lease.lease) == 201, "it moves"
+
+
+def test_who_did_not_ask_is_told_what_the_rfc_knows(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    assert not lease.binding
+    flow = Flow(rig, lease.port)
+    assert [flow.lease(lease.lease) for _ in range(2)] == [200, 200]
+
+
 @pytest.mark.requirement("MTL-65")
 def test_commands_may_be_pipelined_behind_the_lease(rig: Rig, client: Client) -> None:
     lease = client.reader("a")
@@ -287,6 +309,72 @@ def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> No
     client.close_lease(lease)
     rig.sleep(2)
     assert len(rig.broker.flows) == 0
+
+
+# --- connections --------------------------------------------------------------------------------------------
+
+
+def taken_over(flow: Flow, connection: str) -> Flow:
+    """The same identity, announced by another peer as soon as the connection of `flow` was gone."""
+    thief = Flow(flow.rig, flow.rig.client().writer("a").port, connection)
+    thief.peer = flow.peer
+    return thief
+
+
+def connected(rig: Rig, lease: w.DataLease, connection: str) -> Flow:
+    flow = Flow(rig, lease.port, connection)
+    assert flow.lease(lease.lease) == 200
+    return flow
+
+
+@pytest.mark.parametrize("connection", ["2", "1 key", ""])
+def test_who_takes_over_an_identity_writes_nothing(rig: Rig, client: Client, connection: str) -> None:
+    flow = connected(rig, client.writer("a"), "1")
+    flow.content(1, b"mine")
+    taken_over(flow, connection).content(2, b"not mine")
+    assert client.read("a") == [b"x", b"mine"]
+    assert counts(rig)["taken-over"] == 1
+
+
+def test_who_takes_over_an_identity_in_a_burst_writes_nothing(rig: Rig, client: Client) -> None:
+    flow = connected(rig, client.writer("a"), "1")
+    for number in (1, 2):
+        flow.content(number, b"mine")
+    header, body = c.encode(c.Content(3, "a", EMPTY, b"not mine"))
+    rig.broker.burst(flow.peer, [header] * 2, [body] * 2, rig.now(), "2")
+    rig.run()
+    assert client.read("a") == [b"x", b"mine", b"mine"]
+
+
+def test_who_takes_over_an_identity_reads_nothing_and_moves_no_cursor(rig: Rig, client: Client) -> None:
+    client.ask(w.CursorOpen(group="g", resource="a", from_="earliest"), w.CursorOpened)
+    lease = client.reader("a", group="g", start="group")
+    flow = connected(rig, lease, "1")
+    flow.summon("a")
+    assert [bytes(x.body) for x in flow.contents()] == [b"x"]
+    thief = taken_over(flow, "2")
+    thief.send(c.Confirm(1, True))
+    client.fill("a", [b"later"])
+    assert thief.sent() == []
+    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    assert cursor.position == 1
+    again = connected(rig, lease, "3")
+    again.summon("a")
+    assert [bytes(x.body) for x in again.contents()] == [b"x", b"later"], "the lease is its owner's still"
+
+
+def test_a_flow_ends_with_its_connection(rig: Rig, client: Client) -> None:
+    """Nothing is sent to its identity from then on: it may be announced by anybody."""
+    lease = client.reader("a", confirm="none", start="latest")
+    flow = connected(rig, lease, "1")
+    flow.summon("a")
+    rig.broker.disconnected("1", rig.now())
+    client.fill("a", [b"later"])
+    assert flow.sent() == []
+    rig.broker.disconnected("1", rig.now())
+    again = connected(rig, lease, "2")
+    again.summon("a")
+    assert [bytes(x.body) for x in again.contents()] == [b"later"]
 
 
 # --- bursts -------------------------------------------------------------------------------------------------

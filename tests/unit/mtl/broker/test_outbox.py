@@ -8,8 +8,8 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.outbox import Outbox, refusal
-from mtl.broker.records import ApplicationRecord, WriterRecord
+from mtl.broker.outbox import ANSWER_S, Outbox, refusal
+from mtl.broker.storage.records import ApplicationRecord, WriterRecord
 from mtl.errors import Refused, StorageFailed
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -104,7 +104,7 @@ def test_a_refusal_only_for_what_failed() -> None:
 
 def test_a_save_that_succeeds_is_one_transaction(outbox: Outbox) -> None:
     got: list[Any] = []
-    outbox.save_surely((record("a"),), (), (), got.append)
+    outbox.save_surely((record("a"),), (), (), got.append, got.append)
     (save,) = saves(outbox)
     outbox.completed(save.id, None)
     assert (got, outbox.take()) == ([None], [])
@@ -123,7 +123,7 @@ def test_a_save_that_fails_is_taken_back(
     outbox: Outbox, put: Any, forget: Any, before: Any, back_put: Any, back_forget: Any
 ) -> None:
     got: list[Any] = []
-    outbox.save_surely(put, forget, before, got.append)
+    outbox.save_surely(put, forget, before, got.append, lambda _: got.append("unsure"))
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
     assert got == []
@@ -138,9 +138,28 @@ def test_a_save_that_fails_is_taken_back(
     assert got == [FAILED]
 
 
+def test_whoever_waits_is_told_in_time_that_nobody_knows(outbox: Outbox) -> None:
+    got: list[Any] = []
+    outbox.save_surely((record("a"),), (), (), got.append, lambda error: got.append(("unsure", error)))
+    (save,) = saves(outbox)
+    outbox.completed(save.id, FAILED)
+    told = 0.0
+    for at in range(10):
+        (back,) = saves(outbox)
+        outbox.completed(back.id, FAILED)
+        told = told if got else at * limits.SAVE_RETRY_S
+        outbox.now = a.Now((at + 1) * limits.SAVE_RETRY_S, 0)
+        outbox.run_due()
+    assert got == [("unsure", FAILED)], "once"
+    assert told <= ANSWER_S < limits.REQUEST_TIMEOUT_S
+    (back,) = saves(outbox)
+    outbox.completed(back.id, None)
+    assert got == [("unsure", FAILED), FAILED]
+
+
 def test_records_are_told_apart_by_kind_and_key(outbox: Outbox) -> None:
     application = ApplicationRecord("/", "a", 1, "", {}, 0)
-    outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None)
+    outbox.save_surely((record("a"), application), (), (record("a"),), lambda _: None, lambda _: None)
     (save,) = saves(outbox)
     outbox.completed(save.id, FAILED)
     (back,) = saves(outbox)

@@ -8,7 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.granting_writers import LocalWrites
+from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.net.shared import Lent, borrowed
 from mtl.wire import commands as c
 from mtl.wire.fields import encode_table
@@ -67,6 +67,19 @@ def test_it_is_the_writers_again_when_it_is_confirmed() -> None:
         assert at.flow.sent() == [confirm(number + 1)]
         written.append(body)
     assert at.client.read("a") == written
+
+
+def test_a_pack_that_its_writer_changes_before_it_is_durable_is_stored_as_it_was_checked() -> None:
+    at = Sharing()
+    at.rig.hold(a.Append)
+    pack = at.put([b"x" * 100, b"y" * 100])
+    at.flow.send(handed(1, 2, pack))
+
+    at.memory[pack.offset : pack.offset + pack.size] = b"\xff" * pack.size
+
+    at.rig.let_go()
+    assert at.flow.sent() == [confirm(2)]
+    assert at.client.read("a") == [b"x" * 100, b"y" * 100]
 
 
 def test_a_duplicate_in_shared_memory_is_confirmed_with_its_original() -> None:

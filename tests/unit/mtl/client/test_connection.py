@@ -16,7 +16,7 @@ def test_connect_is_ready_or_raises(
     connection: Connection, memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with mtl.connect("tcp://memory:1") as connected:
-        assert connected.ready().profiles == ["log", "test"]
+        assert connected.ready().profiles == ["log", "queue", "test"]
         assert connected.endpoint == "tcp://memory:1"
     memory_broker.silent = True
     with pytest.raises(Unreachable):
@@ -158,7 +158,8 @@ def test_a_refused_lease_is_raised_and_its_session_used_again(
     for _ in range(3):
         with pytest.raises(Refused, match="unknown-resource"):
             connection.reader("nowhere", packed=False)
-    assert sum(isinstance(asked, w.Open) for asked in memory_broker.asked) == 1
+    opened = sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+    assert opened == 2, "the connection's own session, and one for leases"
 
 
 def test_closing_closes_everything_and_says_what_may_be_lost(

@@ -45,6 +45,24 @@ def test_open_and_profile_come_before_the_first_request_and_only_then(bench: Ben
     assert bench.count("request") == 1
 
 
+@pytest.mark.requirement("MTL-36")
+@pytest.mark.parametrize(("profile", "asked"), [("LOG", True), ("queue", False)])
+def test_a_profile_that_the_201_does_not_name_is_not_asked_for(profile: str, asked: bool) -> None:
+    bench = Bench()
+    bench.channel.settings = replace(bench.channel.settings, profile=profile)
+    outcomes = ask(bench)
+    link = bench.last("request")
+    link.asked()
+    link.answer(w.Ready(profiles=["Log", "test"]))
+    bench.run()
+    assert bool(link.said) is asked
+    if not asked:
+        [error] = outcomes
+        assert isinstance(error, Refused)
+        assert (error.status, error.reason) == (400, w.UNKNOWN_PROFILE)
+        assert "Log, test" in error.message
+
+
 def replace_session(request: w.Request) -> w.Request:
     return type(request)(session="token")
 
@@ -193,11 +211,12 @@ def test_a_broker_that_forgets_it_every_time_is_an_error(bench: Bench) -> None:
     assert isinstance(outcomes[0], Refused)
 
 
-def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench) -> None:
+@pytest.mark.parametrize("reason", [w.OVERLOADED, w.READ_ONLY])
+def test_a_refusal_is_an_outcome_and_an_overload_is_not(bench: Bench, reason: str) -> None:
     outcomes = ask(bench)
     link = bench.ready()
     link.asked()
-    link.refuse(503, w.OVERLOADED)
+    link.refuse(503, reason)
     bench.run(0.2)
     assert outcomes == []
     link = bench.last("request")
@@ -344,7 +363,8 @@ def test_a_password_that_cannot_be_read_is_an_error_of_the_request() -> None:
     bench.run()
     [error] = outcomes
     assert isinstance(error, OptionError)
-    assert "MTL_NO_SUCH_VARIABLE" in str(error)
+    assert "environment variable" in str(error)
+    assert "MTL_NO_SUCH_VARIABLE" not in str(error), "somebody may have given the password itself"
 
 
 def test_a_waiter_gives_the_reply_or_raises_the_error() -> None:

@@ -48,8 +48,11 @@ class Setting:
 
 
 def test_what_is_asked_for() -> None:
-    assert Setting().request == w.Reader(
+    at = Setting()
+    assert at.request == w.Reader(
         session="token",
+        request_id=at.deliveries.flow.id,
+        binding=True,
         resources=["a", "b"],
         confirm="full",
         from_="latest",

@@ -5,7 +5,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from mtl.client.feed import Feed, ReaderOptions
+from mtl.client.feed import Feed
+from mtl.client.incoming import ReaderOptions
 from mtl.errors import Closed, DataLoss, NotGranted, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.net.machine import machine_mark
@@ -29,7 +30,6 @@ OPTIONS = ReaderOptions(
     window_bytes=1_000,
     incarnation=None,
     skip_lost=False,
-    extended=True,
 )
 GRANTED = w.DataLease(
     port=1, lease="l", from_=1, window=w.Window(contents=10, bytes=1_000), incarnation="i", packed=False
@@ -75,6 +75,8 @@ def test_everything_is_asked_for_that_must_be_echoed() -> None:
     at = Setting(until=9, packed=True, incarnation="i")
     assert at.request == w.Reader(
         session="token",
+        request_id=at.feed.flow.id,
+        binding=True,
         resources=["a"],
         confirm="full",
         from_="earliest",
@@ -201,7 +203,7 @@ def gap(at: Setting, earliest: int) -> None:
     assert at.delivered == [(1, 2)]
     asked = at.control.asked()
     assert isinstance(asked, w.ResourceDescribe)
-    found = w.Description(resource="a", incarnation="i", earliest=earliest, next=9)
+    found = w.Description(resource="a", incarnation="i", known_earliest=earliest, known_next=9)
     at.control.answer(w.Resources(resources=[found]))
     at.bench.run()
 
@@ -232,6 +234,18 @@ def test_a_gap_that_the_transport_made_is_read_again() -> None:
     at.control.answer(w.LeaseClosed())
     at.bench.run()
     assert at.asked_for_a_lease().from_ == 2
+
+
+def test_a_gap_in_a_resource_that_the_broker_cannot_open_is_an_error_of_the_storage() -> None:
+    at = Setting(skip_lost=True)
+    data = at.summoned()
+    at.deliver(data, 5)
+    at.control.asked()
+    found = w.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
+    at.control.answer(w.Resources(resources=[found]))
+    at.bench.run()
+    assert isinstance(at.feed.error, Refused)
+    assert (at.feed.error.reason, at.feed.lost) == (w.STORAGE, [])
 
 
 def test_a_gap_in_a_resource_that_is_gone_is_the_end() -> None:
@@ -279,6 +293,104 @@ def test_a_resource_that_cannot_be_summoned_is_the_end() -> None:
     data.command(c.Response(summon.sequence, 400))
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+ONE, TWO = "1.aaaaaaaa", "2.bbbbbbbb"
+IN_TWO = msgspec.structs.replace(GRANTED, from_=5, next=8, history=((1, ONE), (8, TWO)))
+
+
+def asked_again(data: MemoryLink, at: Setting) -> w.Reader:
+    """The broker has begun anew: the lease that it does not know is followed by a request for another."""
+    data.down()
+    at.bench.run()
+    second = at.bench.last("data")
+    [lease] = second.commands()
+    assert isinstance(lease, c.Lease)
+    second.command(c.Response(lease.sequence, 403))
+    at.bench.run()
+    return at.asked_for_a_lease()
+
+
+@pytest.mark.parametrize(
+    ("delivered", "position", "epoch"), [((), 5, ONE), ((5, 6, 7), 8, ONE), ((5, 6, 7, 8), 9, TWO)]
+)
+def test_a_new_lease_is_asked_for_with_the_epoch_of_what_came_last(
+    delivered: tuple[int, ...], position: int, epoch: str
+) -> None:
+    at = Setting(start=5, log_epoch=ONE)
+    assert at.request.log_epoch == ONE
+    data = at.summoned(IN_TWO)
+    at.deliver(data, *delivered)
+    assert at.feed.log_epoch(position) == epoch
+    asked = asked_again(data, at)
+    assert (asked.from_, asked.log_epoch) == (position, epoch)
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_another_copy_of_the_log_is_data_loss_or_read_from_where_it_parts(skip: bool) -> None:
+    at = Setting(start=5, skip_lost=skip)
+    data = at.summoned(IN_TWO)
+    at.deliver(data, 5, 6, 7, 8, 9)
+    at.feed.queue.popleft()
+    at.feed.finished = 6
+    asked_again(data, at)
+    at.control.refuse(409, w.DATA_LOSS, resource="a", first=7, end=10, **{"from": 7})
+    at.bench.run()
+    if not skip:
+        assert isinstance(at.feed.error, DataLoss)
+        assert (at.feed.error.first, at.feed.error.end) == (7, 10)
+        return
+    asked = at.asked_for_a_lease()
+    assert (asked.from_, asked.log_epoch) == (7, None)
+    assert (at.feed.lost, at.delivered) == ([Gap(7, 10)], [])
+    again = at.bench.lease(
+        at.control, msgspec.structs.replace(GRANTED, from_=7, next=12, history=((1, ONE),))
+    )
+    at.respond(again)
+    at.deliver(again, 7, 8)
+    at.feed.finished = 10  # said of a content of the other copy, which was in hand
+    at.feed.credit()
+    assert confirms(again) == []
+    at.feed.finished = 9
+    at.feed.credit()
+    at.bench.run(CREDIT_DELAY_S + 0.05)
+    assert confirms(again) == [8]
+
+
+def test_a_loss_that_nothing_can_be_said_of_is_not_told_for_ever() -> None:
+    at = Setting(start=5, log_epoch=TWO, skip_lost=True)
+    at.control.refuse(409, w.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
+    at.bench.run()
+    asked = at.asked_for_a_lease()
+    assert (asked.from_, asked.log_epoch) == (5, None)
+    at.control.refuse(409, w.DATA_LOSS, resource="a", first=5, end=5, **{"from": 5})
+    at.bench.run()
+    assert isinstance(at.feed.error, DataLoss)
+
+
+@pytest.mark.parametrize(
+    ("history", "following", "lost"),
+    [
+        (((1, ONE), (8, TWO)), 12, None),
+        (((1, ONE), (8, TWO)), 9, (9, 10)),  # shorter than it was
+        (((1, ONE), (8, "2.cccccccc")), 12, (8, 10)),
+        ((), 12, (6, 10)),
+    ],
+)
+def test_the_end_of_a_range_that_was_there_is_checked(
+    history: w.Epochs, following: int, lost: tuple[int, int] | None
+) -> None:
+    at = Setting(start=6, until=10, until_epoch=TWO)
+    at.control.answer(msgspec.structs.replace(GRANTED, from_=6, until=10, next=following, history=history))
+    at.bench.run()
+    if lost is None:
+        assert at.feed.error is None
+    else:
+        assert isinstance(at.feed.error, DataLoss)
+        assert at.feed.error.end == 10
+        assert at.feed.error.first == lost[0] or not history
 
 
 # --- credit -------------------------------------------------------------------------------------------------
@@ -372,25 +484,6 @@ def test_closing_does_not_wait_for_ever() -> None:
     assert data.closed
 
 
-# --- another profile ----------------------------------------------------------------------------------------
-
-
-def test_an_rfc_server_is_asked_for_what_the_rfc_knows() -> None:
-    at = Setting(extended=False, confirm="none")
-    assert at.request == w.Reader(session="token", resources=["a"], confirm="none")
-    data = at.summoned(w.DataLease(port=1, lease="l"))
-    at.deliver(data, 5, 6)
-    assert at.delivered == [(5, 6), (6, 7)]
-    data.down()
-    at.bench.run()
-    again = at.bench.bind()
-    at.respond(again)
-    at.deliver(again, 1)
-    assert at.delivered[-1] == (1, 2), "delivery numbers begin again with each flow"
-    at.feed.credit()
-    assert again.commands() == []
-
-
 # --- packs that are told by their place ---------------------------------------------------------------------
 
 
@@ -417,3 +510,45 @@ def test_what_cannot_be_read_at_its_place_is_asked_for_again_as_octets() -> None
     again = at.asked_for_a_lease()
     assert (again.from_, again.until, again.local) == (1, 9, None)
     assert (at.feed.ended, list(at.feed.queue)) == (False, [])
+
+
+def test_the_answer_to_a_request_from_before_is_no_gap() -> None:
+    """The lease was lost, and another one asked for from 3 on, when a pack from 1 on could not be read at its place."""
+    at = Setting(local=True, packed=True)
+    local = msgspec.structs.replace(GRANTED, packed=True, local=w.LocalFiles(directory="/d", key="k"))
+    data = at.summoned(local)
+    data.command(c.Content(1, "a", Place("/d/f", 0, 100).properties(2, 7), b""))
+    at.bench.run()
+    assert at.delivered == [(1, 3)]
+    data.down()
+    at.bench.run()
+    again = at.bench.last("data")
+    [lease] = again.commands()
+    assert isinstance(lease, c.Lease)
+    again.command(c.Response(lease.sequence, 404))  # the broker started again, and knows no lease
+    at.bench.run()
+    assert at.asked_for_a_lease().from_ == 3
+
+    at.feed.send_instead(1)
+    at.control.said.clear()
+    at.control.answer(msgspec.structs.replace(local, from_=3, lease="second"))
+    at.bench.run()
+    assert at.feed.error is None
+    request = at.asked_for_a_lease()
+    assert (request.from_, request.local) == (1, None)
+    at.control.answer(msgspec.structs.replace(GRANTED, packed=True, lease="third"))
+    at.bench.run()
+    assert (at.feed.error, at.feed.lease and at.feed.lease.lease) == (None, "third")
+
+
+def test_what_has_ended_does_not_begin_again() -> None:
+    at = Setting(local=True, packed=True)
+    at.bench.lease(at.control, msgspec.structs.replace(GRANTED, packed=True))
+    at.feed.close(lambda _: None, within=1.0)
+    at.bench.run()
+    assert isinstance(at.control.asked(), w.LeaseClose)
+    at.control.answer(w.LeaseClosed())
+    at.bench.run()
+    at.feed.send_instead(1)
+    at.bench.run()
+    assert not at.control.said

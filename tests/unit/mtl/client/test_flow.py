@@ -10,6 +10,7 @@ from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
 from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, Buffer, encode_table
@@ -398,7 +399,7 @@ def test_a_pong_is_told_to_whoever_asked_for_it(at: Setting) -> None:
     data = at.bound()
     told: list[int] = []
     for number in range(3):
-        at.flow.ping(lambda number=number: told.append(number))  # type: ignore[misc]
+        at.flow.ping(lambda _, number=number: told.append(number))  # type: ignore[misc]
     assert data.commands() == [c.Ping()] * 3
     data.command(c.Pong())
     data.command(c.Pong())
@@ -406,13 +407,70 @@ def test_a_pong_is_told_to_whoever_asked_for_it(at: Setting) -> None:
     assert told == [0, 1]
 
 
+def test_a_flow_that_the_broker_had_given_up_begins_again(at: Setting) -> None:
+    """This process was stopped, say: the connection stands, and the broker dropped what was sent since."""
+    data = at.bound()
+    told: list[int] = []
+    at.flow.ping(lambda _: told.append(1))
+    at.bench.run(1.5)
+    probe = data.commands()[-1]
+    assert isinstance(probe, c.Lease)
+    data.command(c.Response(probe.sequence, 201))
+    at.bench.run()
+    assert ("down" in at.user.said, data.closed) == (True, True)
+    again = at.bench.last("data")
+    [lease] = [x for x in again.commands() if isinstance(x, c.Lease)]
+    again.command(c.Response(lease.sequence, 201))
+    at.bench.run()
+    assert at.user.said.count("bound") == 1
+    assert again.commands() == [c.Ping()]
+    again.command(c.Pong())
+    at.bench.run()
+    assert told == [1]
+
+
+def test_a_lease_that_has_ended_is_replaced_without_waiting_for_a_ping(at: Setting) -> None:
+    data = at.bound()
+    data.command(c.Response(LEASE_ENDED, FORBIDDEN))
+    at.bench.run()
+    again = at.bench.last("data")
+    assert again is not data
+    [lease] = again.commands()
+    assert isinstance(lease, c.Lease)
+    again.command(c.Response(lease.sequence, FORBIDDEN))
+    at.bench.run()
+    assert isinstance(at.control.asked(), w.Reader)
+
+
+def test_a_lease_that_still_holds_changes_nothing(at: Setting) -> None:
+    data = at.bound()
+    at.flow.ping(lambda _: None)
+    at.bench.run(1.5)
+    probe = data.commands()[-1]
+    assert isinstance(probe, c.Lease)
+    data.command(c.Response(probe.sequence, 200))
+    at.bench.run()
+    assert ("down" in at.user.said, data.closed) == (False, False)
+
+
+def test_a_pong_tells_where_the_group_is(at: Setting) -> None:
+    data = at.bound()
+    told: list[int | None] = []
+    for _ in range(2):
+        at.flow.ping(told.append)
+    data.command(c.Pong(7))
+    data.command(c.Pong())
+    at.bench.run()
+    assert told == [7, None]
+
+
 def test_a_ping_is_repeated_on_the_next_connection(at: Setting) -> None:
     data = at.bound()
     told: list[int] = []
-    at.flow.ping(lambda: told.append(1))
+    at.flow.ping(lambda _: told.append(1))
     data.down()
     at.bench.run()
-    at.flow.ping(lambda: told.append(2))
+    at.flow.ping(lambda _: told.append(2))
     second = at.bench.bind()
     assert second.commands() == [c.Ping(), c.Ping()]
     second.command(c.Pong())
@@ -423,7 +481,7 @@ def test_a_ping_is_repeated_on_the_next_connection(at: Setting) -> None:
 
 def test_a_ping_without_a_pong_makes_the_flow_show_its_lease_again(at: Setting) -> None:
     data = at.bound()
-    at.flow.ping(lambda: None)
+    at.flow.ping(lambda _: None)
     data.commands()
     at.bench.run(1.1)
     [lease] = data.commands()

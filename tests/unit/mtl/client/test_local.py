@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtl.client import mapped
-from mtl.client.local import NotLocal, Places, sees
+from mtl.client.local import NotLocal, Places
 from mtl.errors import Malformed
 from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LOCAL_KEY, LocalFiles
@@ -18,23 +18,58 @@ from tests.support.descriptors import descriptors
 
 
 @pytest.fixture
-def places() -> Iterator[Places]:
+def places(tmp_path: Path) -> Iterator[Places]:
+    """Those of a broker that granted this directory."""
+    (tmp_path / LOCAL_KEY).write_text("secret")
     made = Places()
+    made.grant(LocalFiles(directory=str(tmp_path), key="secret"))
     yield made
     made.close()
-
-
-def test_the_files_are_seen_where_the_key_is(tmp_path: Path) -> None:
-    (tmp_path / LOCAL_KEY).write_text("secret")
-
-    assert sees(LocalFiles(directory=str(tmp_path), key="secret"))
 
 
 def test_another_brokers_directory_of_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
     (tmp_path / LOCAL_KEY).write_text("another")
 
-    assert not sees(LocalFiles(directory=str(tmp_path), key="secret"))
-    assert not sees(LocalFiles(directory=str(tmp_path / "missing"), key="secret"))
+    for directory in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(NotLocal, match="is not the broker's from here"):
+            Places().grant(LocalFiles(directory=str(directory), key="secret"))
+
+
+def test_a_broker_that_began_anew_grants_anew(places: Places, tmp_path: Path) -> None:
+    """What the former grant left open is closed, and one that fails leaves none."""
+    (tmp_path / "segment").write_bytes(b"x")
+    places.read(Place(str(tmp_path / "segment"), 0, 1))
+    assert descriptors(f"{tmp_path}/")
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / LOCAL_KEY).write_text("another")
+    (again / "segment").write_bytes(b"y")
+    for _ in range(2):
+        places.grant(LocalFiles(directory=str(again), key="another"))
+        assert places.read(Place(str(again / "segment"), 0, 1)).to_pybytes() == b"y"
+    with pytest.raises(NotLocal):
+        places.read(Place(str(tmp_path / "segment"), 0, 1))
+    with pytest.raises(NotLocal):
+        places.grant(LocalFiles(directory=str(again), key="a third"))
+    with pytest.raises(NotLocal, match="granted no directory"):
+        places.read(Place(str(again / "segment"), 0, 1))
+    assert not descriptors(f"{tmp_path}/")
+
+
+def test_nothing_is_read_of_a_broker_that_granted_nothing(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(b"x")
+
+    with pytest.raises(NotLocal):
+        Places().read(Place(str(tmp_path / "segment"), 0, 1))
+
+
+def test_what_the_broker_names_outside_of_its_directory_is_not_opened(places: Places, tmp_path: Path) -> None:
+    outside = tmp_path.with_name(f"{tmp_path.name}-outside")
+    outside.write_bytes(b"of the user")
+
+    for name in (outside, tmp_path / ".." / outside.name):
+        with pytest.raises(NotLocal):
+            places.read(Place(str(name), 0, 1))
 
 
 def test_what_lies_at_a_place_is_read(places: Places, tmp_path: Path) -> None:
@@ -103,6 +138,6 @@ def test_few_files_stay_open(places: Places, tmp_path: Path) -> None:
         path.write_bytes(b"x")
         places.read(Place(str(path), 0, 1))
 
-    assert len(descriptors(str(tmp_path))) == 2 * LOCAL_FILES  # each is mapped, too
+    assert len(descriptors(f"{tmp_path}/")) == 2 * LOCAL_FILES  # each is mapped, too
     places.close()
     assert not descriptors(str(tmp_path))

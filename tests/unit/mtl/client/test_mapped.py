@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file(path: Path) -> Iterator[MappedFile]:
-    file = MappedFile(str(path))
+    file = MappedFile(os.open(path, os.O_RDONLY))
     yield file
     file.close()
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_cut_while_it_is_mapped_ends_before(
 
 
 def test_what_was_given_out_outlives_the_file_and_costs_no_descriptor_afterwards(path: Path) -> None:
-    file = MappedFile(str(path))
+    file = MappedFile(os.open(path, os.O_RDONLY))
     found = file.octets(10, 20)
     file.close()
     path.unlink()

@@ -62,11 +62,13 @@ def numbers(link: MemoryLink) -> list[int]:
 
 
 def test_a_writer_asks_under_its_name_or_for_its_stage() -> None:
-    assert Setting(incarnations={"a": "i"}).request == w.Writer(
-        session="token", resources=["a"], confirm="full", writer="me", incarnations={"a": "i"}
+    named, staged = Setting(incarnations={"a": "i"}), Setting(name=None, stage=STAGE, packed=True)
+    asked = w.Writer(session="token", resources=["a"], confirm="full", binding=True)
+    assert named.request == msgspec.structs.replace(
+        asked, writer="me", incarnations={"a": "i"}, request_id=named.pump.flow.id
     )
-    assert Setting(name=None, stage=STAGE, packed=True).request == w.Writer(
-        session="token", resources=["a"], confirm="full", packed=True, stage=STAGE
+    assert staged.request == msgspec.structs.replace(
+        asked, packed=True, stage=STAGE, request_id=staged.pump.flow.id
     )
     assert Setting(extended=False, confirm="none").request == w.Writer(
         session="token", resources=["a"], confirm="none"
@@ -83,6 +85,24 @@ def test_what_is_not_echoed_is_not_granted(options: dict[str, object], member: s
     at.bench.run()
     assert isinstance(at.pump.error, NotGranted)
     assert at.pump.error.member == member
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_a_broker_dropped_that_had_given_the_flow_up_is_sent_again(packed: bool) -> None:
+    at = Setting(packed=packed)
+    first = at.bound(msgspec.structs.replace(GRANTED, packed=packed))
+    at.publish(3)
+    first.command(c.Confirm(1, True))
+    at.bench.run(5.5)
+    [probe] = [x for x in first.commands() if isinstance(x, c.Lease)][-1:]
+    first.command(c.Response(probe.sequence, 201))
+    at.bench.run()
+    second = at.bench.last("data")
+    assert second is not first
+    [lease] = [x for x in second.commands() if isinstance(x, c.Lease)]
+    second.command(c.Response(lease.sequence, 201))
+    at.bench.run()
+    assert numbers(second) == [2, 3]
 
 
 def test_what_was_published_before_the_bind_leaves_with_it() -> None:
@@ -191,6 +211,37 @@ def test_a_broker_that_does_not_know_the_name_any_more_has_lost_it_too() -> None
     at.bench.run()
     assert isinstance(at.pump.error, DataLoss)
     assert (at.pump.error.first, at.pump.error.end) == (1, 3)
+
+
+RUN = ("i", "2.bbbbbbbb")
+
+
+@pytest.mark.parametrize(
+    ("last", "confirmed", "written"),
+    [
+        (0, 2, {"a": RUN}),  # written in this run of the broker
+        (0, 0, None),
+        (2, 2, None),  # the broker had both, from the run before
+        (2, 3, {"a": RUN}),
+    ],
+)
+def test_a_writer_comes_back_with_the_epoch_that_has_contents_of_it(
+    last: int, confirmed: int, written: dict[str, w.WrittenIn] | None
+) -> None:
+    at = Setting()
+    data = at.bound()
+    at.publish(3)
+    forget_the_lease(at, data)
+    assert at.asked_for_a_lease().log_epochs is None
+    data = at.bound(msgspec.structs.replace(GRANTED, last={"a": last}, log_epochs={"a": RUN}))
+    if confirmed:
+        data.command(c.Confirm(confirmed, multiple=True))
+        at.bench.run()
+    forget_the_lease(at, data)
+    assert at.asked_for_a_lease().log_epochs == written
+    at.control.refuse(409, w.DATA_LOSS, resource="a", first=1, end=1)
+    at.bench.run()
+    assert isinstance(at.pump.error, DataLoss)
 
 
 def test_where_nothing_was_confirmed_nothing_is_lost() -> None:

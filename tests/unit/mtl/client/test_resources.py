@@ -9,7 +9,7 @@ from mtl.client.resources import Administration
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
-FOUND = w.Description(resource="a", incarnation="i", earliest=1, next=5)
+FOUND = w.Description(resource="a", incarnation="i", known_earliest=1, known_next=5)
 
 
 class Scripted(Administration):
@@ -48,12 +48,12 @@ def test_resources_are_created_and_described() -> None:
         w.ResourceCreated(resource=FOUND), w.Resources(resources=[FOUND]), w.Resources(resources=[FOUND])
     )
     assert there.create_resource("a", durability="os", retention=retention, exist_ok=True) == FOUND
-    assert there.describe(["a"], after={"a": 5}, wait=0.25) == {"a": FOUND}
+    assert there.describe(["a"], after={"a": 5}, incarnations={"a": "i"}, wait=0.25) == {"a": FOUND}
     assert there.patience == 0.25
     assert there.list_resources("a.*") == [FOUND]
     assert there.asked == [
         w.ResourceCreate(resource="a", durability="os", retention=retention, exist_ok=True),
-        w.ResourceDescribe(resources=["a"], after={"a": 5}, wait=250),
+        w.ResourceDescribe(resources=["a"], after={"a": 5}, incarnations={"a": "i"}, wait=250),
         w.ResourceList(pattern="a.*"),
     ]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,10 +58,22 @@ def test_a_password_comes_from_where_it_is_when_it_is_wanted(
     with pytest.raises(OptionError, match="UTF-8"):
         there.credentials()
     named = Settings(user="me", password_env="MTL_SECRET")
-    with pytest.raises(OptionError, match="MTL_SECRET"):
+    monkeypatch.setenv("MTL_SECRET", "")
+    with pytest.raises(OptionError, match="MTL_SECRET is empty"):
         named.credentials()
     monkeypatch.setenv("MTL_SECRET", "third")
     assert named.credentials().password == "third"
+
+
+@pytest.mark.parametrize("option", ["password_env", "password_file"])
+@pytest.mark.parametrize("password", ["hunter2hunter2", "hunter/2hunter2", "x" * 5000, "x" * 5000 + "/y"])
+def test_a_password_in_place_of_its_name_is_not_shown(option: str, password: str) -> None:
+    named = Settings(user="me", **{option: password})  # type: ignore[arg-type]
+    with pytest.raises(OptionError) as caught:
+        named.credentials()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert password not in shown
+    assert "password" in str(caught.value)
 
 
 def test_what_is_shown_follows_from_the_connection() -> None:

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mtl.doors.config import DoorConfig, host_and_port, load
+from mtl.doors.config import DoorConfig, load
 from mtl.errors import OptionError
 
 
 def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
-    path.write_text('data = "d"\n[doors.mc0]\nlisten = "tcp://127.0.0.1:1"\ncreate = []\n[doors.reactive]\n')
-    assert load(path) == {"mc0": DoorConfig(listen="tcp://127.0.0.1:1", create=()), "reactive": DoorConfig()}
+    path.write_text(
+        'data = "d"\n[doors.mc0]\nlisten = "tcp://127.0.0.1:1"\ncreate = ["a*"]\n[doors.reactive]\n'
+    )
+    assert load(path) == {
+        "mc0": DoorConfig(listen="tcp://127.0.0.1:1", create=("a*",)),
+        "reactive": DoorConfig(),
+    }
     path.write_text('data = "d"\n')
     assert load(path) == {}
     assert load(None) == {}
@@ -38,9 +44,113 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "none")
 
 
-def test_places() -> None:
-    assert host_and_port("127.0.0.1:80") == ("127.0.0.1", 80)
-    assert host_and_port("[::1]:0") == ("::1", 0)
-    for wrong in ("80", ":80", "host:", "host:x", "host:99999"):
-        with pytest.raises(OptionError):
-            host_and_port(wrong)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[doors.mc0]\nlitsen = 1", "litsen"),
+        ("[doors.mc0]\nmax-sessions = 0", "above 0"),
+        ("[doors.mc0]\nlisten = 5", "str"),
+        ('[doors.mc0]\nlisten = "127.0.0.1:99999"', "99999"),
+        ("[doors.mc1]", "no door 'mc1'"),
+        ('[doors.mbws]\nkey-file = "k"', "belong together"),
+    ],
+)
+def test_an_error_names_its_door(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_text("[doors.reactive]\n" + text)
+    door = text[1 : text.index("]")]
+    with pytest.raises(OptionError, match=rf"\[{door}\]: .*{words}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("door", "members", "option"),
+    [
+        ("mc0", {"certificate_file": "c", "key_file": "k"}, "certificate-file"),
+        ("mc0", {"origins": ("https://example.org",)}, "origins"),
+        ("mc0", {"page": True}, "page"),
+        ("mc0", {"basic": True, "user": "door"}, "basic"),
+        ("reactive", {"tokens_file": "t", "user": "door"}, "tokens-file"),
+        ("micromessage", {"basic": True, "user": "door"}, "basic"),
+        ("mbws", {"peer_keys": {"a": ("x",)}, "curve_key_file": "k", "user": "door"}, "curve-key-file"),
+        ("micromessage", {"curve_key_file": "k"}, "curve-key-file"),
+        ("micromessage", {"origins": ("*",)}, "origins"),
+        ("reactive", {"origins": ("*",)}, "origins"),
+        ("reactive", {"listen": "ws://127.0.0.1:0", "page": True}, "page"),
+        ("mbws", {"curve_key_file": "k"}, "curve-key-file"),
+    ],
+)
+def test_an_option_without_a_meaning_is_an_error(door: str, members: dict[str, Any], option: str) -> None:
+    with pytest.raises(OptionError, match=f"{option} has no meaning for the door {door} at "):
+        DoorConfig(**members).check(door)
+
+
+@pytest.mark.parametrize(
+    ("door", "members"),
+    [
+        ("mc0", {"curve_key_file": "k"}),
+        ("micromessage", {"certificate_file": "c", "key_file": "k"}),
+        ("reactive", {"listen": "wss://127.0.0.1:0", "certificate_file": "c", "key_file": "k"}),
+        ("reactive", {"listen": "ws://127.0.0.1:0", "origins": ("*",)}),
+        ("mbws", {"certificate_file": "c", "key_file": "k", "origins": ("*",), "page": True}),
+    ],
+)
+def test_an_option_with_one_is_none(door: str, members: dict[str, Any]) -> None:
+    DoorConfig(**members).check(door)
+
+
+def test_nothing_is_made_unless_that_is_said() -> None:
+    assert DoorConfig().create == ()
+
+
+# --- beyond this machine --------------------------------------------------------------------------------------
+
+OUTSIDE = {"mc0": "0.0.0.0:0", "micromessage": "[::]:0", "reactive": "*:0", "mbws": "192.0.2.1:0"}
+DOOR: dict[str, Any] = {"user": "door", "password_file": "p"}
+TLS: dict[str, Any] = {"certificate_file": "c", "key_file": "k"}
+CURVE: dict[str, Any] = {"curve_key_file": "k"}
+
+
+def encrypting(door: str) -> dict[str, Any]:
+    return CURVE if door == "mc0" else TLS
+
+
+def authenticating(door: str) -> dict[str, Any]:
+    return {"peer_keys": {"alice": ("x",)}} if door == "mc0" else {"client_authority_file": "a"}
+
+
+@pytest.mark.parametrize(("door", "listen"), OUTSIDE.items())
+def test_beyond_this_machine_a_door_encrypts_and_asks_who_is_there(door: str, listen: str) -> None:
+    encrypted, authenticated = encrypting(door), authenticating(door)
+    with pytest.raises(
+        OptionError, match=rf"nothing is encrypted; set {next(iter(encrypted))[:5]}.*--insecure"
+    ):
+        DoorConfig(listen=listen).check(door)
+    with pytest.raises(OptionError, match=r"peers need no credentials; set .*--insecure"):
+        DoorConfig(listen=listen, **encrypted).check(door)
+    DoorConfig(listen=listen, **encrypted, **authenticated, **DOOR).check(door)
+    DoorConfig(listen=listen, insecure=True).check(door)
+    DoorConfig().check(door)
+
+
+def test_on_websocket_there_is_more_than_one_way_to_prove_who_one_is() -> None:
+    ways: list[dict[str, Any]] = [{"basic": True}, {"tokens_file": "t"}, {"client_authority_file": "a"}]
+    for how in ways:
+        DoorConfig(listen="0.0.0.0:0", **TLS, **how, **DOOR).check("mbws")
+        DoorConfig(listen="wss://0.0.0.0:0", **TLS, **how, **DOOR).check("reactive")
+    with pytest.raises(OptionError, match="basic or client-authority-file or tokens-file"):
+        DoorConfig(listen="0.0.0.0:0", **TLS).check("mbws")
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"client_authority_file": "a"}, "needs certificate-file"),
+        ({"peer_keys": {"alice": ("x",)}}, "need curve-key-file"),
+        ({"basic": True}, "a user of its own"),
+        ({"tokens_file": "t"}, "--act-as"),
+    ],
+)
+def test_what_belongs_together(members: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        DoorConfig(**members)

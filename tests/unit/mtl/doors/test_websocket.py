@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -15,27 +16,41 @@ from websockets.frames import CloseCode
 from websockets.typing import Origin, Subprotocol
 
 from mtl.doors.config import DoorConfig
+from mtl.doors.gate import Gate
 from mtl.doors.limits import WS_OPEN_S
+from mtl.doors.places import Place, place_of
+from mtl.doors.telling import Unfit
 from mtl.doors.websocket import Socket, Violation, WebSocketServer, admits, closing
+from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import Malformed, OptionError, Refused
 from mtl.net.router import BindFailed
-from mtl.wire.control import OVERLOADED
+from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
 from tests.support.aio import in_loop
 from tests.support.tls import Certificates
 
-ANYWHERE = "127.0.0.1:0"
+ANYWHERE = Place("ws", "127.0.0.1", 0)
 ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
 HERE = Origin("https://example.org")
 
 
+async def known(user: str, password: str) -> None:
+    """Who logs in at the broker."""
+    if (user, password) != ("alice", "secret"):
+        raise Refused(401, NOT_AUTHORIZED, "the broker did not accept the password")
+
+
 @asynccontextmanager
 async def listening(
-    serve_one: Callable[[Socket], Awaitable[None]], config: DoorConfig | None = None, page: str | None = None
+    serve_one: Callable[[Socket], Awaitable[None]],
+    config: DoorConfig | None = None,
+    page: str | None = None,
+    place: Place = ANYWHERE,
 ) -> AsyncIterator[WebSocketServer]:
+    config = config or DoorConfig()
     server = WebSocketServer(
-        config or DoorConfig(), serve_one, subprotocols=("one", "two"), largest=1000, page=page
+        config, Gate(config, known), serve_one, subprotocols=("one", "two"), largest=1000, page=page
     )
-    await server.listen(ANYWHERE)
+    await server.listen(place)
     try:
         yield server
     finally:
@@ -199,7 +214,6 @@ async def test_tls_is_a_certificate_and_its_key(tmp_path: Path) -> None:
     ("config", "words"),
     [
         (DoorConfig(certificate_file="none", key_file="none"), "no certificate"),
-        (DoorConfig(listen="nowhere"), "HOST:PORT"),
     ],
 )
 @in_loop
@@ -212,9 +226,9 @@ async def test_what_cannot_be_configured(config: DoorConfig, words: str) -> None
 @in_loop
 async def test_a_place_that_is_taken() -> None:
     async with listening(echo) as server:
-        place = server.endpoint.removeprefix("ws://")
+        place = place_of("mbws", server.endpoint)
         with pytest.raises(BindFailed, match="choose another"):
-            async with listening(echo, DoorConfig(listen=place)):
+            async with listening(echo, place=place):
                 pass
 
 
@@ -239,6 +253,67 @@ async def test_a_page_is_served_where_it_is_configured() -> None:
         assert b" 426 " in await http(server.endpoint, ask.replace("/", "/other", 1))
     async with listening(echo, page="<p></p>") as server:
         assert b" 426 " in await http(server.endpoint, ask)
+
+
+DOOR: dict[str, Any] = {"user": "door", "password_file": "p"}
+"""As whom the door comes in at the broker, which is not asked here."""
+
+
+@in_loop
+async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text("bob 0123456789abcdef\n")
+    seen: list[str | None] = []
+
+    async def look(there: Socket) -> None:
+        seen.append(there.user)
+        await echo(there)
+
+    async with listening(look, DoorConfig(basic=True, tokens_file=str(tokens), **DOOR)) as server:
+        for header in (basic("alice", "secret"), bearer("0123456789abcdef")):
+            async with connect(
+                server.endpoint, subprotocols=ONE, additional_headers={"Authorization": header}
+            ) as c:
+                await c.send("hello")
+                assert await c.recv() == "hello"
+        assert seen == ["alice", "bob"]
+        for wrong in (
+            None,
+            basic("alice", "wrong"),
+            basic("bob", "secret"),
+            bearer("0123456789abcdeg"),
+            "Basic",
+            "x y",
+        ):
+            headers = {} if wrong is None else {"Authorization": wrong}
+            with pytest.raises(InvalidStatus, match="401") as refused:
+                await connect(server.endpoint, subprotocols=ONE, additional_headers=headers)
+            asked = refused.value.response.headers.get_all("WWW-Authenticate")
+            assert [one.partition(" ")[0] for one in asked] == ["Basic", "Bearer"]
+        assert len(seen) == 2
+
+
+@in_loop
+async def test_the_page_is_shown_to_those_who_may_use_it() -> None:
+    """A browser that had to show credentials for it shows them again at the upgrade."""
+    ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n{}\n"
+    async with listening(echo, DoorConfig(page=True, basic=True, **DOOR), page="<p>") as server:
+        assert b" 401 " in await http(server.endpoint, ask.format(""))
+        shown = f"Authorization: {basic('alice', 'secret')}\n"
+        assert b" 200 OK" in await http(server.endpoint, ask.format(shown))
+
+
+@in_loop
+async def test_another_origins_page_cannot_use_what_the_browser_knows() -> None:
+    async with listening(echo, DoorConfig(basic=True, **DOOR)) as server:
+        with pytest.raises(InvalidStatus, match="403"):
+            await connect(
+                server.endpoint,
+                origin=HERE,
+                subprotocols=ONE,
+                additional_headers={"Authorization": basic("alice", "secret")},
+            )
 
 
 @in_loop
@@ -275,17 +350,19 @@ def test_origins(
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "words"),
     [
-        (Malformed("m"), CloseCode.PROTOCOL_ERROR),
-        (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG),
-        (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION),
-        (Refused(503, OVERLOADED, "o"), CloseCode.TRY_AGAIN_LATER),
-        (RuntimeError("e"), CloseCode.INTERNAL_ERROR),
+        (Malformed("m"), CloseCode.PROTOCOL_ERROR, "m"),
+        (Violation(CloseCode.MESSAGE_TOO_BIG, "v"), CloseCode.MESSAGE_TOO_BIG, "v"),
+        (Unfit(404, "unknown", "u"), CloseCode.POLICY_VIOLATION, "404 unknown: u"),
+        (Refused(404, "unknown", "r"), CloseCode.POLICY_VIOLATION, "404 unknown"),
+        (Refused(503, OVERLOADED, "o"), CloseCode.TRY_AGAIN_LATER, "503 overloaded: there is too much to do"),
+        (RuntimeError("e"), CloseCode.INTERNAL_ERROR, "internal error (RuntimeError)"),
     ],
 )
-def test_close_codes(error: Exception, code: CloseCode) -> None:
-    assert closing(error) == (code, str(error))
+def test_close_codes(error: Exception, code: CloseCode, words: str) -> None:
+    assert closing(error)[0] is code
+    assert closing(error)[1].startswith(words)
 
 
 def test_a_reason_is_cut_at_a_character() -> None:

@@ -26,7 +26,7 @@ from mtl.log.chunk import (
     decode_header,
     decode_runs,
     encode,
-    encode_mark,
+    encode_header,
     padded,
 )
 
@@ -94,13 +94,14 @@ def test_the_layout_of_a_header() -> None:
 
 
 def test_a_mark_is_a_chunk_without_contents() -> None:
-    mark = encode_mark(Place(10, 20, 128, 128, 9))
+    header = ChunkHeader(0, 10, 20, 128, 0, 0, 0, 9)
+    mark = encode_header(header, 128)
     assert len(mark) == HEADER_SIZE
-    assert decode_header(mark, 128, 9) == ChunkHeader(0, 10, 20, 128, 0, 0, 0, 9)
+    assert decode_header(mark, 128, 9) == header
 
 
 def test_a_whole_header_of_a_later_version_is_told_apart() -> None:
-    fields = bytearray(encode_mark(Place(0, 0, 64, 0, 9))[:60])
+    fields = bytearray(encode_header(ChunkHeader(0, 0, 0, 0, 0, 0, 0, 9), 64)[:60])
     fields[4] = 2
     data = bytes(fields) + struct.pack("<I", google_crc32c.value(bytes(fields) + struct.pack("<Q", 64)))
     with pytest.raises(NewerChunk):

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mtl.errors import Damaged
-from mtl.log import LogOptions, NewChunk, RunEntry
+from mtl.log import LogOptions, NewChunk, RunEntry, create_log, open_log
 from mtl.log.cutting import CutPlan, plan_cut
 from mtl.log.segment import segment_name
 from mtl.log.store import Store
@@ -64,4 +64,16 @@ def test_a_segment_without_a_valid_index_is_read(log: LogUnderTest) -> None:
     assert (plan.index.base, plan.index.contents, plan.index.length) == (3, 2, 128 + 128)
     log.disk.unlink(f"{LOG}/{segment_name(3)}")
     with pytest.raises(FileNotFoundError):
+        cut(log, 5)
+
+
+def test_a_segment_that_its_index_does_not_know_is_another_logs(log: LogUnderTest) -> None:
+    """It would get an index of this log, and be given out as its own."""
+    other = f"{LOG}-other"
+    create_log(log.disk, other, 0, base=3)
+    _, writer, _ = open_log(log.disk, other, now_us=0)
+    writer.append([NewChunk(2, b"x"), NewChunk(2, b"y")], 0)
+    writer.close()
+    log.disk.put(f"{LOG}/{segment_name(3)}", log.disk.content(f"{other}/{segment_name(3)}"))
+    with pytest.raises(Damaged, match="this is not the segment"):
         cut(log, 5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import pytest
 from mtl.errors import DirectoryInUse, StorageFailed, StorageFull
 from mtl.limits import IOV_BATCH
 from mtl.log import RealDisk, files
-from mtl.log.files import Disk, failure, write_fully
+from mtl.log.files import LOCK_NAME, Disk, failure, write_fully
+from tests.support.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -194,6 +196,23 @@ def test_a_mapping_outlives_its_name_and_is_read_only(place: Place) -> None:
         disk.map(f"{root}/missing", 1)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot tell")
+def test_octets_of_a_mapping_are_brought_unless_they_are_not_there(place: Place) -> None:
+    """Touching them would be SIGBUS."""
+    disk, root = place
+    size = 4 * mmap.PAGESIZE
+    write(disk, f"{root}/a", bytes(range(256)) * (size // 256))
+    mapped = disk.map(f"{root}/a", size)
+    assert disk.bring(mapped, 3, size - 3)
+    if isinstance(disk, FaultyDisk):
+        disk.shorten(f"{root}/a", mmap.PAGESIZE)
+    else:
+        os.truncate(f"{root}/a", mmap.PAGESIZE)
+    assert disk.bring(mapped, 3, 1)
+    assert not disk.bring(mapped, mmap.PAGESIZE + 3, 1)
+    assert not disk.bring(mapped, 3, mmap.PAGESIZE)
+
+
 def test_entropy_differs(place: Place) -> None:
     disk, _ = place
     assert len(disk.entropy(8)) == 8
@@ -210,7 +229,8 @@ def test_one_holder_of_the_lock(place: Place) -> None:
     disk.lock(root).release()
 
 
-def test_the_lock_keeps_other_processes_out_and_names_its_holder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", [False, True], ids=["as it is", "rm lock"])
+def test_the_lock_keeps_other_processes_out_and_names_its_holder(tmp_path: Path, removed: bool) -> None:
     program = f"""
 import sys
 from mtl.log import RealDisk
@@ -225,6 +245,8 @@ sys.stdin.read()
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "held\n"
+        if removed:
+            (tmp_path / LOCK_NAME).unlink()
         with pytest.raises(DirectoryInUse, match=rf"process {holder.pid}\)"):
             RealDisk().lock(str(tmp_path))
     finally:

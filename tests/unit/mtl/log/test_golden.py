@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from mtl.log import LogOptions, NewChunk, RealDisk, RunEntry, open_log, verify_log
+from mtl.errors import Damaged
+from mtl.log import LogOptions, NewChunk, RealDisk, RunEntry, give_manifest, open_log, verify_log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, Stored, read_all
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "log" / "v1"
+LOGS = Path(__file__).parents[3] / "golden" / "log"
+GOLDEN = LOGS / "v3"
+BEFORE_SALTS = LOGS / "v2"
+BEFORE_MANIFESTS = LOGS / "v1"
 
 BODIES = [
     Stored(1, 3, b"three contents of two writers"),
@@ -59,8 +63,25 @@ def test_files_are_written_as_ever() -> None:
     assert written() == {path.name: path.read_bytes() for path in GOLDEN.iterdir()}
 
 
-def test_golden_files_are_read(tmp_path: Path) -> None:
-    directory = str(shutil.copytree(GOLDEN, tmp_path / "log"))
+def test_a_log_from_before_manifests_gets_one(tmp_path: Path) -> None:
+    """Format 1 of a log's directory is format 2 without it."""
+    directory = str(shutil.copytree(BEFORE_MANIFESTS, tmp_path / "log"))
+    disk = RealDisk()
+    with pytest.raises(Damaged, match="the file is missing"):
+        open_log(disk, directory, now_us=0, earliest=1)
+    assert give_manifest(disk, directory, b"whose it is", 1)
+    assert not give_manifest(disk, directory, b"another's", 1)
+    assert not [problem for report in verify_log(disk, directory) for problem in report.problems]
+    reader, writer, _ = open_log(disk, directory, now_us=0)
+    assert read_all(reader) == BODIES
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("golden", [GOLDEN, BEFORE_SALTS])
+def test_golden_files_are_read(golden: Path, tmp_path: Path) -> None:
+    """The manifest of format 2 does not have the newest segment's salt; opening the log adds it."""
+    directory = str(shutil.copytree(golden, tmp_path / "log"))
     assert not [problem for report in verify_log(RealDisk(), directory) for problem in report.problems]
     reader, writer, report = open_log(RealDisk(), directory, now_us=0, earliest=1)
     assert read_all(reader) == BODIES

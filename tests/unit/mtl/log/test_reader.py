@@ -275,6 +275,44 @@ def test_a_cold_header_is_verified(twin: FaultyDisk) -> None:
         reader.read(ref)
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+def test_other_octets_are_never_taken_for_a_chunk(twin: FaultyDisk, *, sealed: bool, told: bool) -> None:
+    """Also in a segment that this process wrote: its index, or its file, may not be what the reader believes."""
+    log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
+    log.append(NewChunk(2, BODY), NewChunk(2, BODY[::-1]))
+    log.append(NewChunk(2, BODY))
+    if sealed:
+        log.roll()
+    first, second = log.reader.find(1), log.reader.find(3)
+    assert first is not None
+    assert second is not None
+    reader = forgetful(log)
+    file = twin.open(f"{LOG}/00000000000000000001.segment", "write")
+    file.writev([file.pread(second.stored, second.offset)], first.offset)
+    with pytest.raises(Damaged, match="its header does not verify; contents 1 to 2 are affected"):
+        reader.place(first) if told else reader.read(first)
+    assert bytes(reader.read(second)) == BODY[::-1]
+
+
+def forgetful(log: LogUnderTest) -> LogReader:
+    """The reader of a log, without the bodies that it keeps in memory."""
+    log.reader._cache.forget_bodies(log.reader)
+    return log.reader
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_tail_that_ends_too_early(twin: FaultyDisk, *, told: bool) -> None:
+    log = LogUnderTest(twin)
+    log.append(NewChunk(2, BODY))
+    ref = log.reader.find(1)
+    assert ref is not None
+    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + (30 if told else 100))
+    reader = forgetful(log)
+    with pytest.raises(Damaged, match="the file ends too early"):
+        reader.place(ref) if told else reader.read(ref)
+
+
 def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
     filled(twin).close()
     twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
@@ -288,7 +326,8 @@ def test_a_sealed_segment_that_is_missing(twin: FaultyDisk) -> None:
     filled(twin).close()
     twin.unlink(f"{LOG}/00000000000000000007.segment")
     reader = reopened(twin)
-    with pytest.raises(Damaged, match="holds 6 contents; contents 1 to 12 are affected"):
+    assert reader.find(6) is not None, "what lies before it is whole"
+    with pytest.raises(Damaged, match="contents 7 to 12 should be there, but their segments are missing"):
         reader.find(8)
 
 
@@ -324,6 +363,34 @@ def test_what_cannot_be_mapped_is_read(twin: FaultyDisk, code: int) -> None:
     log.open()
     log.check()
     log.check()
+
+
+def test_a_segment_that_was_cut_below_its_mapping_is_damage(twin: FaultyDisk) -> None:
+    filled(twin).close()
+    reader = reopened(twin)
+    ref = reader.find(3)
+    assert ref is not None
+    reader.read(ref)
+    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + 70)
+    with pytest.raises(Damaged, match="the file ends too early; contents 3 to 4 are affected"):
+        reader.read(ref)
+    first = reader.find(1)
+    assert first is not None
+    assert bytes(reader.read(first)) == b"\0" + BODY
+
+
+def test_what_a_mapping_cannot_show_is_read(twin: FaultyDisk) -> None:
+    """A bad sector below a mapping, or a system that cannot say that there is one."""
+    filled(twin).close()
+    reader = reopened(twin)
+    ref = reader.find(3)
+    assert ref is not None
+    reader.read(ref)
+    twin.fail("bring", count=2)
+    assert bytes(reader.read(ref)) == b"\1" + BODY
+    twin.fail("read")
+    with pytest.raises(StorageFailed):
+        reader.read(ref)
 
 
 def test_a_map_that_fails_otherwise_is_told(twin: FaultyDisk) -> None:
@@ -403,9 +470,9 @@ def test_retention_plans_over_the_reader_and_reads_no_more_than_it_must(twin: Fa
         reader.segments(),
         total_bytes=reader.bytes,
         next_sequence=reader.next,
-        policy=RetentionPolicy(bytes=2100, groups=("g",)),
+        policy=RetentionPolicy(bytes=2036, groups=("g",)),
         holds=[Hold("g", 100, group=True)],
-        now_us=0,
+        too_old=lambda _: 0,
     )
     assert result.earliest == 13
     assert sum(segment.index is not None for segment in reader._segments) == before
@@ -417,7 +484,7 @@ def test_retention_plans_over_the_reader_and_reads_no_more_than_it_must(twin: Fa
         next_sequence=reader.next,
         policy=RetentionPolicy(age_s=1),
         holds=(),
-        now_us=log.now + 10_000_000,
+        too_old=lambda age_s: log.now + 10_000_000 - int(age_s * 1e6),
     )
     assert by_age.earliest == [info.base for info in reader.segments()][-1]
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -20,6 +20,10 @@ def segments(count: int = 5, *, size: int = 100, contents: int = 10) -> list[Seg
     ]
 
 
+def before(now_us: int) -> Callable[[float], int]:
+    return lambda age_s: now_us - int(age_s * SECOND)
+
+
 def planned(policy: RetentionPolicy, *holds: Hold, now_s: float = 0.0, count: int = 5) -> RetentionPlan:
     infos = segments(count)
     return plan(
@@ -28,7 +32,7 @@ def planned(policy: RetentionPolicy, *holds: Hold, now_s: float = 0.0, count: in
         next_sequence=infos[-1].end,
         policy=policy,
         holds=holds,
-        now_us=int(now_s * SECOND),
+        too_old=before(int(now_s * SECOND)),
     )
 
 
@@ -124,7 +128,7 @@ def test_what_was_lost_before_is_not_reported_again() -> None:
         next_sequence=51,
         policy=RetentionPolicy(groups=("a",), hard_bytes=200),
         holds=[group("a", 5)],
-        now_us=0,
+        too_old=before(0),
     )
     assert result == RetentionPlan(31, (Loss("a", True, 21, 31),))
 
@@ -140,7 +144,7 @@ def test_looks_no_further_than_it_must() -> None:
         next_sequence=51,
         policy=RetentionPolicy(bytes=900),
         holds=(),
-        now_us=0,
+        too_old=before(0),
     )
     assert result == RetentionPlan(11)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.limits import SCAN_BLOCK
-from mtl.log.chunk import NewChunk, Place, RunEntry, encode, encode_mark
+from mtl.log.chunk import ChunkHeader, NewChunk, Place, RunEntry, encode, encode_header
 from mtl.log.files import write_fully
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
 from mtl.log.segment import SegmentHeader
@@ -23,7 +23,8 @@ def file_of(*chunks: NewChunk | None) -> tuple[FaultyFile, int, list[int]]:
     for chunk in chunks:
         place = Place(sequence, 0, at, at, SEGMENT.salt)
         offsets.append(at)
-        at += write_fully(file, [encode_mark(place)] if chunk is None else encode(chunk, place), at)
+        mark = encode_header(ChunkHeader(0, sequence, 0, at, 0, 0, 0, SEGMENT.salt), at)
+        at += write_fully(file, [mark] if chunk is None else encode(chunk, place), at)
         sequence += 0 if chunk is None else chunk.count
     return file, at, offsets
 
@@ -103,9 +104,9 @@ def test_chunks_larger_than_a_block() -> None:
 def test_looks_beyond_for_whole_headers() -> None:
     file, size, offsets = file_of(*[NewChunk(2, b"x" * 80)] * 4)
     write_fully(file, [b"\xff"], offsets[1])
-    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[3], 4, size)
+    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[3], 4, size, 8)
     write_fully(file, [b"\xff"], offsets[3])
-    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[2], 4, size)
+    assert look_beyond(file, SEGMENT, offsets[1], size) == Beyond(offsets[2], 4, size, 6)
     assert look_beyond(file, SEGMENT, offsets[3], size) == Beyond(0, None, size)
 
 
@@ -127,4 +128,4 @@ def test_looks_beyond_across_blocks_and_past_what_only_looks_like_a_header(gap: 
     write_fully(
         file, encode(NewChunk(1, b""), Place(9, 0, at + 64, 999, SEGMENT.salt + 1)), at + 64
     )  # not ours
-    assert look_beyond(file, SEGMENT, bad, at + 128) == Beyond(123, 9, at + 128)
+    assert look_beyond(file, SEGMENT, bad, at + 128) == Beyond(123, 9, at + 128, 10)

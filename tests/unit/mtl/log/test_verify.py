@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from mtl.errors import StorageFailed
-from mtl.log import LogOptions, NewChunk, RunEntry, verify_log
-from mtl.log.files import Disk
-from tests.support.faulty_disk import FaultyDisk
+from mtl.log import LogOptions, NewChunk, RunEntry, delete_log, verify_log
+from mtl.log.files import Disk, Mode
+from mtl.log.manifest import MANIFEST
+from mtl.log.segment import index_name, segment_name
+from tests.support.faulty_disk import FaultyDisk, FaultyFile
 from tests.support.logs import LOG, LogUnderTest
 
 
@@ -39,12 +42,10 @@ def test_a_whole_log(log: LogUnderTest) -> None:
 
 
 def test_finds_a_bit_flipped_in_any_octet(log: LogUnderTest) -> None:
-    """Except in the last mark, which cannot be told from a torn tail and holds nothing."""
     disk = log.disk
     for name in disk.list_dir(LOG):
         path = f"{LOG}/{name}"
-        size = len(disk.content(path)) - (64 if name.endswith("7.segment") else 0)
-        for offset in range(size):
+        for offset in range(len(disk.content(path))):
             disk.flip(path, offset, offset % 8)
             found = [problem for report in verify_log(disk, LOG) for problem in report.problems]
             assert any(problem.path == path for problem in found), (path, offset)
@@ -62,9 +63,58 @@ def test_changes_nothing(log: LogUnderTest) -> None:
     assert {name: log.disk.content(f"{LOG}/{name}") for name in log.disk.list_dir(LOG)} == before
 
 
-def test_a_missing_segment(log: LogUnderTest) -> None:
-    log.disk.unlink(f"{LOG}/00000000000000000004.segment")
-    assert any("ends at 4, but the next segment begins at 7" in message for message in problems(log.disk))
+@pytest.mark.parametrize(("base", "affected"), [(1, "1 to 3"), (4, "4 to 6"), (7, "from 7 on")])
+def test_a_missing_segment(log: LogUnderTest, base: int, affected: str) -> None:
+    """It is reported as itself, and its neighbours as whole."""
+    log.disk.unlink(f"{LOG}/{segment_name(base)}")
+    (message,) = problems(log.disk)
+    assert f"contents {affected} should be there" in message
+    assert "missing" in message
+
+
+def test_a_segment_that_is_shorter_than_it_was(log: LogUnderTest) -> None:
+    """At a boundary of two groups, where nothing else would tell."""
+    log.disk.shorten(f"{LOG}/{segment_name(7)}", 128)  # behind its table of writers
+    (message,) = problems(log.disk)
+    assert "contents 7 to 8 are affected" in message
+
+
+def test_a_manifest_that_is_missing_or_damaged(log: LogUnderTest) -> None:
+    log.disk.flip(f"{LOG}/{MANIFEST}", 20)
+    (message,) = problems(log.disk)
+    assert "mtl recover" in message
+    log.disk.unlink(f"{LOG}/{MANIFEST}")
+    (message,) = problems(log.disk)
+    assert "the file is missing" in message
+    reports = list(verify_log(log.disk, LOG, manifest=False))
+    assert not [problem for report in reports for problem in report.problems]
+
+
+class _Meanwhile(FaultyDisk):
+    """Does something once, in the middle of a verification."""
+
+    def __init__(self, disk: FaultyDisk, when: str, then: Callable[[], None]) -> None:
+        self.__dict__ = disk.__dict__
+        self._when, self._then = when, then
+
+    def open(self, path: str, mode: Mode) -> FaultyFile:
+        if path.endswith(self._when) and self._then is not None:
+            then, self._then = self._then, None  # type: ignore[assignment]
+            then()
+        return super().open(path, mode)
+
+
+@pytest.mark.parametrize("name", [MANIFEST, index_name(1), segment_name(1), segment_name(4), segment_name(7)])
+def test_a_log_that_is_deleted_meanwhile_has_no_problem(log: LogUnderTest, name: str) -> None:
+    disk = _Meanwhile(log.disk, name, lambda: delete_log(log.disk, LOG))
+    assert not problems(disk)
+
+
+@pytest.mark.parametrize("name", [index_name(1), segment_name(1), segment_name(4)])
+def test_segments_that_retention_takes_meanwhile_are_no_problem(log: LogUnderTest, name: str) -> None:
+    log.open()
+    disk = _Meanwhile(log.disk, name, lambda: log.trim(7))
+    assert not problems(disk)
 
 
 def test_a_missing_index(log: LogUnderTest) -> None:

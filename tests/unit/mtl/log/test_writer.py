@@ -12,7 +12,7 @@ from mtl.errors import StorageFailed, StorageFull
 from mtl.log import LogOptions, NewChunk, RunEntry, open_log
 from mtl.log.group import WRITE_AHEAD
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.logs import LOG, LogUnderTest
+from tests.support.logs import LOG, LogUnderTest, files
 
 BODY = bytes(range(256)) * 3
 
@@ -24,10 +24,6 @@ def chunk(count: int = 2, *runs: RunEntry) -> NewChunk:
 @pytest.fixture
 def log() -> LogUnderTest:
     return LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=1 << 20))
-
-
-def files(log: LogUnderTest) -> list[str]:
-    return log.disk.list_dir(LOG)
 
 
 # --- appending ----------------------------------------------------------------------------------------------
@@ -71,7 +67,7 @@ def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTes
     for _ in range(3):
         change = log.writer.append([chunk(), chunk()], 0)
         ends.append(change.entries[-1].end)
-    content = log.disk.content(f"{LOG}/{files(log)[-1]}")
+    content = log.disk.content(f"{LOG}/{files(log.disk)[-1]}")
     durable = [int.from_bytes(content[at + 24 : at + 32], "little") for at in range(64, ends[-1], 832)]
     assert durable == [64, 64, ends[0], ends[0], ends[1], ends[1]]
 
@@ -112,30 +108,30 @@ def test_rolls_by_age_of_the_first_content() -> None:
     log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_age_s=10))
     start = 100_000_000
     log.reader.apply(log.writer.append([chunk()], start))
-    assert not log.reader.roll_due(start + 10_000_000)
-    assert log.reader.roll_due(start + 10_000_001)
+    assert not log.reader.roll_due(lambda age_s: start + 10_000_000 - int(age_s * 1e6))
+    assert log.reader.roll_due(lambda age_s: start + 10_000_001 - int(age_s * 1e6))
     log.reader.apply(log.writer.append([chunk()], start + 10_000_000))
     assert len(list(log.reader.segments())) == 1
     log.reader.apply(log.writer.append([chunk()], start + 10_000_001))
     assert len(list(log.reader.segments())) == 2
     log.reader.apply(log.writer.roll(start))
-    assert not log.reader.roll_due(start + 10**12)  # nothing in it
+    assert not log.reader.roll_due(lambda _: start + 10**12)  # nothing in it
 
 
 def test_rolling_an_empty_segment_does_nothing(log: LogUnderTest) -> None:
     assert log.writer.roll(0).begun == ()
-    assert len(files(log)) == 1
+    assert len(files(log.disk)) == 1
 
 
 def test_a_sealed_log_goes_on_in_a_new_segment(log: LogUnderTest) -> None:
     log.append(chunk())
     log.reader.apply(log.writer.seal())
-    assert [name.partition(".")[2] for name in files(log)] == ["index", "segment"]
+    assert [name.partition(".")[2] for name in files(log.disk)] == ["index", "segment"]
     assert log.writer.seal().next == 3
     log.check()
     log.append(chunk())
     log.check()
-    assert len(files(log)) == 3
+    assert len(files(log.disk)) == 3
 
 
 def test_trim_removes_whole_segments_and_never_the_newest(log: LogUnderTest) -> None:
@@ -143,7 +139,7 @@ def test_trim_removes_whole_segments_and_never_the_newest(log: LogUnderTest) -> 
         log.append(chunk())
         log.roll()
     log.trim(log.next)
-    assert files(log) == ["00000000000000000007.segment"]
+    assert files(log.disk) == ["00000000000000000007.segment"]
     log.check()
     log.append(chunk())
     log.crash()
@@ -163,12 +159,12 @@ def test_an_empty_log_knows_its_next_sequence_for_ever(log: LogUnderTest) -> Non
 
 def test_a_full_disk_keeps_nothing_and_goes_on_when_there_is_space(log: LogUnderTest) -> None:
     log.append(chunk())
-    size = len(log.disk.content(f"{LOG}/{files(log)[-1]}"))
+    size = len(log.disk.content(f"{LOG}/{files(log.disk)[-1]}"))
     log.disk.capacity = size + 300
     with pytest.raises(StorageFull, match="appending in /data/log"):
         log.append(chunk(), chunk())
     assert not log.writer.stopped
-    assert len(log.disk.content(f"{LOG}/{files(log)[-1]}")) == size
+    assert len(log.disk.content(f"{LOG}/{files(log.disk)[-1]}")) == size
     log.check()  # reads go on
     log.disk.capacity = None
     log.append(chunk())
@@ -190,7 +186,7 @@ def test_a_log_that_cannot_be_cut_back_stops(log: LogUnderTest) -> None:
     log.append(chunk())
     log.disk.fail("write")
     log.disk.fail("truncate")
-    with pytest.raises(StorageFailed, match=r"was stopped: cutting back .* open the log again"):
+    with pytest.raises(StorageFailed, match=r"was stopped: cutting back .* restart the broker"):
         log.append(chunk())
     assert log.writer.stopped
     for call in (
@@ -225,7 +221,7 @@ def test_after_a_failed_sync_the_log_goes_on_in_a_new_segment(seed: int) -> None
     with pytest.raises(StorageFailed):
         log.append(chunk(3), chunk(4))
     assert not log.writer.stopped
-    assert files(log)[-1] == "00000000000000000003.segment"
+    assert files(log.disk)[-1] == "00000000000000000003.segment"
     log.disk.drop_caches()
     log.check()
     log.append(chunk(2))
@@ -243,7 +239,7 @@ def test_a_disk_that_began_with_a_group_and_failed_is_a_failed_sync(seed: int) -
     with pytest.raises(StorageFailed):
         log.append(*large)
     assert not log.writer.stopped
-    assert files(log)[-1] == "00000000000000000003.segment"
+    assert files(log.disk)[-1] == "00000000000000000003.segment"
     log.disk.drop_caches()
     log.check()
     log.append(*large)
@@ -266,7 +262,7 @@ def test_a_failed_sync_of_the_first_group_replaces_the_segment(log: LogUnderTest
     log.append(chunk(3))
     log.check()
     log.crash()
-    assert files(log) == ["00000000000000000001.segment"]
+    assert files(log.disk) == ["00000000000000000001.segment"]
 
 
 def test_failing_twice_stops_the_log(log: LogUnderTest) -> None:
@@ -290,24 +286,23 @@ def test_a_sync_that_fails_is_not_retried_in_place(log: LogUnderTest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "mark"),
-    [(lambda log: log.writer.seal(), 0), (lambda log: log.roll(), 0), (lambda log: log.close(), 64)],
+    "end", [lambda log: log.writer.seal(), lambda log: log.roll(), lambda log: log.close()]
 )
 def test_room_for_more_ends_with_the_segment(
-    log: LogUnderTest, end: Callable[[LogUnderTest], object], mark: int
+    log: LogUnderTest, end: Callable[[LogUnderTest], object]
 ) -> None:
     """What a log leaves to others (a stage's segment that is adopted, a copy of its files) has no zeros behind it."""
     for _ in range(3):
         log.append(chunk())
-    path = f"{LOG}/{files(log)[-1]}"
-    assert len(log.disk.content(path)) > 64 + 3 * 832 + mark
+    path = f"{LOG}/{files(log.disk)[-1]}"
+    assert len(log.disk.content(path)) > 64 + 3 * 832
     end(log)
-    assert len(log.disk.content(path)) == 64 + 3 * 832 + mark
+    assert len(log.disk.content(path)) == 64 + 3 * 832
 
 
 def test_a_failed_write_takes_its_room_back(log: LogUnderTest) -> None:
     log.append(chunk())
-    path = f"{LOG}/{files(log)[-1]}"
+    path = f"{LOG}/{files(log.disk)[-1]}"
     size = len(log.disk.content(path))
     log.disk.fail("write", error=errno.ENOSPC)
     with pytest.raises(StorageFull):
@@ -382,27 +377,31 @@ def test_a_trim_that_fails_is_finished_by_the_next_start(log: LogUnderTest) -> N
     log.check()
     log.disk.heal()
     log.crash()
-    assert len(files(log)) == 1
+    assert len(files(log.disk)) == 1
 
 
-def test_a_mark_that_fails_is_taken_back(log: LogUnderTest) -> None:
+@pytest.mark.parametrize("op", ["write", "sync", "rename", "fsync_dir"])
+def test_an_end_that_cannot_be_recorded_is_recorded_later(log: LogUnderTest, op: str) -> None:
     log.append(chunk())
-    size = len(log.disk.content(f"{LOG}/{files(log)[-1]}"))
-    log.disk.fail("write", error=errno.ENOSPC)
-    log.mark()
-    assert len(log.disk.content(f"{LOG}/{files(log)[-1]}")) == size
+    log.disk.fail(op, error=errno.ENOSPC)
+    assert not log.writer.mark()
+    assert not log.writer.stopped
     log.append(chunk())
-    log.mark()
-    log.mark()  # once is enough
+    assert log.writer.mark()
+    before = log.disk.steps
+    assert log.writer.mark()  # once is enough
+    assert log.disk.steps == before
     log.append(chunk())
     log.check()
     log.crash()
+
+
+def test_recording_the_end_makes_durability_os_durable() -> None:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(durability="os"))
     log.append(chunk())
-    log.disk.fail("write")
-    log.disk.fail("truncate")
-    with pytest.raises(StorageFailed, match="taking back a mark"):
-        log.mark()
-    assert log.writer.stopped
+    assert log.writer.mark()
+    log.crash(keep="none")
+    assert len(log.held) == 1
 
 
 def test_a_mark_may_be_overwritten_and_is_never_relied_on(log: LogUnderTest) -> None:
@@ -428,6 +427,7 @@ def test_a_closed_writer_is_of_no_use(log: LogUnderTest) -> None:
 
 def test_a_close_that_fails_says_so(log: LogUnderTest) -> None:
     log.append(chunk())
+    log.append(chunk())  # with room for more behind it, which is cut
     log.disk.fail("sync")
     with pytest.raises(StorageFailed, match="closing"):
         log.writer.close()

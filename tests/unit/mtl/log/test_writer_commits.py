@@ -128,6 +128,7 @@ def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
     log.writer.roll(log.now)
     log.close()
     log.held += [type(log.held[0])(3, 3, BODY)]
+    log.run_of[3] = log.run
     log.open()
     first, second = log.reader.find(1), log.reader.find(3)
     assert first is not None
@@ -163,6 +164,17 @@ def test_a_commit_that_fails_is_redone_in_the_same_process(op: str, nth: int, *,
     log.append(chunk(1, RunEntry(1, 3, 1)))
     log.check()
     log.crash()
+
+
+def test_what_was_taken_back_in_part_is_not_looked_for_again(log: LogUnderTest) -> None:
+    """A segment is removed and its index is not: the next attempt goes on from there."""
+    log.append(chunk())
+    log.commit(STAGES, adopt=True)
+    log.disk.fail("unlink", when=lambda path: path.endswith(".index"))
+    with pytest.raises(StorageFailed):
+        log.writer.truncate_to(3)
+    assert log.writer.truncate_to(3).next == 3
+    assert not log.writer.stopped
 
 
 @pytest.mark.parametrize("adopt", [True, False])

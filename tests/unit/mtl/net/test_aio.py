@@ -7,16 +7,24 @@ import zmq
 
 from mtl.errors import OptionError
 from mtl.net.aio import AsyncDealer, AsyncRouter
+from mtl.net.endpoint import Curve
+from mtl.net.origin import key_of
 from mtl.net.router import BindFailed, Sent
-from tests.support.aio import in_loop
+from tests.support.aio import in_loop, until
+from tests.support.zmtp import RawPeer
 
 PLACE = "tcp://127.0.0.1:0"
 
 
-async def heard(router: AsyncRouter) -> tuple[bytes, list[bytes]]:
-    """The next message, which comes alone."""
-    ((identity, (frames,)),) = (await router.receive(10)).items()
-    return identity, frames
+async def heard(router: AsyncRouter) -> tuple[tuple[str, bytes], list[bytes]]:
+    """The next message, which comes alone, and where an answer goes."""
+    ((connection, identity, (frames,)),) = await router.receive(10)
+    return (connection, identity), frames
+
+
+async def shaken(router: AsyncRouter, identity: bytes) -> RawPeer:
+    """A peer with this identity; the router lets it in meanwhile."""
+    return await asyncio.to_thread(RawPeer(router.endpoint, identity).shake_hands)
 
 
 @in_loop
@@ -24,9 +32,9 @@ async def test_messages_go_both_ways() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
     dealer.send_soon([b"", b"hello"])
-    identity, frames = await heard(router)
+    way, frames = await heard(router)
     assert frames == [b"", b"hello"]
-    assert router.send(identity, [b"one", b"two", b"three"]) is Sent.OK
+    assert router.send(*way, [b"one", b"two", b"three"]) is Sent.OK
     assert await dealer.receive(10) == [[b"one", b"two", b"three"]]
     dealer.close()
     dealer.close()
@@ -35,13 +43,13 @@ async def test_messages_go_both_ways() -> None:
 
 @in_loop
 async def test_a_full_queue_and_a_peer_that_is_not_there_are_answers() -> None:
-    router = AsyncRouter(PLACE, hwm=1, max_frame=1 << 20)
+    router = AsyncRouter(PLACE, hwm=2, max_frame=1 << 20)  # with 1 libzmq waits for ever behind ZAP
     dealer = AsyncDealer(router.endpoint, hwm=1, max_frame=1 << 20)
     dealer.send_soon([b"hello"])
-    identity, _ = await heard(router)
-    sent = {router.send(identity, [bytes(1 << 20)]) for _ in range(200)}
+    way, _ = await heard(router)
+    sent = {router.send(*way, [bytes(1 << 20)]) for _ in range(200)}
     assert sent == {Sent.OK, Sent.FULL}
-    assert router.send(b"nobody", [b"x"]) is Sent.GONE
+    assert router.send(way[0], b"nobody", [b"x"]) is Sent.GONE
     dealer.close()
     router.close()
 
@@ -52,8 +60,8 @@ async def test_the_end_of_a_connection_is_told_after_what_came_before() -> None:
         router = AsyncRouter(PLACE, hwm=10, max_frame=100)
         dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
         dealer.send_soon([b"hello"])
-        identity, _ = await heard(router)
-        assert router.send(identity, [b"last"]) is Sent.OK
+        way, _ = await heard(router)
+        assert router.send(*way, [b"last"]) is Sent.OK
         assert await dealer.receive(10) == [[b"last"]]
         waiting = asyncio.create_task(dealer.receive(10))
         await asyncio.sleep(0)
@@ -74,9 +82,9 @@ async def test_what_came_together_is_received_together_and_by_peer() -> None:
             dealer.send_soon([b"%d" % n, b""])
     while sum(map(len, received.values())) < 100:
         burst = await router.receive(7)
-        assert 0 < sum(map(len, burst.values())) <= 7
-        for identity, messages in burst.items():
-            received.setdefault(identity, []).extend(messages)
+        assert 0 < sum(len(arrived.messages) for arrived in burst) <= 7
+        for arrived in burst:
+            received.setdefault(arrived.identity, []).extend(arrived.messages)
     assert list(received.values()) == [[[b"%d" % n, b""] for n in range(50)]] * 2
     for dealer in (one, two):
         dealer.close()
@@ -93,8 +101,8 @@ async def test_a_task_that_is_cancelled_is_no_end_of_the_connection() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     dealer.send_soon([b"hello"])
-    identity, _ = await heard(router)
-    router.send(identity, [b"still here"])
+    way, _ = await heard(router)
+    router.send(*way, [b"still here"])
     assert await dealer.receive(10) == [[b"still here"]]
     dealer.close()
     router.close()
@@ -108,15 +116,94 @@ async def test_with_curve_only_who_knows_the_key_gets_in() -> None:
     clear = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000)
     clear.send_soon([b"in clear"])
     assert await clear.receive(10) == []
-    wrong = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve_server=zmq.curve_keypair()[0])
+    wrong = AsyncDealer(
+        router.endpoint, hwm=10, max_frame=10_000, curve=Curve(zmq.curve_keypair()[0], *zmq.curve_keypair())
+    )
     wrong.send_soon([b"for another"])
-    right = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve_server=public)
+    right = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve=Curve(public, *zmq.curve_keypair()))
     right.send_soon([b"hello"])
-    identity, frames = await heard(router)
+    way, frames = await heard(router)
     assert frames == [b"hello"]
-    assert router.send(identity, [b"welcome"]) is Sent.OK
+    assert router.send(*way, [b"welcome"]) is Sent.OK
     assert await right.receive(10) == [[b"welcome"]]
     for dealer in (clear, wrong, right):
+        dealer.close()
+    router.close()
+
+
+@in_loop
+async def test_the_end_of_a_connection_is_told_at_once_and_when_all_of_it_was_received() -> None:
+    lost: list[str] = []
+    router = AsyncRouter(PLACE, hwm=1_000, max_frame=100, lost=lost.append)
+    peer = await shaken(router, b"peer")
+    peer.send(b"first")
+    way, _ = await heard(router)
+    for n in range(100):
+        peer.send(b"%d" % n)
+    peer.close()
+    await until(lambda: lost == [way[0]])
+    assert router.send(*way, [b"too late"]) is Sent.GONE
+    received = []
+    while (arrived := await router.receive(7))[0].messages:
+        received += [frames for one in arrived for frames in one.messages]
+    assert received == [[b"%d" % n] for n in range(100)]
+    assert arrived == [(way[0], b"", [])]
+    router.close()
+
+
+@in_loop
+async def test_nothing_is_sent_to_another_connection_of_the_same_identity() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    victim = await shaken(router, b"victim")
+    victim.send(b"hello")
+    way, _ = await heard(router)
+    victim.close()
+    assert await router.receive(10) == [(way[0], b"", [])]
+    thief = await shaken(router, b"victim")
+    thief.send(b"me, too")
+    its, _ = await heard(router)
+    assert its[1] == way[1]
+    assert router.send(*way, [b"secret"]) is Sent.GONE
+    assert router.send(*its, [b"for the thief"]) is Sent.OK
+    assert thief.receive() == [b"for the thief"]
+    thief.close()
+    router.close()
+
+
+@in_loop
+async def test_a_connection_that_is_cut_frees_its_identity() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    silent = await shaken(router, b"one")
+    silent.send(b"hello")
+    way, _ = await heard(router)
+    router.cut(way[0])
+    assert await router.receive(10) == [(way[0], b"", [])]
+    router.cut(way[0])  # which is over
+    again = await shaken(router, b"one")
+    again.send(b"again")
+    after, frames = await heard(router)
+    assert (after[1], frames) == (b"one", [b"again"])
+    assert after[0] != way[0]
+    for peer in (silent, again):
+        peer.close()
+    router.close()
+
+
+@in_loop
+async def test_only_keys_that_are_admitted_get_in_and_a_connection_tells_whose_it_is() -> None:
+    public, secret = zmq.curve_keypair()
+    known, unknown = zmq.curve_keypair(), zmq.curve_keypair()
+    router = AsyncRouter(
+        PLACE, hwm=10, max_frame=10_000, curve_secret=secret, admits=lambda key: key == known[0].decode()
+    )
+    wrong = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve=Curve(public, *unknown))
+    wrong.send_soon([b"hello"])
+    assert await wrong.receive(10) == []
+    right = AsyncDealer(router.endpoint, hwm=10, max_frame=10_000, curve=Curve(public, *known))
+    right.send_soon([b"hello"])
+    way, _ = await heard(router)
+    assert key_of(way[0]) == known[0].decode()
+    for dealer in (wrong, right):
         dealer.close()
     router.close()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import zmq
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import as_client, make_keys
 from mtl.net.endpoint import Curve
-from mtl.net.origin import Origin
+from mtl.net.origin import Origin, key_of
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.net.wakeup import Wakeup
@@ -35,6 +36,13 @@ class Setting:
         self.peers.append(made)
         return made
 
+    def poll(self) -> set[Port]:
+        """The ports that have something to read, after the handshakes before that."""
+        until = time.monotonic() + PATIENCE_MS / 1000
+        while not (readable := self.sockets.poll(PATIENCE_MS)) and time.monotonic() < until:
+            pass
+        return readable
+
     def close(self) -> None:
         for peer in self.peers:
             peer.close(0)
@@ -53,9 +61,9 @@ def at() -> Iterator[Setting]:
 def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
     request = at.peer(zmq.REQ, at.sockets.control.endpoint)
     request.send_multipart([b"Connection.Open", b"{}"])
-    assert at.sockets.poll(PATIENCE_MS) == {Port.CONTROL}
+    assert at.poll() == {Port.CONTROL}
     [(frames, origin)] = at.sockets.requests()
-    assert origin == Origin("127.0.0.1")
+    assert origin == Origin("127.0.0.1", "1")
     assert frames[-3:] == [b"", b"Connection.Open", b"{}"]
     at.sockets.control.send(*frames[:-2], b"201", b"{}")
     assert request.recv_multipart() == [b"201", b"{}"]
@@ -65,7 +73,7 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
         peer.send_multipart([b"header", b"body"])
         found: list[tuple[bytes, bytes, bytes]] = []
         while not found:
-            assert at.sockets.poll(PATIENCE_MS) == {port}
+            assert at.poll() == {port}
             for one, burst in next(at.sockets.commands(port), {}).items():
                 found += [
                     (one, *command) for command in zip(burst.headers, map(bytes, burst.bodies), strict=True)
@@ -84,7 +92,7 @@ def test_what_is_likely_to_come_alone_is_taken_in_alone_and_what_is_behind_it_af
         peer.send_multipart([b"%d" % number, b""])
     taken: list[list[bytes]] = []
     while sum(map(len, taken)) < 4:
-        assert at.sockets.poll(PATIENCE_MS) == {Port.PLAIN}
+        assert at.poll() == {Port.PLAIN}
         for bursts in at.sockets.commands(Port.PLAIN, alone=len(taken) < 2):
             taken += [burst.headers for burst in bursts.values()]
     assert taken[:2] == [[b"0"], [b"1"]]
@@ -93,7 +101,7 @@ def test_what_is_likely_to_come_alone_is_taken_in_alone_and_what_is_behind_it_af
 
 def test_a_wakeup_ends_the_poll(at: Setting) -> None:
     at.wakeup.wake()
-    assert at.sockets.poll(PATIENCE_MS) == set()
+    assert at.poll() == set()
     assert at.sockets.woken
     at.wakeup.clear()
     assert at.sockets.poll(0) == set()
@@ -117,7 +125,7 @@ def test_one_socket_for_everything(tmp_path: Path) -> None:
     peer.send_multipart([b"", b"Connection.Open", b"{}"])
     found: list[list[bytes]] = []
     while len(found) < 2:
-        assert setting.sockets.poll(PATIENCE_MS) == {Port.CONTROL}
+        assert setting.poll() == {Port.CONTROL}
         found += [frames for frames, _ in setting.sockets.requests()]
     assert [x[1:] for x in found] == [[b"header", b"body"], [b"", b"Connection.Open", b"{}"]]
     assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is Sent.OK
@@ -141,9 +149,9 @@ def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, share
     request.send_multipart([b"Connection.Open", b"{}"])
     found: list[tuple[list[bytes], Origin]] = []
     while not found:
-        assert setting.sockets.poll(PATIENCE_MS) <= {Port.CONTROL}
+        assert setting.poll() <= {Port.CONTROL}
         found += setting.sockets.requests()
-    assert found[0][1] == Origin("127.0.0.1", key)
+    assert found[0][1] == Origin("127.0.0.1", f"1 {key}")
     assert set(asked) == {key}
     if not shared:
         peer = setting.peer(zmq.DEALER, setting.sockets.plain.endpoint, mine)
@@ -151,9 +159,11 @@ def test_behind_curve_requests_and_leases_tell_whose_key_they_come_with(*, share
             peer.send_multipart([header, b""])
         leased: list[tuple[bytes, str]] = []
         while not leased:
-            setting.sockets.poll(PATIENCE_MS)
+            setting.poll()
             for burst in next(setting.sockets.commands(Port.PLAIN), {}).values():
-                leased += [(header, burst.key) for header in burst.headers if header.startswith(LEASE)]
+                leased += [
+                    (header, key_of(burst.connection)) for header in burst.headers if header.startswith(LEASE)
+                ]
         assert leased == [(LEASE + b"...", key)]
     setting.close()
 

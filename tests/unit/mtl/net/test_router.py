@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from random import Random
 
 import pytest
@@ -12,7 +14,9 @@ import zmq
 from mtl import limits
 from mtl.limits import ZERO_COPY
 from mtl.net.origin import Origin
-from mtl.net.router import BindFailed, Burst, Queued, RouterSocket, Sent, seed_identities
+from mtl.net.pace import Pace
+from mtl.net.router import BindFailed, Queued, RouterSocket, Sent, seed_identities
+from mtl.net.zap import ZapHandler
 from tests.support.cutting_proxy import HERE, CuttingProxy
 from tests.support.zmtp import RawPeer
 
@@ -20,16 +24,30 @@ PATIENCE_MS = 10_000
 
 
 class Setting:
-    """A router of the broker's, and a plain DEALER that talks to it."""
+    """A router of the broker's with its ZAP handler, and a plain DEALER that talks to it."""
 
-    def __init__(self, hwm: int = 1_000, max_queued: int | None = None) -> None:
+    def __init__(self, hwm: int = 1_000, max_queued: int | None = None, *, zap: bool = True) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.zap = ZapHandler(self.context, None, Pace(time.monotonic))
         self.router = RouterSocket(
-            self.context, "tcp://127.0.0.1:*", hwm=hwm, max_frame=1 << 20, max_queued=max_queued
+            self.context, "tcp://127.0.0.1:*", hwm=hwm, max_frame=1 << 20, max_queued=max_queued, zap=zap
         )
-        self.peer = self.context.socket(zmq.DEALER)
-        self.peer.set(zmq.LINGER, 0)
-        self.peer.connect(self.router.endpoint)
+        self.judges = zap
+        self.peers: list[zmq.Socket[bytes]] = []
+        self.peer = self.dealer()
+
+    def dealer(self, identity: bytes = b"") -> zmq.Socket[bytes]:
+        """A peer whose handshake is over."""
+        peer = self.context.socket(zmq.DEALER)
+        self.peers.append(peer)
+        peer.set(zmq.LINGER, 0)
+        if identity:
+            peer.set(zmq.IDENTITY, identity)
+        peer.connect(self.router.endpoint)
+        if self.judges:
+            assert self.zap.socket.poll(PATIENCE_MS)
+            self.zap.answer()
+        return peer
 
     def say(self, *frames: bytes) -> None:
         self.peer.send_multipart(frames)
@@ -42,8 +60,10 @@ class Setting:
         return received[0][0]
 
     def close(self) -> None:
-        self.peer.close(0)
-        self.router.socket.close(0)
+        for peer in self.peers:
+            peer.close(0)
+        self.router.close()
+        self.zap.close()
         self.context.term()
 
 
@@ -89,7 +109,7 @@ def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
     answer = at.router.receive()
     assert answer is not None
     received, origin = answer
-    assert origin == Origin("127.0.0.1")
+    assert origin == Origin("127.0.0.1", "1")
     assert received[1:] == [b"", b"Connection.Open", b"{}"]
     assert at.router.send(*received[:2], b"201", b"{}") is Sent.OK
     assert at.peer.recv_multipart() == [b"", b"201", b"{}"]
@@ -112,8 +132,7 @@ def test_a_command_has_two_frames(at: Setting, view: bool) -> None:
 
 @pytest.mark.requirement("MTL-110")
 def test_ill_framed_messages_cost_nobody_else_one_and_speak_for_nobody_else(at: Setting) -> None:
-    other = at.context.socket(zmq.DEALER)
-    other.connect(at.router.endpoint)
+    other = at.dealer()
     peers, names = (at.peer, other), []
     for peer in peers:
         peer.send_multipart([b"hello", b""])
@@ -139,12 +158,10 @@ def test_ill_framed_messages_cost_nobody_else_one_and_speak_for_nobody_else(at: 
             for name, burst in at.router.receive_commands(1_000, view=False).items():
                 heard[name] += zip(burst.headers, map(bytes, burst.bodies), strict=True)
         assert (heard, at.router.misframed - before) == (expected, wrong)
-    other.close(0)
 
 
 def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(at: Setting) -> None:
-    other = at.context.socket(zmq.DEALER)
-    other.connect(at.router.endpoint)
+    other = at.dealer()
     for number in range(20):
         for name, peer in ((b"a", at.peer), (b"b", other)):
             peer.send_multipart([name + b"%d" % number, b"body"])
@@ -156,7 +173,6 @@ def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(
         for identity, burst in bursts.items():
             heard.setdefault(identity, []).extend(burst.headers)
     assert sorted(heard.values()) == [[name + b"%d" % n for n in range(20)] for name in (b"a", b"b")]
-    other.close(0)
 
 
 def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
@@ -172,6 +188,70 @@ def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
         assert sum(map(len, burst.bodies)) <= 12_000
         arrived += burst.headers
     assert arrived == [b"%d" % number for number in range(10)]
+
+
+# --- connections --------------------------------------------------------------------------------------------
+
+
+def heard(at: Setting, patience_ms: int = PATIENCE_MS) -> dict[bytes, tuple[str, list[bytes]]]:
+    """By identity: the connection of a burst, and its headers."""
+    at.router.socket.poll(patience_ms)
+    bursts = at.router.receive_commands(100, view=False)
+    return {name: (burst.connection, burst.headers) for name, burst in bursts.items()}
+
+
+def ended(at: Setting) -> list[str]:
+    assert at.router.monitor is not None
+    assert at.router.monitor.poll(PATIENCE_MS)
+    return at.router.ended()
+
+
+def announced(at: Setting, identity: bytes) -> tuple[str, list[bytes]]:
+    """What another peer says under this identity, as soon as libzmq lets it have that."""
+    while True:
+        thief = at.dealer(identity)
+        thief.send_multipart([b"from the thief", b""])
+        if found := heard(at, 200):
+            return found[identity]
+
+
+def test_an_identity_that_another_peer_announces_is_another_connection(at: Setting) -> None:
+    victim = at.dealer(b"victim")
+    victim.send_multipart([b"from the victim", b""])
+    first, headers = heard(at)[b"victim"]
+    assert (headers, at.router.ended()) == ([b"from the victim"], [])
+    victim.close(0)
+    assert ended(at) == [first]
+    second, headers = announced(at, b"victim")
+    assert headers == [b"from the thief"]
+    assert second != first
+
+
+def test_the_end_of_a_connection_is_told_before_its_descriptor_is_anothers(at: Setting) -> None:
+    """The second one is noted before the first one's end was asked for: it is not taken for the second's."""
+    first = at.dealer()
+    first.send_multipart([b"first", b""])
+    ((former, _),) = heard(at).values()
+    first.close(0)
+    assert at.router.monitor is not None
+    assert at.router.monitor.poll(PATIENCE_MS)
+    second = at.dealer()
+    second.send_multipart([b"second", b""])
+    ((latter, _),) = heard(at).values()
+    assert at.router.ended() == [former]
+    assert at.router.ended() == []
+    second.close(0)
+    assert ended(at) == [latter]
+
+
+def test_a_burst_of_two_connections_is_dropped(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = count()
+    monkeypatch.setattr("mtl.net.router._connection", lambda _: str(next(numbers)))
+    monkeypatch.setattr(at.router, "_noted", lambda _: str(next(numbers)))
+    while not at.router.mixed:
+        for _ in range(2):
+            at.peer.send_multipart([b"header", b""])
+        assert all(len(headers) == 1 for _, headers in heard(at).values())
 
 
 def test_a_large_body_arrives_whole(at: Setting) -> None:
@@ -263,21 +343,11 @@ def test_identities_can_be_seeded() -> None:
     seed_identities()
 
 
-def test_leases_of_several_keys_in_one_burst_come_with_none() -> None:
-    burst = Burst()
-    burst.presented("a")
-    burst.presented("a")
-    assert burst.key == "a"
-    burst.presented("b")
-    burst.presented("a")
-    assert burst.key not in {"a", "b", ""}
-
-
 def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its host lost power, say: nobody closes the connection, and a client that only waits would wait for ever."""
     monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 100)
     monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 500)
-    at = Setting()
+    at = Setting(zap=False)
     port = int(at.router.endpoint.rpartition(":")[2])
     far = at.context.socket(zmq.DEALER)
     monitor = far.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -298,7 +368,7 @@ def test_a_peer_that_acknowledges_what_it_is_sent_is_there(monkeypatch: pytest.M
     """Whether it answers a heartbeat is not waited for: a timer for each peer cost their square."""
     monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 10)
     monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 100)
-    at = Setting()
+    at = Setting(zap=False)
     silent = RawPeer(at.router.endpoint).shake_hands()
     pings, size = 30, len(b"\4\7\4PING..")
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mtl import limits
 from mtl.errors import Malformed
 from mtl.net.shared import Lent, borrowed
 from mtl.wire.control import SharedMemory
@@ -37,16 +38,29 @@ def test_what_the_writer_puts_there_the_broker_sees(lent: Lent) -> None:
     assert len(memory) == lent.told.size == SIZE
 
 
-def test_octets_live_longer_than_the_lease(lent: Lent) -> None:
+def test_what_the_broker_took_out_the_writer_cannot_change(lent: Lent) -> None:
     memory = borrowed(lent.told)
     assert memory is not None
     memory[100:105] = b"hello"
     octets = lent.octets(Span(100, 5))
+
+    memory[100:105] = b"HELLO"
+
+    assert octets == b"hello"
+
+
+def test_what_is_larger_than_a_pack_is_not_copied() -> None:
+    memory = Lent()
+    with pytest.raises(Malformed, match="a pack of"):
+        memory.octets(Span(SHARED_FROM, limits.MAX_PACK + limits.PACK_OVERHEAD + 1))
+    memory.close()
+
+
+def test_it_is_nobodys_after_the_lease() -> None:
     other = Lent(SIZE)
     other.close()
 
     assert borrowed(other.told) is None
-    assert (bytes(octets), memory[100:105]) == (b"hello", b"hello")
 
 
 def test_who_has_it_is_known_until_the_end_of_its_process(lent: Lent) -> None:

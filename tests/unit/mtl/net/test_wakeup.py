@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import select
 import threading
 from collections.abc import Iterator
@@ -43,3 +44,18 @@ def test_waking_never_blocks(wakeup: Wakeup) -> None:
     for _ in range(20_000):
         wakeup.wake()
     assert readable(wakeup)
+
+
+def test_a_wake_after_the_close_touches_nobody_elses_file() -> None:
+    """A signal may come at any time, and the number of the descriptor is somebody else's by then."""
+    wakeup = Wakeup()
+    number = wakeup.fileno()
+    wakeup.close()
+    reader, writer = os.pipe()
+    try:
+        assert number in {reader, writer}
+        wakeup.wake()
+        assert not select.select([reader], [], [], 0)[0]
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -8,10 +8,14 @@ import pytest
 import zmq
 from hypothesis import given
 from hypothesis import strategies as st
+from zmq.utils import z85
 
+from mtl.net.pace import Pace
 from mtl.net.zap import ENDPOINT, ZapHandler
 
 KEY = bytes(range(32))
+STILL = Pace(lambda: 0.0)
+"""Nobody of these tests comes near the limit."""
 
 
 @pytest.fixture
@@ -32,10 +36,10 @@ def test_a_key_is_let_in_by_name_or_not(context: zmq.Context[zmq.Socket[bytes]])
         asked.append(key)
         return len(asked) == 1
 
-    handler = ZapHandler(context, first)
+    handler = ZapHandler(context, first, STILL)
     question = (b"1.0", b"17", b"mtl", b"127.0.0.1", b"", b"CURVE", KEY)
     yes, no = judged(handler, *question), judged(handler, *question)
-    assert yes == [b"1.0", b"17", b"200", b"OK", asked[0].encode(), b""]
+    assert yes == [b"1.0", b"17", b"200", b"OK", b"1 " + asked[0].encode(), b""]
     assert len(asked[0]) == 40
     assert (no[2], no[4], handler.denied) == (b"400", b"", 1)
     handler.close()
@@ -55,13 +59,51 @@ def test_a_key_is_let_in_by_name_or_not(context: zmq.Context[zmq.Socket[bytes]])
 def test_anything_else_is_not_let_in(
     context: zmq.Context[zmq.Socket[bytes]], frames: tuple[bytes, ...]
 ) -> None:
-    handler = ZapHandler(context, lambda _: True)
+    handler = ZapHandler(context, lambda _: True, STILL)
     assert judged(handler, *frames)[2] == b"400"
     handler.close()
 
 
+def test_without_curve_every_connection_has_a_number_of_its_own(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    handler = ZapHandler(context, None, STILL)
+    question = (b"1.0", b"17", b"mtl", b"127.0.0.1", b"the peer's", b"NULL")
+    assert [judged(handler, *question)[4] for _ in range(3)] == [b"1", b"2", b"3"]
+    refused = judged(handler, *question[:-1], b"CURVE", KEY)
+    assert (refused[2], refused[4]) == (b"400", b"")
+    handler.close()
+
+
+def test_an_address_that_connects_too_fast_is_told_to_come_back(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    handler = ZapHandler(context, None, Pace(lambda: 0.0, burst=2))
+    here = (b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"NULL")
+    assert [judged(handler, *here)[2] for _ in range(3)] == [b"200", b"200", b"300"]
+    assert judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.2", b"", b"NULL")[2] == b"200"
+    assert (handler.hurried, handler.denied) == (1, 0)
+    handler.close()
+
+
+def test_it_tells_who_is_not_let_in_and_why(context: zmq.Context[zmq.Socket[bytes]]) -> None:
+    told: list[tuple[str, str, str]] = []
+    pace = Pace(lambda: 0.0, burst=1)
+    handler = ZapHandler(
+        context, lambda key: key == z85.encode(KEY).decode(), pace, lambda *why: told.append(why)
+    )
+    for key in (KEY, KEY, bytes(32), b"no key"):
+        judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"CURVE", key)
+    assert told == [
+        ("10.0.0.1", z85.encode(KEY).decode(), "too many connections at once"),
+        ("10.0.0.1", z85.encode(bytes(32)).decode(), "this key is not let in"),
+        ("10.0.0.1", "", "this key is not let in"),
+    ]
+    handler.close()
+
+
 def test_any_question_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    handler = ZapHandler(context, lambda _: True)
+    handler = ZapHandler(context, lambda _: True, STILL)
 
     @given(st.lists(st.binary(max_size=40), max_size=9))
     def answered(frames: list[bytes]) -> None:
@@ -74,7 +116,7 @@ def test_any_question_has_an_answer(context: zmq.Context[zmq.Socket[bytes]]) -> 
 
 
 def test_it_answers_all_that_was_asked(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    handler = ZapHandler(context, lambda _: True)
+    handler = ZapHandler(context, lambda _: True, STILL)
     asking = [context.socket(zmq.REQ) for _ in range(3)]
     for one in asking:
         one.connect(ENDPOINT)

@@ -1,4 +1,4 @@
-"""The `test` profile's declaration, as RFC 11 has it. What it does is in tests/unit/mtl/broker/test_fanout.py."""
+"""The `test` profile's declaration, as RFC 11 has it. Its behaviour: tests/unit/mtl/broker/reading/test_fanout.py."""
 
 from __future__ import annotations
 

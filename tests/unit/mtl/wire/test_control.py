@@ -101,10 +101,18 @@ NO_JSON = [
     b"{'profile':'log'}",
     b'{"profile":"\xff"}',
     b'{"other":"\xff","profile":"log"}',
-    b'{"profile":"\\ud800"}',
     b'{"profile":NaN}',
+    b'{"profile":-Infinity}',
     b"\xef\xbb\xbf{}",
-    *DEEP,
+    b'{"profile":"\\ud800}',
+]
+
+READ_BY_NOBODY_HERE = [
+    b'{"profile":"\\ud800"}',
+    b'{"profile":"log","other":"\\udfff"}',
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 ]
 
 
@@ -114,6 +122,16 @@ NO_JSON = [
 def test_what_is_no_json_is_malformed_whatever_the_command(name: bytes, body: bytes) -> None:
     with pytest.raises(Malformed):
         w.decode_request([name, body])
+
+
+@pytest.mark.requirement("MTL-52")
+@pytest.mark.parametrize("name", [b"Connection.Profile", b"Resource.Describe", b"No.Such"])
+@pytest.mark.parametrize("body", READ_BY_NOBODY_HERE, ids=range(len(READ_BY_NOBODY_HERE)))
+def test_json_that_cannot_be_read_here_is_answered(name: bytes, body: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        w.decode_request([name, body])
+    assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
+    assert len(caught.value.message) < 1_000
 
 
 def test_a_name_that_is_no_text_is_malformed() -> None:
@@ -147,9 +165,11 @@ def test_wrong_members_are_refused_with_a_reason(name: bytes, body: bytes, messa
     assert (caught.value.status, caught.value.reason) == (400, w.BAD_ARGUMENTS)
 
 
+@pytest.mark.requirement("MTL-52")
 def test_a_request_has_a_largest_size_at_both_ends() -> None:
-    with pytest.raises(Malformed, match="octets"):
+    with pytest.raises(Refused, match="octets") as caught:
         w.decode_request([b"Connection.Profile", b'{"profile":"' + b"x" * MAX_CONTROL_FRAME + b'"}'])
+    assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)
     with pytest.raises(ContentTooLarge):
         w.encode_request(w.Profile(profile="x" * MAX_CONTROL_FRAME))
 
@@ -270,6 +290,10 @@ def test_fenced_and_data_loss_come_back_as_what_they_are() -> None:
         w.decode_reply(w.encode_refusal(loss), w.Reader)
     back = caught.value
     assert (back.resource, back.first, back.end, back.count, back.message) == ("a", 3, 9, 6, loss.message)
+    assert (back.resume, loss.members.get("from")) == (9, None)
+    with pytest.raises(DataLoss) as caught:
+        w.decode_reply(w.encode_refusal(DataLoss("a", 3, 9, resume=3)), w.Reader)
+    assert caught.value.resume == 3
 
 
 @pytest.mark.parametrize(
@@ -316,7 +340,7 @@ def test_what_does_not_answer_the_request_is_malformed(code: bytes, body: bytes)
 
 
 def test_a_reply_that_is_too_large_asks_for_less() -> None:
-    resources = [w.Description(resource="x" * 250, incarnation="i", earliest=1, next=1)] * 4_000
+    resources = [w.Description(resource="x" * 250, incarnation="i", known_earliest=1, known_next=1)] * 4_000
     frames = w.encode_reply(200, w.Resources(resources=resources))
     with pytest.raises(Refused, match="fewer") as caught:
         w.decode_reply(frames, w.ResourceList)

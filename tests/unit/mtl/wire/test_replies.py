@@ -5,7 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from mtl.errors import Refused
 from mtl.wire import replies as r
+
+STOPPED = r.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
+"""A resource whose log did not open."""
 
 GOLDEN: list[tuple[r.Body, str]] = [
     (r.Ok(), '{"status":"OK"}'),
@@ -48,16 +52,40 @@ GOLDEN: list[tuple[r.Body, str]] = [
             '"last":{"a":4},"epoch":1,"stage":"s"}'
         ),
     ),
+    (
+        r.DataLease(
+            port=1,
+            lease="l",
+            history=((1, "1.0000000a"), (7, "2.0000000b")),
+            log_epochs={"a": ("i", "2.0000000b")},
+        ),
+        (
+            '{"status":"Data Lease","port":1,"lease":"l","packed":false,'
+            '"history":[[1,"1.0000000a"],[7,"2.0000000b"]],'
+            '"log-epochs":{"a":["i","2.0000000b"]}}'
+        ),
+    ),
     (r.LeaseClosed(), '{"status":"OK"}'),
     (
         r.LeaseClosed(stage=r.Sealed(stage="s", contents={"a": 2}, bytes=10)),
         '{"status":"OK","stage":{"stage":"s","contents":{"a":2},"bytes":10}}',
     ),
     (
-        r.ResourceCreated(resource=r.Description(resource="a", incarnation="i", earliest=1, next=1)),
+        r.ResourceCreated(
+            resource=r.Description(
+                resource="a", incarnation="i", known_earliest=1, known_next=1, bytes=0, contents=0
+            )
+        ),
         (
             '{"status":"OK","resource":{"resource":"a","incarnation":"i","earliest":1,"next":1,"bytes":0,"contents":0,'
             '"durability":"sync","state":"serving"}}'
+        ),
+    ),
+    (
+        r.Resources(resources=[STOPPED]),
+        (
+            '{"status":"OK","resources":[{"resource":"a","incarnation":"i","durability":"sync","state":"stopped",'
+            '"trouble":"no space left"}]}'
         ),
     ),
     (
@@ -66,8 +94,8 @@ GOLDEN: list[tuple[r.Body, str]] = [
                 r.Description(
                     resource="a",
                     incarnation="i",
-                    earliest=2,
-                    next=5,
+                    known_earliest=2,
+                    known_next=5,
                     bytes=640,
                     contents=3,
                     oldest_time=1,
@@ -91,11 +119,45 @@ GOLDEN: list[tuple[r.Body, str]] = [
     (r.CursorOpened(position=1, created=True), '{"status":"OK","position":1,"created":true}'),
     (
         r.Cursors(
-            cursors=[r.CursorInfo(group="g", resource="a", incarnation="i", position=1, next=2, behind=1)]
+            cursors=[
+                r.CursorInfo(
+                    group="g",
+                    resource="a",
+                    incarnation="i",
+                    position=1,
+                    next=2,
+                    behind=1,
+                    bytes_behind=0,
+                    seconds_behind=0.0,
+                )
+            ]
         ),
         (
             '{"status":"OK","cursors":[{"group":"g","resource":"a","incarnation":"i","position":1,"next":2,"behind":1,'
             '"bytes-behind":0,"seconds-behind":0.0,"held":false,"epoch":0}]}'
+        ),
+    ),
+    (
+        r.Cursors(
+            cursors=[
+                r.CursorInfo(
+                    group="g",
+                    resource="a",
+                    incarnation="i",
+                    position=5,
+                    next=2,
+                    behind=0,
+                    bytes_behind=0,
+                    seconds_behind=0.0,
+                    log_epoch="1.0000000a",
+                    lost=r.Lost(first=2, end=5),
+                )
+            ]
+        ),
+        (
+            '{"status":"OK","cursors":[{"group":"g","resource":"a","incarnation":"i","position":5,"next":2,"behind":0,'
+            '"bytes-behind":0,"seconds-behind":0.0,"held":false,"epoch":0,"log-epoch":"1.0000000a","lost":{"first":2,'
+            '"end":5}}]}'
         ),
     ),
     (r.CursorWasReset(position=3, before=9), '{"status":"OK","position":3,"before":9}'),
@@ -122,6 +184,13 @@ GOLDEN: list[tuple[r.Body, str]] = [
 def test_replies_and_their_json(body: r.Body, json: str) -> None:
     assert msgspec.json.encode(body).decode() == json
     assert msgspec.json.decode(json, type=type(body)) == body
+
+
+def test_a_position_that_is_not_known_is_an_error_and_no_number() -> None:
+    for position in ("earliest", "next"):
+        with pytest.raises(Refused, match=r"503 storage.*no space left"):
+            getattr(STOPPED, position)
+    assert (STOPPED.known_earliest, STOPPED.known_next, STOPPED.contents) == (None, None, None)
 
 
 @pytest.mark.requirement("MTL-48")

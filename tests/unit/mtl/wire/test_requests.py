@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 import pytest
 
 from mtl.errors import FieldError
@@ -30,11 +31,22 @@ GOLDEN: list[tuple[q.Request, str]] = [
             holder="h",
             epoch=3,
             incarnation="i",
+            request_id="r",
+            binding=True,
         ),
         (
-            '{"resources":["a"],"confirm":"full","from":"group","until":9,"window":{"contents":10},"packed":true,'
+            '{"resources":["a"],"confirm":"full","packed":true,"request-id":"r","binding":true,'
+            '"from":"group","until":9,"window":{"contents":10},'
             '"group":"g","holder":"h","epoch":3,"incarnation":"i"}'
         ),
+    ),
+    (
+        q.Reader(resources=["a"], from_=7, log_epoch="2.0a1b2c3d"),
+        '{"resources":["a"],"confirm":"none","from":7,"log-epoch":"2.0a1b2c3d"}',
+    ),
+    (
+        q.Writer(resources=["a"], log_epochs={"a": ("i", "2.0a1b2c3d")}),
+        '{"resources":["a"],"confirm":"none","log-epochs":{"a":["i","2.0a1b2c3d"]}}',
     ),
     (q.Writer(resources=[], confirm="full"), '{"resources":[],"confirm":"full"}'),
     (
@@ -67,6 +79,7 @@ GOLDEN: list[tuple[q.Request, str]] = [
         q.ResourceDescribe(resources=["a"], after={"a": 4}, wait=250),
         '{"resources":["a"],"after":{"a":4},"wait":250}',
     ),
+    (q.ResourceDescribe(resource="a", history=True), '{"resource":"a","history":true}'),
     (q.ResourceDelete(resource="a", incarnation="i"), '{"resource":"a","incarnation":"i"}'),
     (q.ResourceLocate(resource="a", timestamp=0), '{"resource":"a","timestamp":0}'),
     (
@@ -121,6 +134,11 @@ def test_confirm_is_none_by_default_and_kept_when_it_is_something_else() -> None
         (q.Reader, {"resources": ["a\n"]}),
         (q.Reader, {"resources": ["é" * 128]}),
         (q.Reader, {"resources": [], "group": "\0"}),
+        (q.Reader, {"resources": ["a"], "from_": "earliest", "log_epoch": "1.00000000"}),
+        (q.Reader, {"resources": ["a"], "log_epoch": "1.00000000"}),
+        (q.ResourceLocate, {"resource": "a", "timestamp": 0, "log_epoch": "1.00000000"}),
+        (q.CursorOpen, {"group": "g", "resource": "a", "log_epoch": "1.00000000"}),
+        (q.CursorReset, {"group": "g", "resource": "a", "timestamp": 0, "log_epoch": "1.00000000"}),
         (q.Writer, {"resources": ["a", ""]}),
         (q.Writer, {"resources": [], "writer": "\x7f"}),
         (q.ResourceCreate, {"resource": ""}),
@@ -139,8 +157,9 @@ def test_what_a_type_cannot_say_is_checked_at_both_ends(
 ) -> None:
     with pytest.raises(FieldError):
         kind(**members)
+    sent = {name.rstrip("_").replace("_", "-"): value for name, value in members.items()}
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(msgspec.json.encode(members), type=kind)
+        msgspec.json.decode(msgspec.json.encode(sent), type=kind)
 
 
 @pytest.mark.parametrize(
@@ -168,3 +187,60 @@ def test_what_a_type_cannot_say_is_checked_at_both_ends(
 def test_members_have_types_and_bounds(kind: type[q.Request], json: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(json, type=kind)
+
+
+# --- sizes --------------------------------------------------------------------------------------------------
+
+
+def unbounded(kind: msgspec.inspect.Type, place: str) -> list[str]:
+    """The members, as paths, that hold a text of any length."""
+    if isinstance(kind, msgspec.inspect.StrType):
+        return [] if kind.max_length is not None or kind.pattern is not None else [place]
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [x for one in kind.types for x in unbounded(one, place)]
+    if isinstance(kind, msgspec.inspect.StructType):
+        return [x for f in kind.fields for x in unbounded(f.type, f"{place}.{f.encode_name}")]
+    if isinstance(kind, msgspec.inspect.DictType):
+        return unbounded(kind.key_type, f"{place}.key") + unbounded(kind.value_type, f"{place}.value")
+    if isinstance(kind, msgspec.inspect.TupleType):
+        return [x for one in kind.item_types for x in unbounded(one, place)]
+    if isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+        return unbounded(kind.item_type, f"{place}[]")
+    return []
+
+
+@pytest.mark.parametrize("kind", q.REQUESTS.values(), ids=lambda kind: kind.command)
+def test_every_text_has_a_bound(kind: type[q.Request]) -> None:
+    assert unbounded(msgspec.inspect.type_info(kind), kind.command) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "json"),
+    [
+        (q.StageCommit, '{"application": "a", "version": 1, "stages": [], "query": "%s"}'),
+        (q.Writer, '{"resources": [], "writer": "w", "holder": "%s"}'),
+        (q.Writer, '{"resources": [], "stage": {"application": "%s", "version": 1}}'),
+        (q.Reader, '{"resources": ["a"], "group": "g", "holder": "%s"}'),
+        (q.Authorize, '{"mechanism": "SCRAM-SHA-256", "response": "%s"}'),
+        (q.ResourceDescribe, '{"after": {"%s": 1}, "wait": 1000}'),
+    ],
+    ids=lambda x: x.__name__ if isinstance(x, type) else "",
+)
+def test_what_is_kept_of_a_request_has_a_bound(kind: type[q.Request], json: str) -> None:
+    msgspec.json.decode(json % "x", type=kind)
+    with pytest.raises(msgspec.ValidationError, match="length"):
+        msgspec.json.decode(json % ("x" * 1_000_000), type=kind)
+
+
+def test_a_resource_waits_for_a_bounded_number_of_groups() -> None:
+    groups = tuple(f"g{n}" for n in range(q.MAX_RETENTION_GROUPS + 1))
+    q.ResourceCreate(resource="a", retention=Retention(groups=groups[1:]))
+    with pytest.raises(FieldError, match="101 groups"):
+        q.ResourceCreate(resource="a", retention=Retention(groups=groups))
+
+
+def test_a_name_that_is_kept_has_no_control_characters() -> None:
+    with pytest.raises(FieldError):
+        q.StageSpec(application="a\n", version=1)
+    with pytest.raises(FieldError):
+        q.Writer(resources=["a"], writer="w", holder="h\x1b")

@@ -38,6 +38,7 @@ def test_what_a_url_asks_for(path: str, asked: Asked) -> None:
             "x=y",
         ),
         *("address=a&address=a", "frames=other", "lengths=", "address=%ff", f"address=a&from={10**18}"),
+        *("address=a%00b", "address=%7f", f"address={'a' * 256}"),
         "&".join(f"address={n}&from=1&from=2" for n in range(MBWS_ADDRESSES)),
     ],
 )

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.mbws.codec import Connect
-from mtl.doors.mbws.recovery import Connection, Connections, new_name
+from mtl.doors.mbws.recovery import Client, Connection, Connections, new_name
 
-PAGE = "https://example.org"
+PAGE = Client("https://example.org")
+NATIVE = Client(None)
 
 
 class Clock:
@@ -21,8 +22,8 @@ def opened(most: int = 10) -> tuple[Connections[Connection], Clock]:
     return Connections(most, 60.0, clock), clock
 
 
-def one(connections: Connections[Connection], name: str = "c", origin: str | None = PAGE) -> Connection:
-    connection = Connection(name, origin, {})
+def one(connections: Connections[Connection], name: str = "c", client: Client = PAGE) -> Connection:
+    connection = Connection(name, client, {})
     connections.add(connection)
     return connection
 
@@ -49,11 +50,22 @@ def test_names_are_urns_and_never_the_same() -> None:
 @pytest.mark.requirement("MBWS-13", "MBWS-14", "MBWS-26", "MBWS-44")
 def test_a_connection_is_its_origins_and_its_names() -> None:
     connections, _ = opened()
-    connection, native = one(connections), one(connections, "native", None)
+    connection, native = one(connections), one(connections, "native", NATIVE)
     assert connections.find("c", PAGE) is connection
-    assert connections.find("native", None) is native
-    for name, origin in (("c", "https://example.com"), ("c", None), ("native", PAGE), ("other", PAGE)):
-        assert connections.find(name, origin) is None
+    assert connections.find("native", NATIVE) is native
+    alice = Client(PAGE.origin, "alice")
+    one(connections, "hers", alice)
+    assert connections.find("hers", alice) is not None
+    for name, client in (
+        ("c", Client("https://example.com")),
+        ("c", NATIVE),
+        ("c", alice),
+        ("hers", PAGE),
+        ("hers", Client(PAGE.origin, "bob")),
+        ("native", PAGE),
+        ("other", PAGE),
+    ):
+        assert connections.find(name, client) is None
 
 
 @pytest.mark.requirement("MBWS-21")

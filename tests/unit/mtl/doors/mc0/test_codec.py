@@ -60,9 +60,20 @@ def test_an_empty_value_is_no_delimiter() -> None:
         ([b"NOOP", b"ID", b"7", b"ID", b"8"], "7"),
         ([b"NOOP", b"ID", b"7", b"X-k", b"x" * (MAX_TABLE + 1)], "7"),
         ([b"NOOP"] + [b"x"] * MC0_FRAMES, None),
+        ([b"NOOP", b"\xff", b"x", b"ID", b"7"], "7"),
+        ([b"NOOP", b"X-k", b"\xff", b"ID", b"7"], "7"),
+        ([b"\xff", b"ID", b"7"], "7"),
+        ([b"NOOP", b"X-k", b"1", b"X-k", b"2", b"ID", b"7"], "7"),
+        ([b"NOOP", b"ID", b"\xff"], "\udcff"),
+        ([b"PUT", b"TOPIC", b"t", b"ID", b"7", b""] + [b"x"] * MC0_FRAMES, "7"),
+        ([b"", b"PUT", b"ID", b"7", b""] + [b"x"] * MC0_FRAMES, "7"),
+        ([b"PUT", b"X-k", b"\xff", b"", b"ID", b"not one"], None),
     ],
 )
-def test_what_is_bad_carries_its_id_as_far_as_it_was_read(frames: list[bytes], id_: str | None) -> None:
+def test_what_is_bad_carries_its_id(frames: list[bytes], id_: str | None) -> None:
     with pytest.raises(BadMessage) as bad:
         decode(frames)
     assert bad.value.id == id_
+    sent = encode(error("no", bad.value.id))
+    if id_ is not None:
+        assert sent[-2:] == [b"ID", frames[frames.index(b"ID") + 1]]

@@ -160,6 +160,7 @@ def test_a_count_that_is_none_is_malformed(count: str) -> None:
 @pytest.mark.requirement("MM2-01", "MM2-11")
 def test_the_lower_minor_version_holds_and_another_major_is_refused() -> None:
     assert common_minor(Handshake("x", minor=9)) == 0
-    for major in (0, 2):
+    for major, proposes in ((0, False), (0, True), (2, False)):
         with pytest.raises(Refused, match=r"1\.x is spoken"):
-            common_minor(Handshake("x", major=major))
+            common_minor(Handshake("x", major=major), proposes=proposes)
+    assert common_minor(Handshake("x", major=2, minor=9), proposes=True) == 0

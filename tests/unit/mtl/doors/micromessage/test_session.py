@@ -28,6 +28,7 @@ from mtl.doors.micromessage.session import (
     Session,
     State,
 )
+from mtl.doors.micromessage.values import FilterValue
 from mtl.errors import FieldError
 from mtl.limits import MAX_CONTENT
 
@@ -75,7 +76,7 @@ def test_the_three_steps() -> None:
 
 @pytest.mark.requirement("MM2-11", "MM2-12")
 @pytest.mark.parametrize(
-    "proposal", [Handshake("x", "json;x-other"), Handshake("x", major=2), Handshake("x", "json;json")]
+    "proposal", [Handshake("x", "json;x-other"), Handshake("x", major=0), Handshake("x", "json;json")]
 )
 def test_a_proposal_that_cannot_be_met_is_an_error(proposal: Handshake) -> None:
     c, s = ends(Offer())
@@ -113,6 +114,24 @@ def test_another_minor_version_is_spoken_to_and_flags_mean_nothing() -> None:
     (event,) = s.received(said)
     assert isinstance(event, Opened)
     assert event.agreed.minor == 0
+
+
+@pytest.mark.requirement("MM2-01", "MM2-11")
+def test_a_client_of_a_later_major_version_is_answered_with_ours() -> None:
+    s = Session(Role.SERVER, SERVER, "mtl")
+    assert s.received(encode_handshake(Handshake("x", "json", major=2, minor=7))) == []
+    assert s.to_send()[:3] == b"\1\0\0"
+    (event,) = s.received(encode_handshake(Handshake("x", "json")))
+    assert isinstance(event, Opened)
+    assert s.state is State.OPEN
+
+
+@pytest.mark.requirement("MM2-11")
+def test_a_later_major_version_in_the_last_step_is_an_error() -> None:
+    s = Session(Role.SERVER, SERVER, "mtl")
+    s.received(encode_handshake(Handshake("x", "json", major=2)))
+    (ended,) = s.received(encode_handshake(Handshake("x", "json", major=2)))
+    assert isinstance(ended, Ended)
 
 
 @pytest.mark.requirement("MM2-03")
@@ -171,15 +190,31 @@ def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
     "second",
     [
         Message(2, "", b"x"),
-        Message(1, "q", b"x"),
-        Message(1, "", b"x", {"a": 1}),
+        Message(1, "p", b"x"),
+        Message(1, "", b"x", {"a": 2}),
+        Message(1, "q", b"x", {"b": 1}),
         Message(1, "", bytes(MAX_CONTENT)),
     ],
 )
 def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message) -> None:
     _, s = opened(Offer())
-    events = s.received(encode(Message(1, "q", b"x", continued=True)) + encode(second))
+    events = s.received(encode(Message(1, "q", b"x", {"a": 1}, continued=True)) + encode(second))
     assert [type(event) for event in events] == [Ended]
+
+
+@pytest.mark.requirement("MM2-31")
+@pytest.mark.parametrize("properties", [{}, {"a": 1}])
+@pytest.mark.parametrize("destination", ["", "q"])
+def test_pieces_may_repeat_what_the_first_one_says(
+    destination: str, properties: dict[str, FilterValue]
+) -> None:
+    _, s = opened(Offer())
+    pieces = [
+        Message(1, "q", b"x", {"a": 1}, continued=True),
+        Message(1, destination, b"y", properties, continued=True),
+        Message(1, destination, b"z", properties),
+    ]
+    assert s.received(b"".join(map(encode, pieces))) == [Arrived("q", {"a": 1}, b"xyz")]
 
 
 @pytest.mark.requirement("MM2-04", "MM2-06", "MM2-34", "MM2-35", "MM2-47", "MM2-49")

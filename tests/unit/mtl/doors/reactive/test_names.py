@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.client.feed import Start
+from mtl.client.incoming import Start
 from mtl.doors.reactive.names import PUBLISH, Confirmations, Contents, confirmations, contents, parse
 from mtl.errors import Refused
 

@@ -11,6 +11,7 @@ from mtl.protocol.sasl.scram import ScramServer, Verifier, make_verifier
 from mtl.wire import control as w
 
 ME = Credentials("me", "secret")
+READY = w.Ready(profiles=["log"])
 VERIFIER = make_verifier("secret", b"s" * 16, 4096)
 
 
@@ -110,7 +111,7 @@ def test_scram_proves_the_password_and_lets_the_server_prove_its_own() -> None:
     first = there.first(text(here.begin(["SCRAM-SHA-256"])))
     final = there.final(text(here.proceed(challenged(first))))
     assert text(here.proceed(challenged(final))) == ""
-    here.finish()
+    here.finish(READY)
     with pytest.raises(Refused, match="goes on after its proof"):
         here.proceed(challenged(final))
 
@@ -127,14 +128,14 @@ def test_a_201_before_the_servers_proof_is_refused() -> None:
     there, here = server(), Authentication(ME)
     here.begin(["SCRAM-SHA-256"])
     with pytest.raises(Refused, match="without a proof"):
-        here.finish()
+        here.finish(READY)
     here = Authentication(ME)
     here.proceed(challenged(there.first(text(here.begin(["SCRAM-SHA-256"])))))
     with pytest.raises(Refused, match="without a proof"):
-        here.finish()
+        here.finish(READY)
     plain = Authentication(ME)
     plain.begin(["PLAIN"])
-    plain.finish()
+    plain.finish(READY)
 
 
 def test_a_challenge_of_another_mechanism_is_refused() -> None:

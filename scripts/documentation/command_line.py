@@ -1,0 +1,77 @@
+"""The reference of the command line, out of the commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from mtl.cli.main import app
+
+
+def commands() -> str:
+    """A section for each command: its usage, what it does, its arguments and options."""
+    root: Any = typer.main.get_command(app)
+    lines = ["### Options of every command", "", "They stand between `mtl` and the command.", ""]
+    lines += [*_parameters(root), ""]
+    for name, command in _flat(root, "mtl"):
+        lines += [f"### {name}", "", *_usage(name, command), ""]
+        lines += [_prose(command.help or ""), ""]
+        rows = _parameters(command)
+        if rows:
+            lines += [*rows, ""]
+    return "\n".join(lines).rstrip()
+
+
+def parse(arguments: list[str]) -> None:
+    """Whether the command line takes these arguments. Raises typer's usage errors; nothing is run."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("mtl", list(arguments))
+    while hasattr(command, "commands"):
+        rest = [*context._protected_args, *context.args]  # noqa: SLF001 what is left of the arguments has no other name
+        if not rest and command.invoke_without_command:
+            return
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+
+
+def _flat(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """All commands, those of groups with their group's name."""
+    for word, inner in command.commands.items():
+        if not hasattr(inner, "commands"):
+            yield f"{name} {word}", inner
+            continue
+        if inner.invoke_without_command:
+            yield f"{name} {word}", inner
+        yield from _flat(inner, f"{name} {word}")
+
+
+def _usage(name: str, command: Any) -> list[str]:
+    words = [_argument(one) for one in command.params if not one.opts[0].startswith("-")]
+    return ["```text", " ".join([name, "[OPTIONS]", *words]), "```"]
+
+
+def _argument(parameter: Any) -> str:
+    name = str(parameter.metavar or parameter.name.upper())
+    name = f"{name}..." if parameter.nargs != 1 else name
+    return name if parameter.required else f"[{name}]"
+
+
+def _parameters(command: Any) -> list[str]:
+    shown = [one for one in command.params if not one.hidden and one.name != "help"]
+    if not shown:
+        return []
+    lines = ["| argument | default | meaning |", "|---|---|---|"]
+    for one in shown:
+        name = ", ".join(f"`{text}`" for text in one.opts) if one.opts[0].startswith("-") else _argument(one)
+        given = one.default is not None and one.default is not False and one.show_default
+        default = f"`{one.default}`" if given and not callable(one.default) else ""
+        meaning = _prose(one.help or "").replace("|", "\\|")
+        also = f" Environment: `{one.envvar}`." if one.envvar else ""
+        lines.append(f"| {name} | {default} | {meaning}{also} |")
+    return lines
+
+
+def _prose(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n")).replace("<", "&lt;")

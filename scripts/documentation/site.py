@@ -1,0 +1,91 @@
+"""MkDocs' hook: pages that live elsewhere in the repository are part of the site, and links work in both.
+
+Links in Markdown files are those of the repository, so that they work where the files are read. In the site a link to a
+file that is a page leads to the page, and a link to any other file is only its text.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+DOCS = "docs"
+
+INCLUDED = {
+    "PROTOCOL.md": "reference/protocol.md",
+    "CONFORMANCE.md": "reference/conformance.md",
+    "CHANGELOG.md": "reference/changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
+    "spark-submit-examples/coming-from-kafka.md": "how-to/coming-from-kafka.md",
+    "spark-submit-examples/README.md": "how-to/platforms/jobs.md",
+    "spark-submit-examples/connect/README.md": "how-to/platforms/connect.md",
+    "spark-submit-examples/yarn/README.md": "how-to/platforms/yarn.md",
+    "spark-submit-examples/emr-serverless/README.md": "how-to/platforms/emr-serverless.md",
+    "spark-submit-examples/kubernetes/README.md": "how-to/platforms/kubernetes.md",
+    "spark-submit-examples/databricks/README.md": "how-to/platforms/databricks.md",
+    "README.md": "index.md",
+}
+"""File of the repository: page of the site."""
+
+_SOURCES = {page: source for source, page in INCLUDED.items()}
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+_FENCED = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that live outside of docs/."""
+    from mkdocs.structure.files import File  # noqa: PLC0415 tests use this module without MkDocs
+
+    for source, page in INCLUDED.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """The page with the site's links."""
+    return relinked(markdown, source_of(page.file.src_uri))
+
+
+def source_of(page: str) -> str:
+    """The file of the repository that a page of the site is made of."""
+    return _SOURCES.get(page, f"{DOCS}/{page}")
+
+
+def page_of(source: str) -> str | None:
+    """The page (or picture) of the site that is made of a file of the repository; None when there is none."""
+    if source in INCLUDED:
+        return INCLUDED[source]
+    return source.removeprefix(f"{DOCS}/") if source.startswith(f"{DOCS}/") else None
+
+
+def relinked(markdown: str, source: str) -> str:
+    """The text of the file `source` with links that lead to pages of the site, outside of code."""
+    here = posixpath.dirname(page_of(source) or "")
+
+    def link(found: re.Match[str]) -> str:
+        picture, text, target = found.groups()
+        name, mark, anchor = target.partition("#")
+        if "://" in target or not name:
+            return found[0]
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), name))
+        page = page_of(file)
+        if page is not None:
+            return f"{picture}[{text}]({os.path.relpath(page, here or '.')}{mark}{anchor})"
+        if (ROOT / file).exists():
+            return text if " " in text or "`" in text else f"`{text}`"
+        return found[0]  # MkDocs warns about it
+
+    return "".join(
+        part if at % 2 else _LINK.sub(link, part) for at, part in enumerate(_FENCED.split(markdown))
+    )

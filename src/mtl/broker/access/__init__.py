@@ -1,0 +1,4 @@
+"""Sessions, log-ins, and the rights of principals.
+
+Read `sessions.py` first.
+"""

@@ -1,0 +1,198 @@
+"""Users: what proves who they are, and what each may do in each virtual host.
+
+Users are the broker's, grants are per virtual host (PROTOCOL.md 2.2). Both come from the records that `mtl user` and
+`mtl grant` write, at the start and again whenever they changed.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mtl import limits
+from mtl.broker.access.patterns import is_pattern, matching
+from mtl.broker.storage.records import UserRecord
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.protocol.sasl.scram import SALT_OCTETS, Verifier
+from mtl.protocol.sasl.server import ANONYMOUS_USER
+
+ANYTHING: Final = ".*"
+"""The pattern that need not be looked at."""
+
+
+class Right(StrEnum):
+    """What may be done with a resource, or the kind of a name that may be used."""
+
+    READ = "read"  # readers, Locate
+    WRITE = "write"  # writers, stages and their commits
+    MANAGE = "manage"  # Create, Delete
+    GROUP = "group"  # to hold, reset and delete its cursors
+    QUEUE = "queue"  # to consume from it: settle, reject; and to delete it
+    WRITER = "writer"  # to write under this name, which fences others
+    APPLICATION = "application"  # to stage, commit, abort and forget for it
+    ACT_AS = "act-as"  # not of resources or names but of users: to have their grants in place of one's own
+
+
+ON_RESOURCES: Final = frozenset({Right.READ, Right.WRITE, Right.MANAGE})
+"""Whoever has one of them may know that the resource is there. The other rights are on names that the users of a
+virtual host share, and every user has those on its own names.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Whom a change of the records concerns: who has to prove themselves again, since they are gone or what they prove
+    themselves by is another, and whose grants are others.
+    """
+
+    proof: frozenset[str]
+    grants: frozenset[str]
+
+
+_Where = tuple[str, str, frozenset[Right]]
+"""(principal, virtual host, rights of which one suffices)."""
+
+
+class Accounts:
+    """Who there is. `unlimited` are the principals that may do everything without a grant; `secret` makes up the
+    verifiers of users that there are not, so that they are the same tomorrow.
+    """
+
+    def __init__(
+        self, secret: bytes, unlimited: Collection[str] = (), unreadable: Unreadable | None = None
+    ) -> None:
+        self._secret = secret
+        self._unlimited = frozenset(unlimited)
+        self._unreadable = unreadable or Unreadable()
+        self._users: dict[str, UserRecord] = {}
+        self._owners: dict[str, str] = {}
+        self._iterations: list[int] = []
+        self._known: dict[_Where, dict[str, bool]] = {}
+        self._remembered = 0
+
+    def replace(self, records: Iterable[UserRecord]) -> Changes:
+        """These are all users now."""
+        before, self._users = self._users, {r.name: r for r in records}
+        self._owners = {key: r.name for r in self._users.values() for key in r.keys}
+        passwords = [r.password for r in self._users.values() if r.password is not None]
+        self._iterations = sorted({p.iterations for p in passwords}) or [limits.SCRAM_ITERATIONS]
+        self._forget()
+        now = self._users
+        return Changes(
+            frozenset(n for n, old in before.items() if n not in now or _proof(old) != _proof(now[n])),
+            frozenset(n for n, old in before.items() if n not in now or old.grants != now[n].grants),
+        )
+
+    @property
+    def all(self) -> Mapping[str, UserRecord]:
+        """Every user by name, as they are until the next `replace`."""
+        return self._users
+
+    def __len__(self) -> int:
+        return len(self._users)
+
+    def exists(self, principal: str) -> bool:
+        """Whether there is such a user, or may be anybody of that name."""
+        return principal in self._unlimited or principal in self._users
+
+    def check_readable(self, user: str) -> None:
+        """Raises `Refused` 503 for a user that is not here because its record cannot be read."""
+        if user not in self._users:
+            self._unreadable.check(UserRecord, user, f"user {user!r}")
+
+    def owner(self, key: str) -> str | None:
+        """The user to whom a CURVE key belongs."""
+        return self._owners.get(key)
+
+    def verifier(self, user: str) -> Verifier:
+        """The verifier of a user's password. A user that there is not, or has none, gets one that no password fits:
+        always the same, with iterations that real ones have, after the same work.
+        """
+        made_up = self._made_up(user)
+        record = self._users.get(user)
+        if record is None or record.password is None:
+            return made_up
+        kept = record.password
+        return Verifier(kept.salt, kept.iterations, kept.stored_key, kept.server_key)
+
+    def _made_up(self, user: str) -> Verifier:
+        octets = hmac.digest(self._secret, user.encode(), "sha512")
+        iterations = self._iterations or [limits.SCRAM_ITERATIONS]
+        return Verifier(
+            octets[:SALT_OCTETS], iterations[octets[-1] % len(iterations)], octets[:32], octets[32:]
+        )
+
+    # --- rights ---------------------------------------------------------------------------------------------
+
+    def enters(self, principal: str, vhost: str) -> bool:
+        """Whether a principal has anything to do in a virtual host."""
+        return bool(self._patterns((principal, vhost, ON_RESOURCES | {Right.ACT_AS})))
+
+    def is_unlimited(self, principal: str) -> bool:
+        """Whether a principal may do everything without a grant."""
+        return principal in self._unlimited
+
+    def acts_as(self, login: str, vhost: str, user: str) -> bool:
+        """Whether somebody who logged in as `login` may act as another user there. Nobody acts as a user that is not
+        there, or that needs no proof: `anonymous`.
+        """
+        patterns = self._patterns((login, vhost, frozenset({Right.ACT_AS})))
+        return (
+            user in self._users and user != ANONYMOUS_USER and any(matching(p, [user])[0] for p in patterns)
+        )
+
+    def may(self, principal: str, vhost: str, rights: frozenset[Right], names: Sequence[str]) -> list[bool]:
+        """For each name whether the principal has one of the rights there."""
+        where = (principal, vhost, rights)
+        patterns, owns = self._patterns(where), rights.isdisjoint(ON_RESOURCES)
+        if not patterns and not owns:
+            return [False] * len(names)
+        if ANYTHING in patterns:
+            return [True] * len(names)
+        known = self._known.setdefault(where, {})
+        new = [n for n in dict.fromkeys(names) if n not in known]
+        if new:
+            if self._remembered + len(new) > limits.MAX_RIGHTS_REMEMBERED:
+                self._forget()
+                known, new = self._known.setdefault(where, {}), list(dict.fromkeys(names))
+            found = [matching(pattern, new) for pattern in patterns]
+            if owns:
+                found.append([self._owner_of(name) == principal for name in new])
+            known.update(zip(new, map(any, zip(*found, strict=True)), strict=True))
+            self._remembered += len(new)
+        return [known[n] for n in names]
+
+    def _owner_of(self, name: str) -> str | None:
+        """The user whose name a shared name begins with, and a dot: of several the one with the longest name."""
+        end = name.rfind(".")
+        while end > 0:
+            user = name[:end]
+            if user in self._users or self._unreadable.is_known(UserRecord, user):
+                return user
+            end = name.rfind(".", 0, end)
+        return None
+
+    def _patterns(self, where: _Where) -> list[str]:
+        principal, vhost, rights = where
+        if principal in self._unlimited:
+            return [ANYTHING]
+        record = self._users.get(principal)
+        if record is None:
+            return []
+        return [
+            g.pattern
+            for g in record.grants
+            if g.vhost == vhost and g.right in rights and is_pattern(g.pattern)
+        ]
+
+    def _forget(self) -> None:
+        """What the patterns matched; it is looked up again."""
+        self._known.clear()
+        self._remembered = 0
+
+
+def _proof(record: UserRecord) -> object:
+    return record.password, frozenset(record.keys)

@@ -1,0 +1,202 @@
+"""The audit log: who logged in, who was refused, and what was changed, one line for each, never with a secret.
+
+The lines go to the logger `mtl.audit`. Its records carry the members as `fields`, for formatters that write JSON; the
+message is the same as text: `login-refused user="alice" address="10.0.0.7"`. SECURITY.md lists the events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mtl.broker.storage.records import GrantRecord, UserRecord
+from mtl.errors import Refused
+from mtl.net.pace import Pace
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.access.sessions import Caller
+    from mtl.broker.leases.leases import LeaseTerms
+
+log = logging.getLogger("mtl.audit")
+
+AUDIT_BURST: Final = 200
+"""Lines of one event that one address may cause at once: the log-ins of a cluster's executors after a restart."""
+
+AUDIT_PER_S: Final = 2.0
+"""Lines of one event that one address may cause per second in the long run: some 400 octets, 35 MB a day."""
+
+AUDIT_SUMMARY_S: Final = 60.0
+"""How often the number of lines that were left out is written."""
+
+AUDIT_LEFT_OUT: Final = 1_000
+"""Addresses and events whose lines that were left out are counted apart. Those of more are counted as one."""
+
+AUDIT_NAMES: Final = 10
+"""Names of a list in one line; a request may have thousands."""
+
+AUDIT_TEXT: Final = 1_000
+"""Characters of one text in a line; names have 255 octets at most, a reason may have several of them."""
+
+_OTHERS: Final = ("others", "others")
+
+
+class Event(StrEnum):
+    """What a line is about."""
+
+    LOGIN = "login"
+    LOGIN_REFUSED = "login-refused"
+    CONNECTION_REFUSED = "connection-refused"
+    NOT_AUTHORIZED = "not-authorized"
+    QUOTA_EXCEEDED = "quota-exceeded"
+    RESOURCE_CREATED = "resource-created"
+    RESOURCE_DELETED = "resource-deleted"
+    QUEUE_DELETED = "queue-deleted"
+    CURSOR_RESET = "cursor-reset"
+    CURSOR_DELETED = "cursor-deleted"
+    STAGES_ABORTED = "stages-aborted"
+    APPLICATION_FORGOTTEN = "application-forgotten"
+    LEASE_ENDED = "lease-ended"
+    USER_ADDED = "user-added"
+    USER_REMOVED = "user-removed"
+    PASSWORD_CHANGED = "password-changed"  # noqa: S105 the name of an event
+    KEYS_CHANGED = "keys-changed"
+    GRANTED = "granted"
+    REVOKED = "revoked"
+    LEFT_OUT = "left-out"
+
+
+_WARNINGS: Final = frozenset({
+    Event.LOGIN_REFUSED,
+    Event.CONNECTION_REFUSED,
+    Event.NOT_AUTHORIZED,
+    Event.QUOTA_EXCEEDED,
+    Event.LEASE_ENDED,
+    Event.LEFT_OUT,
+})  # fmt: skip
+"""Events of the level "warning"; all others have "info"."""
+
+_REFUSALS: Final = {w.NOT_AUTHORIZED: Event.NOT_AUTHORIZED, w.QUOTA: Event.QUOTA_EXCEEDED}
+"""Reasons of refusals that are written."""
+
+_REQUESTS: Final[Mapping[type, tuple[Event, tuple[str, ...]]]] = {
+    w.ResourceDelete: (Event.RESOURCE_DELETED, ("resource",)),
+    w.QueueDelete: (Event.QUEUE_DELETED, ("resource", "group")),
+    w.CursorReset: (Event.CURSOR_RESET, ("resource", "group")),
+    w.CursorDelete: (Event.CURSOR_DELETED, ("resource", "group")),
+    w.StageAbort: (Event.STAGES_ABORTED, ("stages",)),
+    w.StageForget: (Event.APPLICATION_FORGOTTEN, ("application",)),
+}
+"""Requests that are written when they were carried out, and which of their members are."""
+
+
+class Audit:
+    """Writes the lines. An address that causes too many of one event gets a count of those that were left out instead,
+    once in `AUDIT_SUMMARY_S`. `clock` is in monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._pace = Pace(clock, AUDIT_BURST, AUDIT_PER_S)
+        self._left_out: Counter[tuple[str, str]] = Counter()
+
+    def write(self, event: Event, address: str | None = None, **fields: object) -> None:
+        """One line. Without `address` it is about something that no client did, and always written. A field that is
+        None is left out.
+        """
+        if address is not None and not self._pace.admits(f"{event} {address}"):
+            key = (address, event.value)
+            full = len(self._left_out) >= AUDIT_LEFT_OUT and key not in self._left_out
+            self._left_out[_OTHERS if full else key] += 1
+            return
+        said = {"event": event.value, "address": address, **fields}
+        _write(event, {name: value for name, value in said.items() if value is not None})
+
+    def answered(self, caller: Caller, request: w.Request, outcome: object) -> None:
+        """A request was answered: written are those that change something, and those without a right or quota."""
+        if isinstance(outcome, Refused):
+            event = _REFUSALS.get(outcome.reason)
+            if event is not None:
+                self._by(event, caller, command=request.command, reason=str(outcome))
+            return
+        known = _REQUESTS.get(type(request))
+        if known is not None:
+            event, members = known
+            self._by(event, caller, **{name: getattr(request, name) for name in members})
+
+    def created(self, caller: Caller | None, vhost: str, resource: str) -> None:
+        """A resource was made, for a client or (None) by the broker itself."""
+        if caller is None:
+            self.write(Event.RESOURCE_CREATED, None, **{"virtual-host": vhost}, resource=resource)
+        else:
+            self._by(Event.RESOURCE_CREATED, caller, resource=resource)
+
+    def _by(self, event: Event, caller: Caller, **fields: object) -> None:
+        by = {"user": caller.principal, "virtual-host": caller.vhost}
+        self.write(event, caller.address, **by, **fields)
+
+    def ended(self, terms: LeaseTerms, reason: str) -> None:
+        """The broker ended a lease that its client would have kept."""
+        by = {"user": terms.principal, "virtual-host": terms.vhost}
+        self.write(Event.LEASE_ENDED, None, **by, resources=list(terms.resources), reason=reason)
+
+    def users(self, before: Mapping[str, UserRecord], now: Mapping[str, UserRecord]) -> None:
+        """An administrator changed users or grants."""
+        for name in sorted({*before, *now}):
+            for event, fields in _changes(before.get(name), now.get(name)):
+                self.write(event, None, user=name, **fields)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether lines were left out that no line tells of yet."""
+        return bool(self._left_out)
+
+    def catch_up(self) -> None:
+        """Write how many lines were left out."""
+        left_out, self._left_out = self._left_out, Counter()
+        for (address, event), count in left_out.items():
+            _write(Event.LEFT_OUT, {"event": "left-out", "address": address, "of": event, "lines": count})
+
+
+def _write(event: Event, fields: Mapping[str, object]) -> None:
+    shown = {name: _shortened(value) for name, value in fields.items()}
+    said = (
+        f"{name}={msgspec.json.encode(value).decode()}" for name, value in shown.items() if name != "event"
+    )
+    level = logging.WARNING if event in _WARNINGS else logging.INFO
+    log.log(level, "%s %s", event.value, " ".join(said), extra={"fields": shown})
+
+
+def _shortened(value: object) -> object:
+    if isinstance(value, list) and len(value) > AUDIT_NAMES:
+        return [*value[:AUDIT_NAMES], f"and {len(value) - AUDIT_NAMES} more"]
+    return f"{value[:AUDIT_TEXT]}..." if isinstance(value, str) and len(value) > AUDIT_TEXT else value
+
+
+def _changes(before: UserRecord | None, now: UserRecord | None) -> Iterator[tuple[Event, dict[str, object]]]:
+    """What became of one user. A password is not written, nor anything made of it."""
+    if now is None:
+        yield Event.USER_REMOVED, {}
+        return
+    if before is None:
+        yield Event.USER_ADDED, {}
+    elif before.password != now.password:
+        yield Event.PASSWORD_CHANGED, {}
+    known = before or UserRecord(now.name)
+    if set(known.keys) != set(now.keys):
+        added, removed = sorted({*now.keys} - {*known.keys}), sorted({*known.keys} - {*now.keys})
+        yield Event.KEYS_CHANGED, {"added": added, "removed": removed}
+    for event, grants in (
+        (Event.GRANTED, {*now.grants} - {*known.grants}),
+        (Event.REVOKED, {*known.grants} - {*now.grants}),
+    ):
+        for one in sorted(grants):
+            yield event, _told(one)
+
+
+def _told(grant: GrantRecord) -> dict[str, object]:
+    return {"virtual-host": grant.vhost, "right": grant.right, "pattern": grant.pattern}

@@ -1,0 +1,204 @@
+"""Connection.Authorize: from a 401 to the principal of a session (MTL-24 to 34; PROTOCOL.md 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.accounts import Accounts
+from mtl.broker.access.audit import Event
+from mtl.broker.access.failures import Failures
+from mtl.broker.outbox import Outbox, Result
+from mtl.errors import Malformed, Refused
+from mtl.protocol.sasl.mechanisms import (
+    ANONYMOUS,
+    BY_STRENGTH,
+    EXTERNAL,
+    PLAIN,
+    SCRAM,
+    decode,
+    encode,
+    scram_available,
+)
+from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchange, Outcome
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.access.sessions import Session
+
+Anonymous = bool | Literal["granted"]
+"""Whether clients come in without credentials: no, yes and to do everything, or as far as `anonymous` has grants."""
+
+Then = Callable[[str | w.Unauthorized | w.Challenged | Refused], None]
+"""What came of an Authorize: the principal, or what to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationSettings:
+    """What [authentication] of broker.toml says, and what the transport adds to it.
+
+    `protected`: what is sent is readable to nobody else (CURVE, or a socket of this machine's file system).
+    """
+
+    anonymous: Anonymous = True
+    mechanisms: Sequence[str] = BY_STRENGTH
+    attempts: int = limits.AUTHENTICATION_ATTEMPTS
+    plain_without_encryption: bool = False
+    sessions_by_identity: bool = False
+    protected: bool = False
+    secret: bytes = b""
+
+    @property
+    def identities_suffice(self) -> bool:
+        """Whether a session with a user is found by the REQ identity alone (PROTOCOL.md 3)."""
+        return self.protected or self.sessions_by_identity
+
+    def offers(self, mechanism: str) -> bool:
+        """Whether a mechanism is open to anybody."""
+        return (mechanism in self.mechanisms or mechanism == ANONYMOUS) and {
+            ANONYMOUS: bool(self.anonymous),
+            PLAIN: scram_available() and (self.protected or self.plain_without_encryption),
+            SCRAM: scram_available(),
+        }.get(mechanism, True)
+
+
+class Authenticator:
+    """The conversations. A failed one is answered by 401 with the mechanisms again; after too many by 403."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        accounts: Accounts,
+        settings: AuthenticationSettings,
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._accounts = accounts
+        self._settings = settings
+        self._failures = Failures(outbox)
+        self._checking = 0
+
+    def challenge(self, session: Session) -> w.Unauthorized:
+        """401 with the mechanisms that are accepted (MTL-27)."""
+        return w.Unauthorized(mechanisms=self._offered(session))
+
+    def _offered(self, session: Session) -> list[str]:
+        """EXTERNAL only to those to whom it is of use: others would lose an attempt by it."""
+        return [
+            m
+            for m in BY_STRENGTH
+            if self._settings.offers(m)
+            and (m != EXTERNAL or self._accounts.owner(session.origin.key) is not None)
+        ]
+
+    def authorize(self, session: Session, request: w.Authorize, then: Then) -> None:
+        """One Authorize. Raises `Refused` 400 for a response that is no BASE64, 403 after too many failures."""
+        mechanism = request.mechanism.upper()
+        try:
+            response = decode(request.response)
+        except Malformed as error:
+            raise Refused(400, w.BAD_ARGUMENTS, f"Connection.Authorize: response: {error}") from error
+        if session.failed >= self._settings.attempts:
+            self.refused(session, mechanism, "", "too many log-ins of this session failed")
+            raise _too_many()
+        if mechanism not in self._offered(session):
+            self.refused(session, mechanism, "", "the mechanism is not offered")
+            session.exchange = None
+            then(self.challenge(session))
+            return
+        if session.exchange is None or session.exchange.mechanism != mechanism:
+            owner, nonce = self._accounts.owner(session.origin.key), self._random(18).hex()
+            session.exchange = Exchange(mechanism, self._accounts.verifier, owner, nonce)
+        self._refuse_locked_out(session, session.exchange)
+        outcome = session.exchange.respond(response)
+        self._follow(session, session.exchange, outcome, then)
+
+    def _refuse_locked_out(self, session: Session, exchange: Exchange) -> None:
+        """Raises `Refused` 403 during a lock-out, before a proof is looked at: a right password must not get another
+        answer than a wrong one.
+        """
+        if self._failures.too_many(session.origin.address, exchange.user):
+            self.refused(
+                session, exchange.mechanism, exchange.user, "locked out, since too many log-ins failed"
+            )
+            session.exchange = None
+            raise _too_many()
+
+    def accepted(self, session: Session, mechanism: str) -> None:
+        """A log-in succeeded: one line of the audit log. `by` is who acts as the user, where it is somebody else."""
+        by = {"by": session.login} if session.login != session.principal else {}
+        self._audit(Event.LOGIN, session, mechanism, session.principal, **by)
+
+    def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
+        """A log-in was refused: one line. A user that does not exist is not named: it may be a password that was typed
+        at the wrong place.
+        """
+        known = user if self._accounts.exists(user) else None
+        self._audit(Event.LOGIN_REFUSED, session, mechanism, known, reason=reason)
+
+    def _audit(
+        self, event: Event, session: Session, mechanism: str, user: str | None, **fields: object
+    ) -> None:
+        by = {"user": user, "virtual-host": session.wanted}
+        known = mechanism.upper() if mechanism.upper() in (*BY_STRENGTH, ANONYMOUS) else "unknown"
+        self._outbox.audit.write(event, session.origin.address, **by, mechanism=known, **fields)
+
+    def _follow(self, session: Session, exchange: Exchange, outcome: Outcome, then: Then) -> None:
+        self._refuse_locked_out(session, exchange)  # a first response says who the user is
+        if isinstance(outcome, Challenge):
+            then(w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets)))
+            return
+        if isinstance(outcome, Check):
+            self._check(session, exchange, outcome, then)
+            return
+        session.exchange = None
+        owner = self._accounts.owner(session.origin.key)
+        if isinstance(outcome, Accepted) and owner in {None, outcome.user}:
+            then(outcome.user)
+        else:
+            others = isinstance(outcome, Accepted)
+            self.refused(session, exchange.mechanism, exchange.user, self._why(exchange.user, others=others))
+            self._denied(session, exchange.user, then)
+
+    def _why(self, user: str, *, others: bool) -> str:
+        if others:
+            return "the connection's key is another user's"
+        return "wrong proof" if self._accounts.exists(user) else "unknown user"
+
+    def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:
+        """Have the password checked elsewhere: it takes a while."""
+        if self._checking >= limits.MAX_PASSWORD_CHECKS:
+            session.exchange = None
+            self.refused(session, exchange.mechanism, check.user, "too many passwords are being checked")
+            raise Refused(503, w.OVERLOADED, "too many passwords are being checked; try again")
+        self._checking += 1
+
+        def checked(right: Result) -> None:
+            self._checking -= 1
+            try:
+                self._follow(session, exchange, Accepted(check.user) if right else Denied(check.user), then)
+            except Refused as error:
+                then(error)
+
+        self._outbox.submit(lambda number: a.CheckPassword(number, check.password, check.verifier), checked)
+
+    def _denied(self, session: Session, user: str, then: Then) -> None:
+        session.failed += 1
+        self._failures.count(session.origin.address, user)
+        if session.failed >= self._settings.attempts:
+            raise _too_many()
+        self._accounts.check_readable(user)
+        then(self.challenge(session))
+
+
+def _too_many() -> Refused:
+    return Refused(
+        403,
+        w.NOT_AUTHORIZED,
+        "too many log-ins failed; check the user and its password, and try again on a new connection in "
+        f"{limits.FAILED_LOGINS_S:.0f} s",
+    )

@@ -1,0 +1,330 @@
+"""Control sessions: who is talking to us, in which virtual host, under which profile.
+
+A session is found by the token of its 201 when the request carries it, else by the REQ identity (PROTOCOL.md 2). An
+identity alone is no authority (PROTOCOL.md 3), so a request that carries a token is judged by the token only, and a
+user's session on a connection that others can read is found by its token only. Behind CURVE a session belongs to the
+key that opened it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mtl import limits
+from mtl.broker.access.accounts import Accounts, Changes
+from mtl.broker.access.authentication import AuthenticationSettings, Authenticator
+from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.outbox import Outbox
+from mtl.errors import Refused
+from mtl.net.origin import Origin
+from mtl.profiles import PROFILES, Profile
+from mtl.protocol.control import ControlSession
+from mtl.protocol.sasl.server import ANONYMOUS_USER, Exchange
+from mtl.wire import control as w
+
+Answer = Callable[[w.Reply | Refused], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A session as it was when a request arrived: `session` is its id, `key` the CURVE key of its connection, `address`
+    its peer's.
+
+    A request that waits for the disk goes on with these values, even if its session has another virtual host or
+    principal meanwhile.
+    """
+
+    session: str
+    principal: str
+    vhost: str
+    profile: Profile | None
+    key: str
+    address: str
+
+
+class Session:
+    """One client's control session.
+
+    `id` names it inside the broker and never changes. `token` is the client's proof: each log-in makes another one, so
+    that nobody who saw an earlier one can use it. `wanted` is the virtual host of the last Open; the session is in it
+    from its 201 on. `principal` is empty until the client has been let in; `exchange` is a SASL conversation under
+    way, `failed` how many failed.
+    """
+
+    def __init__(
+        self, number: str, token: str, identity: bytes, origin: Origin, vhost: str, now: float
+    ) -> None:
+        self.id = number
+        self.token = token
+        self.identity = identity
+        self.origin = origin
+        self.control = ControlSession()
+        self.vhost = vhost
+        self.wanted = vhost
+        self.principal = ""
+        self.login = ""
+        """Who proved to be somebody; `principal`, unless it acts as another user."""
+        self.exchange: Exchange | None = None
+        self.failed = 0
+        self.profile: Profile | None = None
+        self.heard = now
+
+    @property
+    def caller(self) -> Caller:
+        """What a request of this moment is carried out as."""
+        origin = self.origin
+        return Caller(self.id, self.principal, self.vhost, self.profile, origin.key, origin.address)
+
+
+class Sessions:
+    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Those leave first, some at a time, that
+    nobody was let in to, then the longest silent, those with leases (`in_use`) last.
+
+    The first of `vhosts` is where a client is that names none (PROTOCOL.md 2).
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        vhosts: Sequence[str],
+        accounts: Accounts,
+        quotas: Quotas,
+        authentication: AuthenticationSettings,
+        boot: str,
+        heartbeat_s: float,
+        in_use: Callable[[str], bool],
+        ended: Callable[[str], None],
+        changed_hands: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._vhosts = vhosts
+        self._accounts = accounts
+        self._quotas = quotas
+        self._settings = authentication
+        self._authenticator = Authenticator(outbox, random, accounts, authentication)
+        self._boot = boot
+        self._heartbeat_s = heartbeat_s
+        self._in_use = in_use
+        self._ended = ended
+        self._changed_hands = changed_hands
+        self._by_id: dict[str, Session] = {}
+        self._by_token: dict[str, Session] = {}
+        self._by_identity: dict[bytes, Session] = {}
+        self._of_principal: Counter[str] = Counter()
+
+    def find(self, identity: bytes, origin: Origin, request: w.Request) -> Session:
+        """The session of a request; a new one in state NEW when there is none.
+
+        Only an Open makes one that is kept, so that guessed tokens and stray requests cost nothing. An Open with a
+        token that we do not know is a client's that outlived our last run.
+        """
+        token, opening = request.session, isinstance(request, w.Open)
+        found = self._by_token.get(token) if token is not None else None
+        if found is None and (token is None or opening):
+            found = self._by_identity_alone(identity)
+        if found is None or found.origin.key != origin.key:
+            names = self._random(16).hex(), self._random(16).hex()
+            found = Session(*names, identity, origin, self._vhosts[0], self._outbox.now.mono)
+            if opening:
+                self._keep(found)
+        found.heard = self._outbox.now.mono
+        found.origin = origin  # of the same key; a client that comes back may have another address
+        return found
+
+    def _by_identity_alone(self, identity: bytes) -> Session | None:
+        found = self._by_identity.get(identity)
+        if found is None or found.principal in {"", ANONYMOUS_USER} or self._settings.identities_suffice:
+            return found
+        return None
+
+    def _keep(self, session: Session) -> None:
+        if len(self._by_id) >= limits.MAX_SESSIONS:
+            self._make_room()
+        self._by_id[session.id] = session
+        self._of_principal[session.principal] += 1
+        self._by_token[session.token] = session
+        self._by_identity[session.identity] = session
+
+    def _make_room(self) -> None:
+        """Several leave at once, for all are looked at to find them; but of those with leases only one."""
+        most = max(1, limits.MAX_SESSIONS // limits.SESSIONS_LEAVING)
+        leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
+        for session in leaving[:1] + [x for x in leaving[1:] if not self._in_use(x.id)]:
+            self._end(session)
+
+    def _worth(self, session: Session) -> tuple[bool, bool, float]:
+        return self._in_use(session.id), bool(session.principal), session.heard
+
+    def _admit(self, principal: str) -> None:
+        """One more session of this principal: above its quota the longest silent one without leases leaves. Raises
+        `Refused` 403 where there is none.
+        """
+        used = self._of_principal[principal]
+        limit = self._quotas.limit(principal, Quota.SESSIONS)
+        if limit is None or used < limit:
+            return
+        own = (s for s in self._by_id.values() if s.principal == principal and not self._in_use(s.id))
+        leaving = min(own, key=lambda s: s.heard, default=None)
+        if leaving is None:
+            self._quotas.check(principal, Quota.SESSIONS, used)
+        else:
+            self._end(leaving)
+
+    def _belongs(self, session: Session, principal: str) -> None:
+        """Count a session that is kept for its present principal."""
+        if session.id in self._by_id:
+            self._of_principal[session.principal] -= 1
+            self._of_principal[principal] += 1
+        session.principal = principal
+
+    def _end(self, session: Session) -> None:
+        if self._by_id.pop(session.id, None) is not None:
+            self._of_principal[session.principal] -= 1
+        self._by_token.pop(session.token, None)
+        if self._by_identity.get(session.identity) is session:
+            del self._by_identity[session.identity]
+        self._ended(session.id)
+
+    def expire(self) -> None:
+        """End the sessions that were silent for too long; the client opens a new one when it needs it. One with a live
+        lease is not silent: a task may write for hours before it says the next word here.
+        """
+        horizon = self._outbox.now.mono - limits.SESSION_IDLE_S
+        silent = [s for s in self._by_id.values() if s.heard < horizon]
+        for session in silent:
+            if not self._in_use(session.id):
+                self._end(session)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def principal(self, number: str) -> str | None:
+        """The principal of the session with this id, None when it has ended."""
+        found = self._by_id.get(number)
+        return found.principal if found is not None else None
+
+    # --- the connection class, up to the profile ------------------------------------------------------------
+
+    def open(self, session: Session, request: w.Open) -> w.Reply:
+        """Connection.Open (MTL-21 to 27)."""
+        if request.protocol.name != "MTL":
+            raise Refused(400, w.BAD_ARGUMENTS, f"this is MTL, not {request.protocol.name!r}")
+        if request.protocol.version != 1:
+            raise Refused(501, w.UNSUPPORTED, f"MTL version 1 is spoken here, not {request.protocol.version}")
+        vhost = request.virtual_host if request.virtual_host is not None else self._vhosts[0]
+        if vhost not in self._vhosts:
+            raise Refused(404, w.UNKNOWN_VIRTUAL_HOST, f"there is no virtual host {vhost!r}")
+        session.wanted = vhost
+        session.exchange = None
+        if self._settings.anonymous is not True:
+            return self.challenge(session)
+        return self._enter(session, ANONYMOUS_USER)
+
+    def authorize(self, session: Session, request: w.Authorize, answer: Answer) -> None:
+        """Connection.Authorize (MTL-29 to 34), at any time; the same principal keeps its profile and its leases."""
+
+        def decided(outcome: str | w.Unauthorized | w.Challenged | Refused) -> None:
+            if not isinstance(outcome, str):
+                answer(outcome)
+                return
+            try:
+                ready = self._enter(session, outcome, request.acting_as, logs_in=True)
+            except Refused as error:
+                self._authenticator.refused(session, request.mechanism, outcome, error.message)
+                answer(error)
+                return
+            self._authenticator.accepted(session, request.mechanism)
+            answer(ready)
+            if session.profile is not None:
+                session.control.profile_kept()
+
+        self._authenticator.authorize(session, request, decided)
+
+    def _enter(
+        self, session: Session, login: str, acting_as: str | None = None, *, logs_in: bool = False
+    ) -> w.Ready:
+        """Let somebody in as a principal, the only step that changes who a session is and where. Raises `Refused` 403
+        for a principal without a grant in the virtual host; the session stays as it was then.
+        """
+        principal = login if acting_as is None else acting_as
+        if principal != login and not self._accounts.acts_as(login, session.wanted, principal):
+            raise Refused(
+                403,
+                w.NOT_AUTHORIZED,
+                f"user {login!r} may not act as {principal!r} in the virtual host {session.wanted!r}; "
+                "`mtl grant --act-as` lets it, for users that there are",
+            )
+        if not self._accounts.enters(principal, session.wanted):
+            raise Refused(
+                403,
+                w.NOT_AUTHORIZED,
+                f"user {principal!r} has no grant in the virtual host {session.wanted!r}; `mtl grant` gives some",
+            )
+        if session.principal != principal:
+            self._admit(principal)
+        if session.principal not in {"", principal}:
+            session.profile = None
+            self._changed_hands(session.id)
+        self._belongs(session, principal)
+        session.vhost = session.wanted
+        session.login = login
+        if logs_in:
+            self._renew_token(session)
+        session.failed = 0
+        return self._ready(session, acting_as)
+
+    def _renew_token(self, session: Session) -> None:
+        kept = self._by_token.pop(session.token, None) is not None
+        session.token = self._random(16).hex()
+        if kept:
+            self._by_token[session.token] = session
+
+    def users_changed(self, changes: Changes) -> None:
+        """Have the clients authenticate again, with their next request, of whose log-in nothing is left (MTL-28). The
+        leases end of those who may not act as somebody any more.
+        """
+        for session in self._by_id.values():
+            if not session.principal:
+                continue
+            acting = session.principal != session.login
+            stays = not acting or self._accounts.acts_as(session.login, session.vhost, session.principal)
+            proved = changes.proof.isdisjoint({session.login, session.principal})
+            if not (stays and proved and self._accounts.owner(session.origin.key) in {None, session.login}):
+                session.exchange = None
+                session.control.suspended()
+            if not stays:
+                self._changed_hands(session.id)
+
+    def select(self, session: Session, request: w.Profile) -> w.Reply:
+        """Connection.Profile (MTL-35 to 39); leases that exist keep theirs (PROTOCOL.md 2)."""
+        profile = PROFILES.get(request.profile.lower())
+        if profile is None:
+            raise Refused(
+                400,
+                w.UNKNOWN_PROFILE,
+                f"there is no profile {request.profile!r}; there is {', '.join(PROFILES)}",
+            )
+        session.profile = profile
+        return w.Ok()
+
+    def challenge(self, session: Session) -> w.Unauthorized:
+        """401 with the mechanisms that are accepted (MTL-27)."""
+        return self._authenticator.challenge(session)
+
+    def _ready(self, session: Session, acting_as: str | None = None) -> w.Ready:
+        unlimited = self._accounts.is_unlimited(session.principal)
+        return w.Ready(
+            acting_as=acting_as,
+            profiles=list(PROFILES),
+            user=None if unlimited else session.principal,
+            session=session.token,
+            boot=self._boot,
+            max_content=limits.MAX_CONTENT,
+            max_pack=limits.MAX_PACK,
+            heartbeat=self._heartbeat_s,
+        )

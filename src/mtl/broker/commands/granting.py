@@ -1,0 +1,236 @@
+"""What every grant of a lease has in common, and Lease.Close. Readers and writers have a file each beside this one.
+
+PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a
+stage, a resource made by its name) is answered when that is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker.access.accounts import Accounts, Changes
+from mtl.broker.access.sessions import Caller
+from mtl.broker.commands.authorization import Authorization
+from mtl.broker.leases.leases import Leases, LeaseTerms, request_key
+from mtl.broker.outbox import Outbox
+from mtl.broker.queues.consumers import QueueLease
+from mtl.broker.stages.stages import Stages
+from mtl.broker.writing.resources import unknown
+from mtl.broker.writing.space import Space
+from mtl.broker.writing.writers import WriterLease
+from mtl.errors import Refused, StorageError
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.leases.leases import AnyLease
+
+Answer = Callable[[w.Reply | Refused], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the data sockets are: TCP ports, and endpoints where there is no port (ipc, inproc)."""
+
+    packed: int
+    plain: int
+    packed_endpoint: str | None = None
+    plain_endpoint: str | None = None
+
+
+class Granting:
+    """Terms, the echo of a 202, and the end of a lease."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        accounts: Accounts,
+        authorization: Authorization,
+        space: Space,
+        leases: Leases,
+        stages: Stages,
+        ports: Ports,
+        heartbeat_s: float,
+        principal_of: Callable[[str], str | None],
+    ) -> None:
+        self._outbox = outbox
+        self._accounts = accounts
+        self._authorization = authorization
+        self._space = space
+        self._leases = leases
+        self._stages = stages
+        self._ports = ports
+        self._heartbeat_s = heartbeat_s
+        self._principal_of = principal_of
+
+    def admit(self, caller: Caller, profile: Profile, request: w.Reader | w.Writer) -> None:
+        """Raises `Refused` 501 for a confirmation model that the profile lacks (MTL-49), 503 for too many leases and,
+        for a writer, too little room on the disk, 403 for too many leases of this user.
+        """
+        confirm = request.confirm
+        if confirm not in profile.confirms:
+            supported = " and ".join(sorted(profile.confirms))
+            raise Refused(
+                501, w.UNSUPPORTED, f'profile "{profile.name}" supports confirm {supported}, not {confirm!r}'
+            )
+        if profile.durable and isinstance(request, w.Writer):
+            self._space.check()
+        repeats = request_key(caller.vhost, caller.principal, caller.key, request.request_id)
+        self._leases.admit(caller.session, caller.principal, len(request.resources), repeats)
+
+    def terms(self, caller: Caller, profile: Profile, request: w.Reader | w.Writer) -> LeaseTerms:
+        """The terms of a lease that is granted now."""
+        return LeaseTerms(
+            self._leases.token(),
+            caller.session,
+            caller.principal,
+            caller.vhost,
+            profile,
+            tuple(request.resources),
+            request.confirm,
+            self._outbox.now.mono,
+            self._authorization.needs(caller, request),
+            self._authorization.extent(caller, request),
+            caller.key,
+            self._accounts.owner(caller.key),
+            request.request_id,
+            request.binding,
+        )
+
+    def end_writers(self) -> None:
+        """There is no room for contents: their writers ask for other leases, and are told why they get none."""
+        for lease in self._leases:
+            if isinstance(lease, WriterLease) and lease.terms.profile.durable:
+                self._leases.end(lease)
+
+    def revoke(self, changes: Changes) -> None:
+        """Users or grants changed: end the leases that would not be granted any more. One of "any and all" ends with
+        every change of its principal's grants, since nobody knows what it has in hand.
+        """
+        for lease in self._leases:
+            terms = lease.terms
+            unknown_extent = not terms.resources and terms.principal in changes.grants
+            if unknown_extent or self._refusal(terms) is not None:
+                self._leases.end(lease)
+                self._outbox.audit.ended(terms, "its user lost the right")
+
+    def _refusal(self, terms: LeaseTerms) -> Refused | None:
+        """Why these terms would not be granted now, if so."""
+        if not self._accounts.exists(terms.principal) or self._accounts.owner(terms.key) != terms.owner:
+            return Refused(
+                403,
+                w.NOT_AUTHORIZED,
+                f"user {terms.principal!r} or its key was removed while the request waited",
+            )
+        try:
+            self._authorization.check_needs(terms.principal, terms.vhost, terms.needs)
+        except Refused as refused:
+            return refused
+        return None
+
+    def grant(
+        self, lease: AnyLease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
+    ) -> None:
+        """Keep a lease that was asked for. Raises `Refused` 403, and keeps nothing, when the request would not be
+        granted any more: it may have waited for the disk while its user was removed, lost a right or got other leases,
+        or while its session became another principal's.
+        """
+        terms = lease.terms
+        if self._principal_of(terms.session) not in {None, terms.principal}:
+            raise Refused(
+                403, w.NOT_AUTHORIZED, "the session became another user's while the request waited; ask again"
+            )
+        refusal = self._refusal(terms)
+        if refusal is not None:
+            raise refusal
+        self._leases.admit(terms.session, terms.principal, len(terms.resources), terms.repeats)
+        self._leases.grant(lease, ended, unbound)
+
+    def data_lease(self, terms: LeaseTerms, packed: bool, **granted: object) -> w.DataLease:
+        """The 202. Members of DataLease by name; None is left out."""
+        ports = self._ports
+        port, endpoint = (
+            (ports.packed, ports.packed_endpoint) if packed else (ports.plain, ports.plain_endpoint)
+        )
+        echo = {name: value for name, value in granted.items() if value is not None}
+        return w.DataLease(
+            port=port,
+            endpoint=endpoint,
+            lease=terms.token,
+            packed=packed,
+            binding=terms.binding,
+            max_content=limits.MAX_CONTENT,
+            max_pack=limits.MAX_PACK,
+            heartbeat=self._heartbeat_s,
+            **echo,  # type: ignore[arg-type]  # members of DataLease, by name
+        )
+
+    def close(self, caller: Caller, request: w.LeaseClose, answer: Answer) -> None:
+        """Lease.Close: ends a lease; a stage is sealed. Whoever knows the token may, for a client's session may have
+        been forgotten and opened again since.
+        """
+        lease = self._leases.find(request.lease)
+        sealed = self._stages.sealed_by(request.lease)
+        if lease is None and sealed is not None:
+            answer(w.LeaseClosed(stage=sealed))
+            return
+        if lease is None or (lease.terms.vhost, lease.terms.principal) != (caller.vhost, caller.principal):
+            raise Refused(404, w.UNKNOWN_LEASE, "no such lease: it was closed, expired or is somebody else's")
+        if isinstance(lease, WriterLease) and lease.stage is not None:
+            self._seal(lease, lease.stage, answer)
+            return
+        if isinstance(lease, QueueLease):
+            lease.closing = True
+        self._leases.end(lease)
+        answer(w.LeaseClosed())
+
+    def _seal(self, lease: WriterLease, name: str, answer: Answer) -> None:
+        stage = self._stages.find(lease.terms.vhost, name)
+        if stage is None:  # thrown away meanwhile
+            self._leases.end(lease)
+            answer(w.LeaseClosed())
+            return
+        if lease.closing:
+            raise Refused(503, w.OVERLOADED, "the lease is being closed; ask again")
+
+        def sealed(outcome: w.Sealed | Refused) -> None:
+            if isinstance(outcome, Refused):
+                lease.closing = False
+                answer(outcome)
+                return
+            self._leases.end(lease)
+            answer(w.LeaseClosed(stage=outcome))
+
+        self._stages.seal(stage, lease.terms.token, sealed)
+        lease.closing = True
+
+
+def answering(answer: Answer, work: Callable[[], None]) -> None:
+    """Do a request, or the rest of one whose method has returned: a `Refused` it raises is the answer, and so is a
+    disk that fails when something is looked up in a log.
+    """
+    try:
+        work()
+    except Refused as e:
+        answer(e)
+    except StorageError as e:
+        answer(Refused(503, w.STORAGE, str(e)))
+
+
+def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
+    """Contents and stored octets that may be unconfirmed: what was asked for, within bounds (PROTOCOL.md 5.2)."""
+    window = asked or w.Window()
+    return (
+        min(window.contents or limits.WINDOW_CONTENTS, most),
+        min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
+    )
+
+
+def check_fixed(profile: Profile, names: list[str]) -> None:
+    """Raises `Refused` 404 for names that a profile with fixed resources does not have."""
+    missing = [n for n in names if n not in profile.fixed_resources]
+    if missing:
+        raise unknown(*missing)

@@ -1,0 +1,86 @@
+"""Connection.Reader of a profile whose readers compete: which queues a consumer belongs to, and its window.
+
+PROTOCOL.md 6.1. The queues of resources that the request names are durable before the 202 is sent, so that a queue that
+begins at "latest" misses nothing from then on. Where it names none, each is made by its first Summon.
+"""
+
+from __future__ import annotations
+
+from mtl.broker.access.sessions import Caller
+from mtl.broker.commands.granting import Answer, Granting, answering, granted_window
+from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.consumers import Consumers, QueueLease
+from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.writing.resources import Resources, unknown
+from mtl.errors import Refused
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+
+class QueueGrants:
+    """Grants reading leases on queues."""
+
+    def __init__(
+        self, granting: Granting, resources: Resources, queues: Queues, consumers: Consumers
+    ) -> None:
+        self._granting = granting
+        self._resources = resources
+        self._queues = queues
+        self._consumers = consumers
+
+    def consumer(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+        """A lease to consume; its resources are there. `from` is where queues begin that are not there yet."""
+        start = request.from_ if request.from_ is not None else "earliest"
+        if start == "group":
+            raise Refused(400, w.BAD_ARGUMENTS, "a queue goes on where it was; from is for one that is new")
+        name = request.group or queue_limits.DEFAULT_QUEUE
+        queues = [self._open(caller.vhost, x, name, start, request) for x in dict.fromkeys(request.resources)]
+        terms = self._granting.terms(caller, profile, request)
+        fresh = [q for q in queues if not q.ahead]
+        outcomes: list[Refused | None] = []
+
+        def saved(no: Refused | None) -> None:
+            outcomes.append(no)
+            if len(outcomes) < len(fresh):
+                return
+            refused = next(filter(None, outcomes), None)
+            if refused is not None:
+                answer(refused)
+            else:
+                answering(answer, lambda: answer(self._grant(terms, name, start, request, queues)))
+
+        if not fresh:
+            answer(self._grant(terms, name, start, request, queues))
+        for queue in fresh:
+            self._queues.save(queue, saved)
+
+    def _open(self, vhost: str, resource: str, name: str, start: int | str, request: w.Reader) -> Queue:
+        found = self._resources.need(vhost, resource)
+        if len(request.resources) == 1:
+            found.check(request.incarnation)
+        found.readable()
+        queue = found.queues.get(name)
+        if queue is None or queue.leaving:
+            queue = self._queues.open(found, name, found.resolve(start))
+        for first, end in found.unread.places:
+            if end > queue.state.settled.low:
+                found.readable(max(first, queue.state.settled.low))
+        return queue
+
+    def _grant(
+        self, terms: LeaseTerms, name: str, start: int | str, request: w.Reader, queues: list[Queue]
+    ) -> w.DataLease:
+        for queue in queues:
+            if self._resources.need(terms.vhost, queue.resource.name) is not queue.resource:
+                raise unknown(queue.resource.name)  # deleted while its queue was being saved
+        window = granted_window(request.window, queue_limits.MAX_QUEUE_WINDOW_CONTENTS)
+        lease = QueueLease(terms, name, start, window)
+        self._granting.grant(lease, lambda: None, lambda: self._consumers.unbound(lease))
+        return self._granting.data_lease(
+            terms,
+            packed=False,
+            group=name,
+            window=w.Window(contents=window[0], bytes=window[1]) if lease.full else None,
+            incarnations={q.resource.name: q.resource.record.incarnation for q in queues},
+        )

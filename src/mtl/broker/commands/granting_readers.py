@@ -1,0 +1,214 @@
+"""Connection.Reader: where a reader starts, its window, and the group it belongs to.
+
+PROTOCOL.md 5.2, 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mtl import limits
+from mtl.broker.access.sessions import Caller
+from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
+from mtl.broker.commands.granting_queues import QueueGrants
+from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.reading.cursors import CursorKey, Cursors, Holding
+from mtl.broker.reading.fanout import Fanout, FanoutLease
+from mtl.broker.reading.readers import ReaderLease, Readers
+from mtl.broker.storage.records import CursorRecord
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources, unknown
+from mtl.errors import Refused
+from mtl.profiles import Profile
+from mtl.wire import control as w
+from mtl.wire.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class LocalReads:
+    """This machine's mark, and where our files are for readers on it (PROTOCOL.md 5.6)."""
+
+    machine: str
+    files: w.LocalFiles
+
+
+class ReaderGrants:
+    """Grants reading leases."""
+
+    def __init__(
+        self,
+        granting: Granting,
+        resources: Resources,
+        readers: Readers,
+        fanout: Fanout,
+        cursors: Cursors,
+        queues: QueueGrants,
+        local: LocalReads | None,
+    ) -> None:
+        self._granting = granting
+        self._resources = resources
+        self._readers = readers
+        self._fanout = fanout
+        self._cursors = cursors
+        self._queues = queues
+        self._local = local
+
+    def reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+        """Connection.Reader (MTL-42 to 49)."""
+        self._granting.admit(caller, profile, request)
+        if not profile.any_reader and len(request.resources) != 1:
+            raise Refused(
+                400,
+                w.BAD_ARGUMENTS,
+                f"a reader of the {profile.name} profile names exactly one resource, since its sequences are "
+                "that resource's positions",
+            )
+        if not profile.durable:
+            answer(self._fanout_reader(caller, profile, request))
+            return
+
+        grant = self._queues.consumer if profile.competing else self._log_reader
+
+        def there(no: Refused | None) -> None:
+            if no is not None:
+                answer(no)
+            else:
+                answering(answer, lambda: grant(caller, profile, request, answer))
+
+        self._resources.ensure(caller, request.resources, there)
+
+    def _fanout_reader(self, caller: Caller, profile: Profile, request: w.Reader) -> w.Reply:
+        check_fixed(profile, request.resources)
+        lease = FanoutLease(self._granting.terms(caller, profile, request))
+        self._granting.grant(lease, lambda: self._fanout.left(lease))
+        self._fanout.joined(lease)
+        return self._granting.data_lease(lease.terms, packed=False)
+
+    def _log_reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
+        resource = self._resources.need(caller.vhost, request.resources[0])
+        resource.check(request.incarnation)
+        resource.readable()
+        if isinstance(request.from_, int):  # told before anything of a group: it may be one of another copy
+            resource.check_place(request.from_, request.log_epoch)
+        terms = self._granting.terms(caller, profile, request)
+
+        def held(holding: Holding | Refused | None) -> None:
+            if isinstance(holding, Refused):
+                answer(holding)
+            else:
+                answering(answer, lambda: answer(self._grant(terms, resource, request, holding)))
+
+        self._hold(caller, resource, request, held)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def _hold(
+        self,
+        caller: Caller,
+        resource: Resource,
+        request: w.Reader,
+        then: Callable[[Holding | Refused | None], None],
+    ) -> None:
+        """The holding that a reader of a group belongs to; None for members and for readers without a group.
+
+        A holder that comes back names the epoch that it had: so it learns that there is a newer one, whatever became of
+        its session.
+        """
+        if request.group is None:
+            start = _start(resource, request, None)
+            nameless = request.holder is not None
+            then(Holding(self._cursors, None, request.holder or "", 0, start) if nameless else None)
+            return
+        key = (caller.vhost, request.group, resource.name)
+        self._cursors.check(key, caller.session, request.epoch)
+        if request.epoch is not None and request.holder is None:  # a member
+            then(None)
+            return
+        start = _start(resource, request, self._cursors.get(key))
+        self._open_and_hold(key, caller, request.holder or caller.session, resource, start, then)
+
+    def _open_and_hold(
+        self,
+        key: CursorKey,
+        caller: Caller,
+        holder: str,
+        resource: Resource,
+        start: int,
+        then: Callable[[Holding | Refused], None],
+    ) -> None:
+        def opened(cursor: CursorRecord | Refused) -> None:
+            if isinstance(cursor, Refused):
+                then(cursor)
+                return
+            try:
+                self._cursors.hold(key, caller.session, holder, then)
+            except Refused as e:  # fenced while the cursor was being made
+                then(e)
+
+        self._cursors.open(key, resource, start, opened)
+
+    # --- the lease ------------------------------------------------------------------------------------------
+
+    def _grant(
+        self, terms: LeaseTerms, resource: Resource, request: w.Reader, held: Holding | None
+    ) -> w.DataLease:
+        if self._resources.need(terms.vhost, resource.name) is not resource:
+            raise unknown(resource.name)  # deleted while the cursor was being made
+        record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
+        start = _start(resource, request, record)
+        resource.readable(start)
+        granted = granted_window(request.window, limits.MAX_WINDOW_CONTENTS)
+        local = self._local_files(request)
+        lease = ReaderLease(
+            terms, resource, start, request.until, granted, request.packed, held, local=local is not None
+        )
+
+        def ended() -> None:
+            resource.readers.pop(terms.token, None)
+            self._readers.ended(lease)
+            if held is not None:
+                held.leave(lease)
+
+        self._granting.grant(lease, ended)
+        resource.readers[terms.token] = lease
+        if held is not None:
+            held.join(lease)
+        return self._granting.data_lease(
+            terms,
+            request.packed,
+            from_=start,
+            until=request.until,
+            window=w.Window(contents=granted[0], bytes=granted[1]) if lease.full else None,
+            incarnation=resource.record.incarnation,
+            earliest=resource.earliest,
+            next=resource.end,
+            epoch=held.epoch if held is not None and held.key is not None else request.epoch,
+            position=held.position if held is not None else None,
+            history=_since(resource.history, start),
+            local=local,
+        )
+
+    def _local_files(self, request: w.Reader) -> w.LocalFiles | None:
+        """For a packed reader on this machine: where our files are, for it to find out whether it may read them."""
+        if self._local is None or not request.packed or request.local != self._local.machine:
+            return None
+        return self._local.files
+
+
+def _since(history: History, start: int) -> w.Epochs:
+    """The epochs from that of the content before `start` on."""
+    before = [first for first, _ in history.entries if first < start][-1:]
+    return tuple(one for one in history.entries if one[0] >= (before or [start])[0])
+
+
+def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -> int:
+    """Resolve `from`, now and not at Summon. Raises `DataLoss` for what is gone, or was never there."""
+    start = request.from_ if request.from_ is not None else ("group" if request.group else "latest")
+    if start == "group":
+        if request.group is None:
+            raise Refused(400, w.BAD_ARGUMENTS, 'from "group" needs a group')
+        if record is None or record.incarnation != resource.record.incarnation:
+            return resource.earliest
+        return resource.resolve(record.position, record.log_epoch)
+    return resource.resolve(start, request.log_epoch)

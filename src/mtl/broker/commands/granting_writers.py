@@ -1,0 +1,301 @@
+"""Connection.Writer: unnamed, named and staged writers, and the numbers with which each goes on.
+
+PROTOCOL.md 5.4. A writer that goes on where another lease of it ended is granted its own only when nothing of the
+former's is with the disk any more: the numbers it is told must be the last ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mtl import limits
+from mtl.broker.access.sessions import Caller
+from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.leases.leases import Leases, LeaseTerms
+from mtl.broker.stages.stages import Stage, Stages, unknown_stage
+from mtl.broker.storage.records import WriterRecord
+from mtl.broker.usage import Usage
+from mtl.broker.writing.intake import Intake, WriterKey
+from mtl.broker.writing.names import Names, fenced
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources
+from mtl.broker.writing.writers import Memory, WriterLease
+from mtl.errors import Refused
+from mtl.log import STAGE_WRITER
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+Route = Callable[[str], Intake | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWrites:
+    """This machine's mark, and what makes memory for a writer on it (PROTOCOL.md 5.7). `lend` raises OSError."""
+
+    machine: str
+    lend: Callable[[], Memory]
+
+
+class WriterGrants:
+    """Grants writing leases."""
+
+    def __init__(
+        self,
+        granting: Granting,
+        leases: Leases,
+        opening: Opening,
+        resources: Resources,
+        stages: Stages,
+        names: Names,
+        usage: Usage,
+        local: LocalWrites | None,
+    ) -> None:
+        self._granting = granting
+        self._leases = leases
+        self._opening = opening
+        self._resources = resources
+        self._stages = stages
+        self._names = names
+        self._usage = usage
+        self._local = local
+        self._lent: set[WriterLease] = set()
+
+    def writer(self, caller: Caller, profile: Profile, request: w.Writer, answer: Answer) -> None:
+        """Connection.Writer (MTL-43 to 49)."""
+        self._granting.admit(caller, profile, request)
+        if not profile.durable:
+            answer(self._fanout_writer(caller, profile, request))
+            return
+
+        def there(no: Refused | None) -> None:
+            if no is not None:
+                answer(no)
+            else:
+                answering(answer, lambda: self._log_writer(caller, profile, request, answer))
+
+        self._resources.ensure(caller, request.resources, there)
+
+    def _fanout_writer(self, caller: Caller, profile: Profile, request: w.Writer) -> w.Reply:
+        check_fixed(profile, request.resources)
+        terms = self._granting.terms(caller, profile, request)
+        only = request.resources[0] if len(request.resources) == 1 else profile.fixed_resources[0]
+        return self._grant(WriterLease(terms, terms.token, only, lambda _: None, packed=False), request)
+
+    def _log_writer(self, caller: Caller, profile: Profile, request: w.Writer, answer: Answer) -> None:
+        targets = self._targets(caller.vhost, request)
+        terms = self._granting.terms(caller, profile, request)
+        if request.stage is not None:
+            self._usage.check_stage(caller.principal)
+            self._stage_writer(terms, request, request.stage, targets, answer)
+            return
+        self._usage.check_resources(targets)
+        if not targets:
+            self._usage.check_any(caller.principal)
+        if request.writer is not None:
+            self._named_writer(terms, request, request.writer, answer)
+        else:
+            route = self._route(terms)
+            lease = WriterLease(terms, terms.token, _only(request), route, request.packed)
+            answer(self._grant(lease, request, log_epochs=_log_epochs(targets)))
+
+    def _targets(self, vhost: str, request: w.Writer) -> list[Resource]:
+        targets = [self._resources.need(vhost, n) for n in request.resources]
+        for resource in targets:
+            resource.check((request.incarnations or {}).get(resource.name))
+            resource.writable()
+        for name, (incarnation, epoch) in (request.log_epochs or {}).items():
+            written = self._resources.find(vhost, name)
+            if written is not None and written.record.incarnation == incarnation:
+                written.check_epoch(epoch)
+        return targets
+
+    # --- staged ---------------------------------------------------------------------------------------------
+
+    def _stage_writer(
+        self,
+        terms: LeaseTerms,
+        request: w.Writer,
+        spec: w.StageSpec,
+        targets: list[Resource],
+        answer: Answer,
+    ) -> None:
+        if request.confirm != "full" or not targets:
+            raise Refused(
+                400, w.BAD_ARGUMENTS, "a staged writer names its resources and has its contents confirmed"
+            )
+
+        def opened(stage: Stage | Refused) -> None:
+            if isinstance(stage, Refused):
+                answer(stage)
+                return
+            former = self._leases.find(stage.lease) if stage.lease else None
+            if former is not None:
+                self._leases.end(former)
+            stage.lease = terms.token  # from here on: whoever asks for it meanwhile replaces this one
+            _withdraw(
+                stage.intakes.values(),
+                STAGE_WRITER,
+                lambda: answering(answer, lambda: answer(self._staged(terms, request, stage))),
+            )
+
+        self._stages.open(terms.vhost, terms.principal, spec, targets, opened)
+
+    def _staged(self, terms: LeaseTerms, request: w.Writer, stage: Stage) -> w.DataLease:
+        public = stage.record.stage
+        if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
+            raise unknown_stage(public)  # thrown away, or somebody else's, while this one waited
+        last = {n: x.last.get(STAGE_WRITER, 0) for n, x in stage.intakes.items()}
+        lease = WriterLease(
+            terms,
+            STAGE_WRITER,
+            _only(request),
+            lambda name: self._stages.intake(stage, name) if terms.covers(name) else None,
+            request.packed,
+            public,
+            max(last.values(), default=0),
+        )
+
+        def ended() -> None:
+            if stage.lease == terms.token:
+                stage.lease = None
+            self._stages.touch(public)
+
+        self._stages.touch(public)
+        return self._grant(lease, request, ended, last=last, stage=public)
+
+    # --- named ----------------------------------------------------------------------------------------------
+
+    def _named_writer(self, terms: LeaseTerms, request: w.Writer, name: str, answer: Answer) -> None:
+        def opened(record: WriterRecord | Refused) -> None:
+            if isinstance(record, Refused):
+                answer(record)
+                return
+            self._names.fence(record, terms.session)
+            intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
+            _withdraw(
+                [x for x in intakes if record.id in x.taken],
+                record.id,
+                lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
+            )
+
+        holder = request.holder or terms.session
+        self._names.open(terms.vhost, name, terms.session, terms.principal, holder, request.epoch, opened)
+
+    def _named(self, terms: LeaseTerms, request: w.Writer, record: WriterRecord) -> w.DataLease:
+        if not self._names.current(record):
+            raise fenced(record.name)
+        if request.resources:
+            # One may have been deleted while the name was being saved.
+            written = [self._resources.need(terms.vhost, name) for name in request.resources]
+        else:  # any and all: only those that it wrote to
+            resources = self._resources.of_vhost(terms.vhost)
+            for resource in resources:
+                if self._opening.expects(resource.intake) and terms.covers(resource.name):
+                    resource.writable()  # its last number may be in there: a lower one would make duplicates of news
+            written = [r for r in resources if record.id in r.intake.last and terms.covers(r.name)]
+        last = {r.name: r.intake.last.get(record.id, 0) for r in written}
+        highest = max(last.values(), default=0)
+        lease = WriterLease(
+            terms, record.id, _only(request), self._route(terms), request.packed, highest=highest
+        )
+        granted = self._grant(
+            lease,
+            request,
+            lambda: self._names.left(record, lease),
+            last=last,
+            epoch=record.epoch,
+            log_epochs=_log_epochs(written),
+        )
+        self._names.held(record, lease)
+        return granted
+
+    # --- all ------------------------------------------------------------------------------------------------
+
+    def _route(self, terms: LeaseTerms) -> Route:
+        """How a writing lease finds a resource: by name, also one that was made after the lease (PROTOCOL.md 5.4)."""
+
+        def route(name: str) -> Intake | None:
+            intake = self._resources.route(terms.vhost, name) if terms.covers(name) else None
+            if intake is not None:
+                self._opening.want(intake)
+            return intake
+
+        return route
+
+    def _grant(
+        self,
+        lease: WriterLease,
+        request: w.Writer,
+        left: Callable[[], None] = lambda: None,
+        **granted: object,
+    ) -> w.DataLease:
+        key: WriterKey = lease.key
+
+        def ended() -> None:
+            left()
+            self._take_back(lease)
+            for intake in lease.intakes.values() if isinstance(key, str) else ():
+                intake.forget(key)
+
+        self._granting.grant(lease, ended)
+        self._lend(lease, request)
+        told = lease.memory.told if lease.memory is not None else None
+        return self._granting.data_lease(lease.terms, lease.packed, memory=told, **granted)
+
+    def _lend(self, lease: WriterLease, request: w.Writer) -> None:
+        """Memory for a packed writer on this machine; it gets it back with each Confirm, so there have to be some."""
+        local = self._local
+        if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
+            return
+        if len(self._lent) >= limits.SHARED_MEMORIES:
+            return
+        try:
+            lease.memory = local.lend()
+        except OSError:
+            return  # it costs the writer nothing but time
+        self._lent.add(lease)
+
+    def take_back(self) -> None:
+        """The memory of writers that were killed: their leases live on for a while, in case of another connection."""
+        for lease in list(self._lent):
+            if lease.memory is not None and lease.memory.left():
+                self._take_back(lease)
+
+    def _take_back(self, lease: WriterLease) -> None:
+        memory, lease.memory = lease.memory, None
+        if memory is not None:
+            self._lent.remove(lease)
+            memory.close()
+
+
+def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
+    """The epoch that contents written now belong to, per resource."""
+    return {
+        r.name: (r.record.incarnation, r.log.epoch)
+        for r in resources
+        if r.log is not None and r.log.epoch is not None
+    }
+
+
+def _only(request: w.Writer) -> str | None:
+    """The resource that an empty name stands for: there is one only when the request named one (MTL-79)."""
+    return request.resources[0] if len(request.resources) == 1 else None
+
+
+def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None]) -> None:
+    """Give up what waits of a former lease everywhere, and go on when nothing of it is with the disk."""
+    waiting = list(intakes)
+    left = len(waiting)
+
+    def one() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            then()
+
+    if not waiting:
+        then()
+    for intake in waiting:
+        intake.withdraw(key, one)

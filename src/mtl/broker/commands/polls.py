@@ -1,0 +1,186 @@
+"""Long polls: Resource.Describe with `after` and `wait`, held back until there is something new (PROTOCOL.md 5.1).
+
+A poll is found by the resources that it asks for, so that a group commit looks at those who wait for its resource and
+at nobody else. What a pattern means changes only when resources come and go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from mtl import limits
+from mtl.broker.access.patterns import matching
+from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.access.sessions import Caller
+from mtl.broker.commands.authorization import Authorization
+from mtl.broker.outbox import Outbox
+from mtl.broker.writing.resource import Resource, ResourceKey
+from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused
+from mtl.wire import control as w
+
+Answer = Callable[[w.Reply | Refused], None]
+K = TypeVar("K")
+
+
+class _Poll:
+    """One Describe that waits, and what it asks for at the moment."""
+
+    def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+        self.caller = caller
+        self.vhost = caller.vhost
+        self.request = request
+        self.answer = answer
+        self.resources: dict[str, None] = {}
+        self.cost = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it asks for resources that it does not name, so that others may come."""
+        return self.request.resource is None and self.request.resources is None
+
+    def takes(self, resource: Resource) -> bool:
+        """Whether an open one asks for this resource, too."""
+        pattern = self.request.pattern
+        return pattern is None or matching(pattern, [resource.name])[0]
+
+    def is_news(self, resource: Resource) -> bool:
+        """Whether its end moved since the client looked, it was made again, or the client does not know it. An end that
+        nobody knows is no news: the client would ask again at once.
+        """
+        known = (self.request.incarnations or {}).get(resource.name, resource.record.incarnation)
+        log, after = resource.log, (self.request.after or {}).get(resource.name, -1)
+        return known != resource.record.incarnation or (log is not None and log.next > after)
+
+    def misses(self, found: Sequence[Resource]) -> bool:
+        """Whether the client knows a resource that it asks for and that is not among those found."""
+        names = {resource.name for resource in found}
+        gone = [name for name in self.request.after or () if name not in names]
+        pattern = self.request.pattern
+        return self.is_open and any(gone if pattern is None else matching(pattern, gone))
+
+
+class Polls:
+    """Everybody who waits, at most `limits.MAX_WAITERS` for `limits.MAX_WAITING_NAMES` together, each at most
+    `limits.MAX_WAIT_S` seconds. Nobody hears of a resource that they may not know of.
+    """
+
+    def __init__(
+        self, outbox: Outbox, resources: Resources, authorization: Authorization, quotas: Quotas
+    ) -> None:
+        self._outbox = outbox
+        self._resources = resources
+        self._authorization = authorization
+        self._quotas = quotas
+        self._of_principal: Counter[str] = Counter()
+        self._polls: dict[int, _Poll] = {}
+        self._asking: dict[ResourceKey, dict[int, None]] = {}
+        self._open: dict[str, dict[int, None]] = {}
+        """Those that are open, by virtual host."""
+        self._last = 0
+        self._names = 0
+
+    def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+        """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, and 503 for too many polls."""
+        found = self._found(caller, request)
+        poll = _Poll(caller, request, answer)
+        if request.after is None or not request.wait or poll.misses(found) or any(map(poll.is_news, found)):
+            answer(described(found, history=request.history))
+            return
+        self._admit(poll, len(found))
+        self._last += 1
+        number = self._last
+        self._polls[number] = poll
+        for resource in found:
+            self._ask(number, poll, resource)
+        if poll.is_open:
+            self._open.setdefault(poll.vhost, {})[number] = None
+        self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer(number))
+
+    def _admit(self, poll: _Poll, found: int) -> None:
+        """Raises `Refused` 503 when there is no room for another one, 403 when its principal has its share. Each costs
+        what it names and what it found.
+        """
+        principal = poll.caller.principal
+        self._quotas.check(principal, Quota.WAITS, self._of_principal[principal])
+        asked = poll.request
+        named = (asked.after, asked.incarnations, asked.resources)
+        poll.cost = sum(len(names or ()) for names in named) + found
+        if len(self._polls) >= limits.MAX_WAITERS:
+            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
+        if self._names + poll.cost > limits.MAX_WAITING_NAMES:
+            raise Refused(503, w.OVERLOADED, "too many names are waited for already; ask without wait")
+        self._names += poll.cost
+        self._of_principal[principal] += 1
+
+    def grew(self, resource: Resource) -> None:
+        """The visible end of a resource moved: answer whoever waits for that."""
+        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
+            if self._is_news(self._polls[number], resource):
+                self._answer(number)
+
+    def came(self, resource: Resource) -> None:
+        """There is a new resource: some have waited for just that."""
+        for number in list(self._open.get(resource.record.vhost, ())):
+            poll = self._polls[number]
+            if poll.takes(resource) and self._is_news(poll, resource):
+                self._answer(number)
+
+    def went(self, resource: Resource) -> None:
+        """A resource is gone: who waits for it is told."""
+        for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
+            self._answer(number)
+
+    def _is_news(self, poll: _Poll, resource: Resource) -> bool:
+        return poll.is_news(resource) and self._authorization.sees_all(poll.caller, [resource.name])
+
+    def _found(self, caller: Caller, request: w.ResourceDescribe) -> list[Resource]:
+        vhost = caller.vhost
+        names = [request.resource] if request.resource is not None else request.resources
+        if names is None:
+            return self._authorization.seen(caller, self._resources.matching(vhost, request.pattern))
+        return self._resources.need_all(vhost, names)
+
+    def _ask(self, number: int, poll: _Poll, resource: Resource) -> None:
+        poll.resources[resource.name] = None
+        self._asking.setdefault((poll.vhost, resource.name), {})[number] = None
+
+    def _ask_no_more(self, number: int, poll: _Poll, name: str) -> None:
+        del poll.resources[name]
+        _drop(self._asking, (poll.vhost, name), number)
+
+    def _answer(self, number: int) -> None:
+        """Answer with what there is now, and forget the poll; its time may have been over before."""
+        poll = self._polls.pop(number, None)
+        if poll is None:
+            return
+        self._names -= poll.cost
+        self._of_principal[poll.caller.principal] -= 1
+        for name in list(poll.resources):
+            self._ask_no_more(number, poll, name)
+        if poll.is_open:
+            _drop(self._open, poll.vhost, number)
+        try:
+            self._authorization.check(poll.caller, poll.request)  # it may have lost a right meanwhile
+            found = self._found(poll.caller, poll.request)
+        except Refused as e:
+            poll.answer(e)
+            return
+        poll.answer(described(found, history=poll.request.history))
+
+
+def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
+    del index[key][number]
+    if not index[key]:
+        del index[key]
+
+
+def described(found: Sequence[Resource], *, history: bool = False) -> w.Reply | Refused:
+    """The answer that describes these, with the epochs of their logs if asked for, or a 413 for too many."""
+    if len(found) > limits.MAX_DESCRIBED:
+        return Refused(
+            413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"
+        )
+    return w.Resources(resources=[r.describe(history=history) for r in found])

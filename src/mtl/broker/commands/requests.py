@@ -1,0 +1,288 @@
+"""Control requests: one row per command, one short method per row.
+
+Every method answers exactly once, now or when the disk has done its part (MTL-04); a `Refused` it raises is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import compress
+from typing import Any
+
+from mtl.broker.access.sessions import Caller, Session, Sessions
+from mtl.broker.ages import Ages
+from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.cursor_requests import CursorRequests
+from mtl.broker.commands.granting import Answer, Granting, answering
+from mtl.broker.commands.granting_readers import ReaderGrants
+from mtl.broker.commands.granting_writers import WriterGrants
+from mtl.broker.commands.needed_logs import NeededLogs
+from mtl.broker.commands.polls import Polls, described
+from mtl.broker.leases.leases import Leases
+from mtl.broker.outbox import Outbox
+from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.cursors import Cursors, key_of
+from mtl.broker.removing import remove
+from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.stages import Stages
+from mtl.broker.storage.records import CursorRecord
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused
+from mtl.log import LogReader
+from mtl.profiles import Profile
+from mtl.wire import control as w
+
+Method = Callable[[Caller, Any, Answer], None]
+SessionMethod = Callable[[Session, Any, Answer], None]
+
+
+class Requests:
+    """Finds the method for a request and sees to its answer."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        ages: Ages,
+        sessions: Sessions,
+        authorization: Authorization,
+        opening: Opening,
+        needed: NeededLogs,
+        leases: Leases,
+        resources: Resources,
+        cursors: Cursors,
+        queues: Queues,
+        stages: Stages,
+        committing: Committing,
+        polls: Polls,
+        granting: Granting,
+        readers: ReaderGrants,
+        writers: WriterGrants,
+    ) -> None:
+        self._outbox = outbox
+        self._sessions = sessions
+        self._authorization = authorization
+        self._opening = opening
+        self._needed = needed
+        self._leases = leases
+        self._resources = resources
+        self._cursors = cursors
+        self._queues = queues
+        self._stages = stages
+        self._committing = committing
+        groups = CursorRequests(ages, authorization, resources, cursors)
+        self._session_methods: dict[type, SessionMethod] = {
+            w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
+            w.Authorize: sessions.authorize,
+            w.Profile: lambda s, r, answer: answer(sessions.select(s, r)),
+        }
+        """Those that change the session itself."""
+        self._methods: dict[type, Method] = {
+            w.Reader: lambda s, r, answer: readers.reader(s, _profile(s), r, answer),
+            w.Writer: lambda s, r, answer: writers.writer(s, _profile(s), r, answer),
+            w.LeaseClose: granting.close,
+            w.ResourceCreate: self._create,
+            w.ResourceList: self._list,
+            w.ResourceDescribe: polls.describe,
+            w.ResourceDelete: self._delete,
+            w.ResourceLocate: self._locate,
+            w.CursorOpen: groups.open,
+            w.CursorDescribe: groups.describe,
+            w.CursorReset: groups.reset,
+            w.CursorDelete: groups.delete,
+            w.QueueDescribe: self._describe_queues,
+            w.QueueDelete: self._delete_queue,
+            w.StageCommit: lambda s, r, answer: committing.commit(s.vhost, r, answer),
+            w.StageAbort: self._abort_stages,
+            w.StageDescribe: self._describe_stages,
+            w.StageForget: self._forget_application,
+        }
+
+    def handle(
+        self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]
+    ) -> None:
+        """Check the turn, carry the request out, follow the answer in the session's table.
+
+        The request keeps the principal and the virtual host that the session has now, however long it waits.
+        """
+        try:
+            kind = session.control.check(request)
+        except Refused as e:
+            reply(self._sessions.challenge(session) if e.status == 401 else e)
+            return
+
+        def answer(outcome: w.Reply | Refused) -> None:
+            status = outcome.status if isinstance(outcome, Refused) else outcome.code
+            session.control.replied(kind, status)
+            reply(outcome)
+
+        caller = session.caller
+
+        def told(outcome: w.Reply | Refused) -> None:
+            self._outbox.audit.answered(caller, request, outcome)
+            answer(outcome)
+
+        def carry_out() -> None:
+            self._authorization.check(caller, request)
+            method(caller, request, told)
+
+        def waited() -> None:
+            answering(told, carry_out)  # it may have lost a right meanwhile
+
+        def begin() -> None:
+            self._authorization.check(caller, request)
+            self._opening.opened(self._needed.of(caller, request), waited)
+
+        try:
+            changes_session = self._session_methods.get(type(request))
+            if changes_session is not None:
+                changes_session(session, request, answer)
+                return
+            method = self._method(caller, request)
+        except Refused as e:
+            answer(e)
+        else:
+            answering(told, carry_out if self._opening.is_over else begin)
+
+    def _method(self, caller: Caller, request: w.Request) -> Method:
+        in_every_profile = isinstance(request, w.Reader | w.Writer)
+        if not in_every_profile and type(request) not in _profile(caller).classes:
+            raise Refused(
+                501, w.UNKNOWN_COMMAND, f'the profile "{_profile(caller).name}" has no {request.command}'
+            )
+        return self._methods[type(request)]
+
+    # --- Resource -------------------------------------------------------------------------------------------
+
+    def _create(self, caller: Caller, request: w.ResourceCreate, answer: Answer) -> None:
+        def created(outcome: Resource | Refused) -> None:
+            answer(
+                outcome if isinstance(outcome, Refused) else w.ResourceCreated(resource=outcome.describe())
+            )
+
+        self._resources.create(caller.vhost, request, created, caller)
+
+    def _list(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
+        found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
+        answer(described(found))
+
+    def _delete(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
+        """Its leases end; then it goes with its cursors, queues and stages in one transaction, or all of them stay."""
+        resource = self._resources.need(caller.vhost, request.resource)
+        resource.check(request.incarnation)
+        self._committing.part(resource)
+        resource.deleting = True
+        for lease in self._leases:
+            if lease.terms.vhost == caller.vhost and resource.name in lease.terms.resources:
+                self._leases.end(lease)
+
+        def removed(no: Refused | None) -> None:
+            if no is not None and resource.deleting:
+                resource.undecided = no
+            answer(no or w.Ok())
+
+        def held() -> None:
+            keys = [key_of(r) for r in self._cursors.all() if _of(r, caller.vhost, resource.name)]
+            leavings = (
+                self._resources.leave(resource),
+                self._committing.leave(resource),
+                self._cursors.leave(keys),
+                self._queues.leave(list(resource.queues.values())),
+                self._stages.leave(self._stages.targeting(resource)),
+            )
+            remove(self._outbox, leavings, removed)
+
+        resource.intake.hold(held)
+
+    def _locate(self, caller: Caller, request: w.ResourceLocate, answer: Answer) -> None:
+        resource = self._resources.need(caller.vhost, request.resource)
+        resource.check(request.incarnation)
+        log = resource.readable()
+        answer(
+            _by_time(resource, log, request.timestamp)
+            if request.timestamp is not None
+            else _by_range(resource, log, request)
+        )
+
+    # --- Queue ----------------------------------------------------------------------------------------------
+
+    def _describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
+        resources = self._resources.of_vhost(caller.vhost)
+        named = [r for r in resources if request.resource in (None, r.name)]
+        named = list(compress(named, self._authorization.sees(caller, [r.name for r in named])))
+        queues = [q for r in named for q in r.queues.values() if request.group in (None, q.name)]
+        queues.sort(key=lambda q: (q.resource.name, q.name))
+        answer(w.Queues(queues=[q.describe() for q in queues]))
+
+    def _delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
+        resource = self._resources.need(caller.vhost, request.resource)
+        resource.check(request.incarnation)
+        queue = resource.queues.get(request.group)
+        if queue is None and self._queues.is_unreadable(resource, request.group):
+            self._queues.forget(resource, request.group, lambda no: answer(no or w.Ok()))
+            return
+        if queue is None:
+            raise Refused(
+                404, w.UNKNOWN_QUEUE, f"resource {request.resource!r} has no queue {request.group!r}"
+            )
+        if queue.leaving:
+            raise Refused(503, w.OVERLOADED, f"queue {queue.name!r} is being deleted; try again")
+        if queue.consumers:
+            raise Refused(
+                409,
+                w.IN_USE,
+                f"queue {queue.name!r} of {resource.name!r} has {len(queue.consumers)} consumers",
+            )
+        self._queues.delete([queue], lambda no: answer(no or w.Ok()))
+
+    # --- Stage ----------------------------------------------------------------------------------------------
+
+    def _abort_stages(self, caller: Caller, request: w.StageAbort, answer: Answer) -> None:
+        found = [self._stages.find(caller.vhost, name) for name in request.stages]
+        self._stages.discard([s for s in found if s is not None], lambda no: answer(no or w.Ok()))
+
+    def _describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
+        may = self._authorization
+        stages = self._stages.told(caller.vhost, request.application)
+        applications = self._committing.of(caller.vhost, request.application)
+        answer(
+            w.Stages(
+                stages=[s for s in stages if may.sees_stage(caller, s.stage)],
+                applications=[x for x in applications if may.sees_all(caller, x.resources)],
+            )
+        )
+
+    def _forget_application(self, caller: Caller, request: w.StageForget, answer: Answer) -> None:
+        self._committing.forget(caller.vhost, request.application, lambda no: answer(no or w.Ok()))
+
+
+def _profile(caller: Caller) -> Profile:
+    if caller.profile is None:  # the session table lets nothing through that needs one
+        raise Refused(400, w.NO_PROFILE, "send Connection.Profile first")
+    return caller.profile
+
+
+def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
+    return record.vhost == vhost and record.resource == resource
+
+
+def _by_time(resource: Resource, log: LogReader, timestamp: int) -> w.Located:
+    ref = log.at_time(timestamp)
+    if ref is None:
+        return w.Located(sequence=log.next, log_epoch=resource.epoch_of(log.next), match=False)
+    sequence = max(ref.base, log.earliest)
+    return w.Located(sequence=sequence, log_epoch=resource.epoch_of(sequence), timestamp=ref.time_us)
+
+
+def _by_range(resource: Resource, log: LogReader, request: w.ResourceLocate) -> w.Located:
+    start = resource.resolve(request.start or 0, request.log_epoch)
+    if start == log.next:
+        return w.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False)
+    end, first = log.end_within(start, request.contents, request.bytes), log.find(start)
+    return w.Located(
+        sequence=end,
+        log_epoch=resource.epoch_of(end),
+        timestamp=None if first is None else first.time_us,
+        bytes=log.stored_between(start, end),
+    )

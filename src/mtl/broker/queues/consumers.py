@@ -1,0 +1,351 @@
+"""Consumers of queues: whose turn it is, what fits into whose window, and what a Confirm or Reject means to a queue.
+
+PROTOCOL.md 6. The contents of a queue are handed to its consumers in turn, each up to its window. The content sequence
+counts the deliveries of a lease, over all its resources; the position travels beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.leases.pauses import Pauses
+from mtl.broker.outbox import Outbox
+from mtl.broker.queues.queue_state import Event, Run
+from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused, StorageError
+from mtl.log import ChunkRef
+from mtl.protocol.settlement import Sent, Unsettled
+
+if TYPE_CHECKING:
+    from mtl.broker.flows import DataFlow
+    from mtl.broker.leases.leases import LeaseTerms
+
+Place = tuple[Queue, int]
+"""A content: its queue and its position in the resource's log."""
+
+
+class QueueLease:
+    """One Connection.Reader of a profile whose readers compete: a consumer of the queue `queue` of its resources.
+
+    `start` is where that queue begins if this is its first consumer. `delivered` is the last delivery number.
+    """
+
+    packed = False
+
+    def __init__(self, terms: LeaseTerms, queue: str, start: str | int, window: tuple[int, int]) -> None:
+        self.terms = terms
+        self.queue = queue
+        self.start = start
+        self.window_contents, self.window_octets = window
+        self.full = terms.confirm == "full"
+        self.flow: DataFlow | None = None
+        self.closing = False
+        """It ends because the consumer wants it to: what it did not settle was no failure."""
+        self.claiming = False
+        """Without confirmation: something is being settled that will then be sent."""
+        self.summoned: dict[str, Queue] = {}
+        self.unsettled: Unsettled[Place] = Unsettled()
+        self.delivered = 0
+
+    def rebound(self, flow: DataFlow) -> None:
+        """A new data flow. What the former one had came back to the queues when it was lost."""
+        self.flow = flow
+
+    def room(self, size: int) -> int:
+        """How many contents of `size` octets may be sent now; one at least when nothing is outstanding."""
+        if not self.full:
+            return 0 if self.claiming or self.unsettled else limits.TURN_CONTENTS
+        held = self.unsettled
+        octets = (self.window_octets - held.octets) // max(1, size)
+        room = min(self.window_contents - held.contents, octets)
+        return max(room, 0 if held else 1)
+
+
+class Consumers:
+    """Hands contents out and takes answers in, for every queue."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        opening: Opening,
+        queues: Queues,
+        resources: Resources,
+        end: Callable[[QueueLease], None],
+    ) -> None:
+        self._outbox = outbox
+        self._opening = opening
+        self._queues = queues
+        self._resources = resources
+        self._end = end
+        self._ready: dict[Queue, None] = {}
+        self._delayed: dict[Queue, None] = {}
+        self._given: dict[QueueLease, None] = {}
+        self._leaving: dict[QueueLease, None] = {}
+        self._pauses: Pauses[QueueLease] = Pauses(outbox)
+        self.counts = {"delivered": 0, "blocked": 0, "rejected": 0, "unread": 0}
+        queues.ready = self.wake
+
+    # --- what consumers say ---------------------------------------------------------------------------------
+
+    def summon(self, lease: QueueLease, resource: str, then: Callable[[bool], None]) -> None:
+        """Take part in the queue of a resource, which may have been made after the lease."""
+        found = self._resources.find(lease.terms.vhost, resource)
+        if found is None:
+            then(False)
+        else:
+            flow = lease.flow
+            self._opening.opened(
+                [found.intake], lambda: then(lease.flow is flow and self._summoned(lease, resource))
+            )
+
+    def _summoned(self, lease: QueueLease, resource: str) -> bool:
+        found = self._resources.find(lease.terms.vhost, resource)
+        if found is None:
+            return False
+        try:
+            queue = found.queues.get(lease.queue)
+            queue = queue or self._queues.open(found, lease.queue, found.resolve(lease.start))
+        except Refused:
+            return False
+        lease.summoned[resource] = queue
+        queue.consumers[lease.terms.token] = lease
+        self.wake(queue)
+        return True
+
+    def dismiss(self, lease: QueueLease, resource: str) -> None:
+        """No further content of `resource`; those on their way may still be settled."""
+        queue = lease.summoned.pop(resource, None)
+        if queue is not None:
+            queue.consumers.pop(lease.terms.token, None)
+            self.wake(queue)  # what this one avoided may be for another, or for nobody else
+
+    def confirm(self, lease: QueueLease, sequence: int, multiple: bool) -> None:
+        """Contents are done with."""
+        if lease.full:
+            for queue, sequences in _places(lease.unsettled.settle(sequence, multiple)).items():
+                queue.state.confirm(sequences)
+                self._changed(queue)
+            self._wake_all(lease)
+
+    def reject(self, lease: QueueLease, sequence: int, multiple: bool, recycle: bool) -> None:
+        """Contents cannot be done with: now, or (without `recycle`) ever."""
+        if not lease.full:
+            return
+        for queue, sequences in _places(lease.unsettled.settle(sequence, multiple)).items():
+            self.counts["rejected"] += len(sequences)
+            if recycle:
+                queue.state.recycle(sequences, lease.terms.token, self._outbox.now.mono)
+                self._delayed[queue] = None
+            else:
+                queue.state.reject(sequences)
+            self._changed(queue)
+        self._wake_all(lease)
+
+    def heard(self, lease: QueueLease) -> None:
+        """A frame came from the peer: its queue may have room again."""
+        if self._pauses.end(lease):
+            self._wake_all(lease)
+
+    # --- what became of deliveries --------------------------------------------------------------------------
+
+    def blocked(self, lease: QueueLease, number: int) -> None:
+        """The deliveries from `number` on did not leave: others may have those contents."""
+        self.counts["blocked"] += 1
+        self._pauses.pause(lease, number)
+        lease.delivered = min(lease.delivered, number - 1)
+        for queue, sequences in _places(lease.unsettled.cut(number)).items():
+            queue.state.release(sequences, left=False)
+            self.wake(queue)
+
+    def unread(self, lease: QueueLease, resource: str, first: int, end: int, error: StorageError) -> None:
+        """Contents [first, end) cannot be read, or do not verify: nothing wrong is sent and nothing skipped. The lease
+        ends, and a request for another one is told why (`Resource.readable`).
+        """
+        self.counts["unread"] += 1
+        found = self._resources.find(lease.terms.vhost, resource)
+        if found is not None:
+            found.not_read(first, end, error)
+        lease.closing = True
+        self._end(lease)
+
+    def unbound(self, lease: QueueLease) -> None:
+        """The consumer's flow is gone: what it had is for the others, and for itself when it comes back."""
+        for queue, sequences in _places(lease.unsettled.clear()).items():
+            if not lease.full:
+                queue.state.sent(sequences)
+            elif lease.closing:
+                queue.state.release(sequences, left=True)
+            else:
+                queue.state.lose(sequences)
+            self._changed(queue)
+        for queue in lease.summoned.values():
+            queue.consumers.pop(lease.terms.token, None)
+            self.wake(queue)
+        lease.summoned.clear()
+        self._given.pop(lease, None)
+        self._leaving.pop(lease, None)
+        self._pauses.end(lease)
+
+    def _changed(self, queue: Queue) -> None:
+        self._queues.touch(queue)
+        self.wake(queue)
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def wake(self, queue: Queue) -> None:
+        """There may be more to deliver, or somebody has room."""
+        if queue.consumers:
+            self._ready[queue] = None
+
+    def _wake_all(self, lease: QueueLease) -> None:
+        for queue in lease.summoned.values():
+            self.wake(queue)
+
+    def retry(self) -> None:
+        """Wake whose pause is over."""
+        for lease in self._pauses.over():
+            self._wake_all(lease)
+
+    def look(self) -> None:
+        """Wake the queues in which a backoff is over."""
+        for queue in list(self._delayed):
+            if queue.state.due(self._outbox.now.mono):
+                self.wake(queue)
+            if queue.state.next_due is None:
+                del self._delayed[queue]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a further `pump` would do something."""
+        return bool(self._ready or self._given or self._leaving)
+
+    @property
+    def next_retry(self) -> float | None:
+        """When the first pause ends, or None."""
+        return self._pauses.next
+
+    def pump(self) -> None:
+        """Give every ready queue one turn of bounded length."""
+        self._settle_sent()
+        for queue in list(self._ready):
+            if not self._turn(queue):
+                self._ready.pop(queue, None)
+
+    def _settle_sent(self) -> None:
+        """What was given to the sockets before the last turn's end, and did not come back, has left."""
+        leaving, self._leaving, self._given = self._leaving, self._given, {}
+        for lease in leaving:
+            for queue, sequences in _places(lease.unsettled.clear()).items():
+                queue.state.sent(sequences)
+                self._queues.touch(queue)
+            self._wake_all(lease)
+
+    def _turn(self, queue: Queue) -> bool:
+        """Deliver up to one turn's octets; whether there is more to deliver right away."""
+        if queue.resource.log is None:
+            return False
+        octets = 0
+        for _ in range(limits.TURN_SENDS):
+            sent = self._round(queue)
+            octets += sent
+            if not sent or octets >= limits.TURN_OCTETS:
+                return bool(sent)
+        return True
+
+    def _round(self, queue: Queue) -> int:
+        """One run to each consumer that has room, in turn; octets, 0 when there is nothing or no room."""
+        queue.state.trim(queue.resource.earliest)
+        if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
+            self._queues.go_ahead(queue)
+        able = [x for x in queue.consumers.values() if x.flow and x not in self._pauses and x.room(0)]
+        share = max(1, queue.state.waiting(queue.end) // max(1, len(able)))
+        octets = 0
+        for lease in able:
+            sent = self._give(queue, lease, share, alone=len(able) == 1)
+            if sent:  # the others come first the next time
+                queue.consumers[lease.terms.token] = queue.consumers.pop(lease.terms.token)
+            octets += sent
+        return octets
+
+    def _give(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
+        """One run of contents for a consumer; octets, 0 when there is none for it."""
+        first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
+        ref = self._find(queue, lease, first) if first is not None else None
+        if first is None or ref is None:
+            return 0
+        size = ref.size // ref.count or 1
+        most = min(share, lease.room(size), limits.TURN_CONTENTS)
+        last = min(first + most, ref.base + ref.count, queue.end) - 1
+        if last < first:
+            return 0
+        run = queue.state.take(first, last, Event.DELIVER if lease.full else Event.CLAIM)
+        if lease.full:
+            self._deliver(queue, lease, ref, run)
+        else:
+            self._claim(queue, lease, ref, run)
+        return size * (run.last - run.first + 1)
+
+    def _find(self, queue: Queue, lease: QueueLease, sequence: int) -> ChunkRef | None:
+        """The chunk with a content. The index of a cold segment is read for it, which may fail."""
+        try:
+            return queue.resource.log.find(sequence) if queue.resource.log is not None else None
+        except StorageError as e:
+            self.unread(lease, queue.resource.name, sequence, sequence + 1, e)
+        return None
+
+    def _claim(self, queue: Queue, lease: QueueLease, ref: ChunkRef, run: Run) -> None:
+        """Without confirmation contents are settled, durably, before they are sent: at most once."""
+        lease.claiming = True
+        flow = lease.flow
+
+        def saved(no: Refused | None) -> None:
+            lease.claiming = False
+            if no is None and lease.flow is flow and queue in lease.summoned.values():
+                self._deliver(queue, lease, ref, run)
+                self._given[lease] = None
+            else:
+                self._pauses.pause(lease)
+                queue.state.release(range(run.first, run.last + 1), left=False)
+                self._queues.touch(queue)
+            self._wake_all(lease)
+            self.wake(queue)
+
+        self._queues.save(queue, saved)
+
+    def _deliver(self, queue: Queue, lease: QueueLease, ref: ChunkRef, run: Run) -> None:
+        assert lease.flow is not None
+        assert queue.resource.log is not None
+        number = lease.delivered + 1
+        size = ref.size // ref.count or 1
+        for sequence in range(run.first, run.last + 1):
+            lease.delivered += 1
+            lease.unsettled.add(Sent(lease.delivered, lease.delivered, size, (queue, sequence)))
+        self.counts["delivered"] += run.last - run.first + 1
+        self._outbox.actions.append(
+            a.Deliver(
+                lease.flow.peer,
+                lease.terms.token,
+                queue.resource.log,
+                queue.resource.name,
+                ref,
+                run.first,
+                run.last,
+                packed=False,
+                number=number,
+                again=run.again,
+            )
+        )
+
+
+def _places(settled: Iterable[Sent[Place]]) -> dict[Queue, list[int]]:
+    """Contents by their queues, in the order in which they were delivered."""
+    found: dict[Queue, list[int]] = {}
+    for sent in settled:
+        queue, sequence = sent.item
+        found.setdefault(queue, []).append(sequence)
+    return found

@@ -1,0 +1,138 @@
+"""Moves dead letters: contents that a queue gave up are appended to another resource, once each.
+
+PROTOCOL.md 6.3. The order is what makes it once: the record of the queue says which number a dead letter has (durable),
+the content is appended under that number (durable, and a log knows the last number of each of its writers), and only
+then it is settled in the queue. After a crash between any two of these the number tells what is still to be done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from mtl import limits
+from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.queue_state import Letter
+from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources
+from mtl.broker.writing.space import Space
+from mtl.broker.writing.writers import WriterLease
+from mtl.errors import Refused, StorageError
+from mtl.profiles import QUEUE
+from mtl.wire import control as w
+from mtl.wire.fields import Value, decode_table, encode_table, join_tables
+from mtl.wire.packs import unpack
+
+log = logging.getLogger("mtl.broker")
+
+PREFIX = "dead-letter-"
+"""Names of the properties that say where a dead letter came from, and why; an older one's are replaced."""
+
+
+class DeadLetters:
+    """See the module."""
+
+    def __init__(
+        self,
+        opening: Opening,
+        resources: Resources,
+        queues: Queues,
+        inbound: Inbound,
+        space: Space,
+        dirty: Callable[[Intake], None],
+    ) -> None:
+        self._opening = opening
+        self._resources = resources
+        self._queues = queues
+        self._inbound = inbound
+        self._space = space
+        self._dirty = dirty
+        self._leases: dict[Queue, WriterLease] = {}
+        self._told: dict[Queue, str] = {}
+
+    def look(self) -> None:
+        """See to every queue with dead letters: settle what arrived, append what did not."""
+        queues = self._queues.burying()
+        self._leases = {q: lease for q, lease in self._leases.items() if q in queues}
+        self._told = {q: why for q, why in self._told.items() if q in queues}
+        for queue in queues:
+            try:
+                self._see_to(queue)
+                self._told.pop(queue, None)
+            except (Refused, StorageError) as e:
+                self._trouble(queue, str(e))
+
+    def _see_to(self, queue: Queue) -> None:
+        vhost = queue.resource.record.vhost
+        target = self._resources.find(vhost, queue.dead_letter)
+        if target is None:
+            request = w.ResourceCreate(resource=queue.dead_letter, exist_ok=True)
+            owner = queue.resource.record.owner
+            self._resources.create(vhost, request, lambda made: self._made(queue, made), owner=owner)
+            return
+        if any([self._opening.want(queue.resource.intake), self._opening.want(target.intake)]):
+            return
+        target.writable()
+        intake = target.intake
+        arrived = intake.last.get(queue.id, 0)
+        taken = intake.taken.get(queue.id, 0)
+        for sequence, letter in list(queue.state.letters.items()):
+            if letter.number <= arrived:
+                queue.state.kept(sequence)
+                self._queues.touch(queue)
+        ready = [x for x in queue.state.letters.items() if taken < x[1].number <= queue.buried]
+        for sequence, letter in ready[: queue_limits.QUEUE_BURY]:
+            if self._inbound.full or self._space.is_low:
+                return
+            self._append(queue, intake, sequence, letter)
+
+    def _append(self, queue: Queue, intake: Intake, sequence: int, letter: Letter) -> None:
+        found = queue.resource.contents_at(sequence)
+        if found is None:
+            return  # retention took it just now
+        properties, content = next(unpack(found))
+        table = _labelled(properties, queue, sequence, letter)
+        intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
+        self._dirty(intake)
+
+    def _lease(self, queue: Queue) -> WriterLease:
+        """Who writes them: a named writer of its own for each queue, without a data flow."""
+        lease = self._leases.get(queue)
+        if lease is None:
+            terms = LeaseTerms(
+                "", "", "", queue.resource.record.vhost, QUEUE, (), "full", 0.0, (), lambda _: True
+            )
+            lease = WriterLease(terms, queue.id, queue.dead_letter, lambda _: None, packed=False)
+            self._leases[queue] = lease
+        return lease
+
+    def _made(self, queue: Queue, made: Resource | Refused) -> None:
+        if isinstance(made, Refused):
+            self._trouble(queue, made.message)
+
+    def _trouble(self, queue: Queue, why: str) -> None:
+        """Say it once: it is tried again ten times a second."""
+        if self._told.get(queue) != why:
+            self._told[queue] = why
+            log.error("queue %r of %r, dead letters: %s", queue.name, queue.resource.name, why)
+
+
+def _labelled(properties: bytes, queue: Queue, sequence: int, letter: Letter) -> bytes:
+    """The writer's properties and where the content came from; only the latter when both are too large for a table."""
+    origin: dict[str, Value] = {
+        f"{PREFIX}resource": queue.resource.name,
+        f"{PREFIX}incarnation": queue.resource.record.incarnation,
+        f"{PREFIX}sequence": sequence,
+        f"{PREFIX}queue": queue.name,
+        f"{PREFIX}reason": letter.reason,
+        f"{PREFIX}deliveries": letter.deliveries,
+    }
+    if PREFIX.encode() in properties:
+        own = decode_table(properties)
+        properties = encode_table({k: v for k, v in own.items() if not k.startswith(PREFIX)})
+    table = join_tables(properties, encode_table(origin))
+    return table if len(table) <= limits.MAX_TABLE else encode_table(origin)

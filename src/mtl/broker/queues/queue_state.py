@@ -1,0 +1,365 @@
+"""What became of each content of a resource in one queue. Pure: no log, no consumers, time is an argument.
+
+Every content is in exactly one state, and `MOVES` is the only place that says how it leaves it:
+
+    READY ──deliver──► DELIVERED ──confirm──────────────────────────► SETTLED
+      ▲                   │ │ │ └──reject, exhaust──► DEAD ──kept────────▲
+      │◄──lost, release───┘ │                                            │
+      │◄──due── DELAYED ◄───┘ recycle                                    │
+      └─claim──► CLAIMED ──sent (confirm "none")─────────────────────────┘
+          ◄──release──┘
+
+    retention takes a content out of any state: it is SETTLED then
+
+A content that was never touched is READY and costs nothing; a settled one is part of a range (`settled`). Only what is
+with a consumer, came back, or is on its way to the dead letters is remembered by itself (`Held`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.settled import Settled
+
+
+class At(Enum):
+    """Where a content of a queue is."""
+
+    READY = "ready"
+    CLAIMED = "claimed"
+    DELIVERED = "delivered"
+    DELAYED = "delayed"
+    DEAD = "dead"
+    SETTLED = "settled"
+
+
+class Event(Enum):
+    """What happens to a content."""
+
+    DELIVER = "deliver"  # to a consumer that confirms
+    CLAIM = "claim"  # for a consumer that does not: it counts as settled before it is sent
+    SENT = "sent"  # a claimed one has left
+    RELEASE = "release"  # it did not leave, or its consumer gave it back in good order
+    CONFIRM = "confirm"
+    REJECT = "reject"  # without recycle
+    RECYCLE = "recycle"  # rejected with recycle, and may be delivered again
+    LOST = "lost"  # its consumer is gone, and it may be delivered again
+    EXHAUST = "exhaust"  # it came back from its last delivery
+    DUE = "due"  # its backoff is over
+    KEPT = "kept"  # it is durable among the dead letters
+    GONE = "gone"  # retention took it
+
+
+_GONE: Final = {Event.GONE: At.SETTLED}
+
+MOVES: Final[dict[At, dict[Event, At]]] = {
+    At.READY: {Event.DELIVER: At.DELIVERED, Event.CLAIM: At.CLAIMED, **_GONE},
+    At.CLAIMED: {Event.SENT: At.SETTLED, Event.RELEASE: At.READY, **_GONE},
+    At.DELIVERED: {
+        Event.CONFIRM: At.SETTLED,
+        Event.REJECT: At.DEAD,
+        Event.RECYCLE: At.DELAYED,
+        Event.LOST: At.READY,
+        Event.RELEASE: At.READY,
+        Event.EXHAUST: At.DEAD,
+        **_GONE,
+    },
+    At.DELAYED: {Event.DUE: At.READY, **_GONE},
+    At.DEAD: {Event.KEPT: At.SETTLED, **_GONE},
+    At.SETTLED: {},
+}
+"""A missing key changes nothing: retention was faster than whoever brings the event."""
+
+_COUNTED: Final = frozenset({Event.REJECT, Event.RECYCLE, Event.LOST, Event.EXHAUST})
+"""What ends a delivery that counts towards the limit."""
+
+
+class Letter(NamedTuple):
+    """A content on its way to the dead letters: its number there, why, and how often it was delivered."""
+
+    number: int
+    reason: str
+    deliveries: int
+
+
+class Run(NamedTuple):
+    """Contents first..last to be sent at once; `again`: they may have been delivered before."""
+
+    first: int
+    last: int
+    again: bool
+
+
+class Held:
+    """A content that is remembered by itself. `avoid` is the consumer that sent it back."""
+
+    __slots__ = ("again", "at", "avoid", "deliveries")
+
+    def __init__(self, deliveries: int = 0, *, again: bool = False) -> None:
+        self.at = At.READY
+        self.deliveries = deliveries
+        self.again = again
+        self.avoid = ""
+
+
+class QueueState:
+    """See the module.
+
+    `next` is the lowest content that this run of the broker never handed out; `doubtful` ends what an earlier run may
+    have. `deliveries` are the ended deliveries of contents that are not settled, `letters` those on their way to the
+    dead letters, `buried` how many were ever sent there: their numbers count from 1.
+    """
+
+    def __init__(
+        self,
+        settled: Settled,
+        *,
+        max_deliveries: int = queue_limits.QUEUE_DELIVERIES,
+        doubtful: int = 0,
+        deliveries: dict[int, int] | None = None,
+        letters: dict[int, Letter] | None = None,
+        buried: int = 0,
+    ) -> None:
+        self.settled = settled
+        self.next = settled.low
+        self.max_deliveries = max_deliveries
+        self.doubtful = doubtful
+        self.letters: dict[int, Letter] = dict(letters or {})
+        self.buried = buried
+        self._earlier = dict(deliveries or {})
+        self._held: dict[int, Held] = {}
+        self._counts: Counter[At] = Counter()
+        self._ready: list[int] = []
+        self._delays: list[tuple[float, int]] = []
+        for sequence, letter in self.letters.items():
+            held = self._held[sequence] = Held(letter.deliveries, again=True)
+            held.at = At.DEAD
+            self._counts[At.DEAD] += 1
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def count(self, at: At) -> int:
+        """How many contents that are remembered by themselves are in this state."""
+        return self._counts[at]
+
+    @property
+    def held(self) -> int:
+        """How many contents are remembered by themselves."""
+        return len(self._held)
+
+    def waiting(self, end: int) -> int:
+        """How many contents before `end` could be handed out, give or take those that are settled already."""
+        return len(self._ready) + max(0, end - self.next)
+
+    def unsettled(self, end: int) -> int:
+        """How many contents before `end` are not settled."""
+        return max(0, end - self.settled.low - self.settled.above)
+
+    @property
+    def open(self) -> bool:
+        """Whether contents that were never handed out may be: what is remembered is bounded (`limits`).
+
+        The bound on ranges cannot be kept by waiting alone: after a restart the contents between them are with nobody.
+        """
+        returned = self._counts[At.READY] + self._counts[At.DELAYED]
+        return (
+            len(self.settled) < queue_limits.QUEUE_RANGES
+            and returned < queue_limits.QUEUE_RETURNED
+            and len(self._held) - returned < queue_limits.QUEUE_OUTSTANDING
+        )
+
+    @property
+    def next_due(self) -> float | None:
+        """When the first backoff ends, or None."""
+        return self._delays[0][0] if self._delays else None
+
+    def claimed(self) -> Settled:
+        """What is settled once everything that is claimed has left: what a record says."""
+        settled = self.settled.copy()
+        if self._counts[At.CLAIMED]:
+            for sequence, held in self._held.items():
+                if held.at is At.CLAIMED:
+                    settled.add(sequence, sequence + 1)
+        return settled
+
+    def deliveries(self) -> dict[int, int]:
+        """Of contents that are not settled (or claimed) nor dead letters, how often they were delivered, if ever."""
+        over = (At.CLAIMED, At.DEAD)
+        held = {s: h.deliveries for s, h in self._held.items() if h.deliveries and h.at not in over}
+        return self._earlier | held
+
+    # --- out ------------------------------------------------------------------------------------------------
+
+    def upcoming(self) -> int:
+        """The lowest content that was never handed out and may be: those in between are settled, or dead letters."""
+        self.next = self._skip(self.next)
+        return self.next
+
+    def peek(self, end: int, consumer: str, *, alone: bool) -> int | None:
+        """The content that comes next for a consumer: the lowest that came back, else a new one before `end`.
+
+        What a consumer sent back it gets again only when it is `alone` in having room.
+        """
+        for sequence in self._ready[: queue_limits.QUEUE_LOOK]:
+            if alone or self._held[sequence].avoid != consumer:
+                return sequence
+        self.upcoming()
+        if not self.open and self.next > self.settled.low:
+            return None  # the oldest may always go: all others may be waiting for it
+        return self.next if self.next < end else None
+
+    def _skip(self, sequence: int) -> int:
+        while True:
+            sequence = self.settled.after(sequence)
+            if sequence not in self._held:
+                return sequence
+            sequence += 1
+
+    def take(self, first: int, last: int, event: Event) -> Run:
+        """Hand out `first`, which `peek` gave, and what follows it up to `last` and is in the same case."""
+        if first in self._held:
+            return self._take_returned(first, last, event)
+        again = first < self.doubtful
+        sequence = first
+        while sequence <= last and self._untouched(sequence) and (sequence < self.doubtful) == again:
+            held = self._held[sequence] = Held(self._earlier.pop(sequence, 0), again=again)
+            self._counts[At.READY] += 1
+            self._move(sequence, held, event)
+            sequence += 1
+        self.next = sequence
+        return Run(first, sequence - 1, again)
+
+    def _untouched(self, sequence: int) -> bool:
+        return sequence not in self._held and sequence not in self.settled
+
+    def _take_returned(self, first: int, last: int, event: Event) -> Run:
+        begin = at = bisect_left(self._ready, first)
+        one = self._held[first]
+        sequence = first
+        while at < len(self._ready) and self._ready[at] == sequence <= last:
+            held = self._held[sequence]
+            if (held.again, held.avoid) != (one.again, one.avoid):
+                break
+            self._move(sequence, held, event)
+            at, sequence = at + 1, sequence + 1
+        del self._ready[begin:at]
+        return Run(first, sequence - 1, one.again)
+
+    # --- back -----------------------------------------------------------------------------------------------
+
+    def confirm(self, sequences: Iterable[int]) -> None:
+        """Their consumer is done with them."""
+        for sequence in sequences:
+            self._happen(sequence, Event.CONFIRM)
+
+    def sent(self, sequences: Iterable[int]) -> None:
+        """They have left for a consumer that does not confirm."""
+        for sequence in sequences:
+            self._happen(sequence, Event.SENT)
+
+    def reject(self, sequences: Iterable[int]) -> None:
+        """Rejected without recycle: to the dead letters."""
+        for sequence in sequences:
+            if self._happen(sequence, Event.REJECT):
+                self._bury(sequence, "rejected")
+
+    def recycle(self, sequences: Iterable[int], consumer: str, now: float) -> None:
+        """Rejected with recycle: again after a pause that doubles, to another consumer where there is one."""
+        for sequence in sequences:
+            held = self._held.get(sequence)
+            if held is None or self._exhausted(sequence, held):
+                continue
+            if self._happen(sequence, Event.RECYCLE):
+                held.avoid = consumer
+                heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
+
+    def lose(self, sequences: Iterable[int]) -> None:
+        """Their consumer is gone: the others may have them at once."""
+        self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], Event.LOST)
+
+    def release(self, sequences: Sequence[int], *, left: bool) -> None:
+        """They come back and nobody is to blame. `left`: the consumer may have seen them."""
+        for sequence in sequences:
+            held = self._held.get(sequence)
+            if held is not None and left:
+                held.again = True
+        self._return(sequences, Event.RELEASE)
+
+    def due(self, now: float) -> bool:
+        """Make ready whose backoff is over; whether there was any."""
+        over: list[int] = []
+        while self._delays and self._delays[0][0] <= now:
+            over.append(heapq.heappop(self._delays)[1])
+        return self._return(over, Event.DUE)
+
+    def kept(self, sequence: int) -> None:
+        """It is durable among the dead letters."""
+        if self._happen(sequence, Event.KEPT):
+            self.letters.pop(sequence, None)
+
+    def trim(self, earliest: int) -> None:
+        """Retention took everything below `earliest`."""
+        if earliest <= self.settled.low:
+            return
+        for sequence in [s for s in self._held if s < earliest]:
+            self._happen(sequence, Event.GONE)
+            self.letters.pop(sequence, None)
+        self._ready = self._ready[bisect_left(self._ready, earliest) :]
+        self._earlier = {s: n for s, n in self._earlier.items() if s >= earliest}
+        self.settled.raise_low(earliest)
+        self.next = max(self.next, earliest)
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _happen(self, sequence: int, event: Event) -> bool:
+        held = self._held.get(sequence)
+        return held is not None and self._move(sequence, held, event)
+
+    def _move(self, sequence: int, held: Held, event: Event) -> bool:
+        """The one step of `MOVES`; whether there is such a step from where the content is."""
+        after = MOVES[held.at].get(event)
+        if after is None:
+            return False
+        self._counts[held.at] -= 1
+        held.at = after
+        if event in _COUNTED:
+            held.deliveries += 1
+            held.again = True
+        if after is At.SETTLED:
+            del self._held[sequence]
+            self.settled.add(sequence, sequence + 1)
+        else:
+            self._counts[after] += 1
+        return True
+
+    def _exhausted(self, sequence: int, held: Held | None) -> bool:
+        """Whether this was the last delivery: it goes to the dead letters then."""
+        if held is None or held.deliveries + 1 < self.max_deliveries:
+            return False
+        if self._move(sequence, held, Event.EXHAUST):
+            self._bury(sequence, "deliveries")
+        return True
+
+    def _bury(self, sequence: int, reason: str) -> None:
+        self.buried += 1
+        self.letters[sequence] = Letter(self.buried, reason, self._held[sequence].deliveries)
+
+    def _return(self, sequences: Sequence[int], event: Event) -> bool:
+        """Make contents ready again; those that come back together are sorted in together."""
+        back = [s for s in sequences if self._happen(s, event)]
+        self._ready += back
+        self._ready.sort()
+        return bool(back)
+
+
+def backoff(deliveries: int) -> float:
+    """Seconds to wait after so many deliveries."""
+    return float(
+        min(queue_limits.QUEUE_BACKOFF_S * 2.0 ** min(deliveries - 1, 60), queue_limits.QUEUE_BACKOFF_TOP_S)
+    )

@@ -1,0 +1,352 @@
+"""Queues: what their records say, when they are written, and which there are.
+
+PROTOCOL.md 6. A queue is made by the first consumer that asks for it, and lives until it or its resource is deleted.
+What was settled is written lazily, many contents at a time: losing the last writes means that those contents are
+delivered again, with a mark. For that mark `ahead` is written before: how far contents may have been delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.queue_state import At, Letter, QueueState
+from mtl.broker.queues.settled import Settled
+from mtl.broker.removing import Leaving, remove
+from mtl.broker.storage.records import LetterEntry, QueueRecord, record_key
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused, StorageError
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.queues.consumers import QueueLease
+
+log = logging.getLogger("mtl.broker")
+
+_ID_MASK = (1 << 63) - 1
+
+
+class Queue:
+    """One queue of a resource at work: the state of its contents, and who consumes.
+
+    `ahead`, `low` and `buried` are what a crash would leave: nothing new is delivered at or above `ahead`, retention
+    may rely on `low`, and dead letters up to the number `buried` may be appended.
+    """
+
+    def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
+        self.resource = resource
+        self.name = name
+        self.id = number
+        self.state = state
+        self.consumers: dict[str, QueueLease] = {}
+        self.ahead = 0
+        self.low = state.settled.low
+        self.buried = 0
+        self.saving_ahead = 0
+        self.leaving = False
+        """It is about to be deleted: nobody consumes from it, and nothing of it is written."""
+        self.restored: QueueRecord | None = None
+        """What it was made from, until the log is open: only that tells how much of it holds (`as_of`)."""
+
+    @property
+    def there(self) -> bool:
+        """Whether it was not deleted meanwhile, and is not about to be."""
+        return self.resource.queues.get(self.name) is self and not self.leaving
+
+    @property
+    def dead_letter(self) -> str:
+        """The resource that its dead letters go to."""
+        return self.resource.dead_letter
+
+    @property
+    def end(self) -> int:
+        """The end (exclusive) of what may be delivered now."""
+        return min(self.resource.end, self.ahead)
+
+    def record(self, ahead: int) -> QueueRecord:
+        """What is to be written, while the log is open; else only its key is of use."""
+        state, log = self.state, self.resource.log
+        end = log.next if log is not None else 0
+        settled = state.claimed()
+        return QueueRecord(
+            self.resource.record.vhost,
+            self.resource.name,
+            self.name,
+            self.resource.record.incarnation,
+            self.id,
+            settled.low,
+            max(ahead, state.next, state.doubtful),
+            list(settled),
+            sorted(state.deliveries().items()),
+            [LetterEntry(s, *letter) for s, letter in state.letters.items()],
+            state.buried,
+            end,
+            self.resource.epoch_of(end),
+        )
+
+    def describe(self) -> w.QueueInfo:
+        """What Queue.Describe tells."""
+        state, log = self.state, self.resource.log
+        unsettled = state.unsettled(log.next) if log is not None else None
+        delivered, delayed, dead = (state.count(x) for x in (At.DELIVERED, At.DELAYED, At.DEAD))
+        return w.QueueInfo(
+            group=self.name,
+            resource=self.resource.name,
+            incarnation=self.resource.record.incarnation,
+            position=state.settled.low,
+            next=log.next if log is not None else None,
+            unsettled=unsettled,
+            ready=None
+            if unsettled is None
+            else max(0, unsettled - delivered - delayed - dead - state.count(At.CLAIMED)),
+            delivered=delivered,
+            delayed=delayed,
+            dead=state.buried,
+            consumers=len(self.consumers),
+            dead_letter=self.dead_letter,
+            max_deliveries=state.max_deliveries,
+        )
+
+
+def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
+    """What a record says of the log as it is: nothing of contents that are not the ones that the queue knew, because
+    the log is another copy or has lost its end (PROTOCOL.md 5.1.1). They are handed out as new ones.
+    """
+    reached = record.end or max((end for _, end in record.settled), default=record.low)
+    parting = resource.parting(reached, record.log_epoch)
+    if parting is None:
+        return record
+    log.warning(
+        "resource %r parts with what the queue %r knows of it at %d: its data is another copy, or was lost in a crash. "
+        "What the queue had settled from there up to %d counts no more",
+        resource.name,
+        record.queue,
+        parting,
+        reached - 1,
+    )
+    return msgspec.structs.replace(
+        record,
+        low=min(record.low, parting),
+        ahead=min(record.ahead, parting),
+        settled=[(first, min(end, parting)) for first, end in record.settled if first < parting],
+        deliveries=[one for one in record.deliveries if one[0] < parting],
+        letters=[one for one in record.letters if one.sequence < parting],
+    )
+
+
+def _state(record: QueueRecord, resource: Resource) -> QueueState:
+    return QueueState(
+        Settled(record.low, record.settled),
+        max_deliveries=resource.max_deliveries,
+        doubtful=record.ahead,
+        deliveries=dict(record.deliveries),
+        letters={x.sequence: Letter(x.number, x.reason, x.deliveries) for x in record.letters},
+        buried=record.buried,
+    )
+
+
+class Queues:
+    """Every queue. `ready` is told that a queue may deliver more than before."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        resources: Resources,
+        unreadable: Unreadable,
+    ) -> None:
+        self._outbox = outbox
+        self._unreadable = unreadable
+        self._random = random
+        self._resources = resources
+        self._queues: dict[Queue, None] = {}
+        self._dirty: dict[Queue, None] = {}
+        self._burying: dict[Queue, None] = {}
+        self._ahead = queue_limits.QUEUE_AHEAD
+        self.ready: Callable[[Queue], None] = lambda _: None
+
+    # --- finding and making ---------------------------------------------------------------------------------
+
+    def restore(self, records: Iterable[QueueRecord]) -> None:
+        """The queues of before. Those of another incarnation of their resource are over."""
+        over: list[QueueRecord] = []
+        for record in records:
+            resource = self._resources.find(record.vhost, record.resource)
+            if resource is None and self._resources.is_unreadable(record.vhost, record.resource):
+                continue
+            if resource is None or resource.record.incarnation != record.incarnation:
+                over.append(record)
+                continue
+            queue = self._keep(Queue(resource, record.queue, record.id, _state(record, resource)))
+            queue.ahead, queue.buried, queue.restored = record.ahead, record.buried, record
+            if queue.state.letters:
+                self._burying[queue] = None
+        if over:
+            self._outbox.save((), over, lambda _: None)  # should it fail, the next start finds them again
+
+    def opened(self, resource: Resource) -> None:
+        """The log of a resource is open: now it can be told how much of its queues' records holds."""
+        for queue in resource.queues.values():
+            known, queue.restored = queue.restored, None
+            record = as_of(known, resource) if known is not None else None
+            if record is not None and record is not known:
+                queue.state = _state(record, resource)
+                queue.ahead, queue.low = record.ahead, record.low
+                self.touch(queue)
+
+    def open(self, resource: Resource, name: str, start: int) -> Queue:
+        """The queue of this name, made to begin at `start` if need be; nothing is delivered before that is durable.
+
+        Raises `Refused` 503 for too many, and for one that is being deleted.
+        """
+        found = resource.queues.get(name)
+        if found is not None and found.leaving:
+            message = f"queue {name!r} of {resource.name!r} is being deleted; try again"
+            raise Refused(503, w.OVERLOADED, message)
+        if found is not None:
+            return found
+        self.check_readable(resource, name)
+        if len(self._queues) >= queue_limits.MAX_QUEUES:
+            raise Refused(
+                503, w.OVERLOADED, f"there are {queue_limits.MAX_QUEUES} queues, which is the limit"
+            )
+        number = int.from_bytes(self._random(8), "big") & _ID_MASK or 1
+        state = QueueState(Settled(start), max_deliveries=resource.max_deliveries)
+        return self._keep(Queue(resource, name, number, state))
+
+    def check_readable(self, resource: Resource, name: str) -> None:
+        """Raises `Refused` 503 for a queue that is not here because its record cannot be read."""
+        self._unreadable.check(QueueRecord, _key(resource, name), f"queue {name!r} of {resource.name!r}")
+
+    def is_unreadable(self, resource: Resource, name: str) -> bool:
+        """Whether there may be such a queue that cannot be read: retention must not pass it."""
+        gone = name not in resource.queues
+        return gone and self._unreadable.reason(QueueRecord, _key(resource, name)) is not None
+
+    def forget(self, resource: Resource, name: str, then: Callable[[Refused | None], None]) -> None:
+        """Forget a queue that is damaged. Raises `Refused` 503 when it is not known whether there is one."""
+        if not self._unreadable.is_known(QueueRecord, _key(resource, name)):
+            self.check_readable(resource, name)
+            then(None)
+            return
+        record = QueueRecord(*resource.key, name, resource.record.incarnation, 0, 0, 0)
+
+        def saved(result: Result) -> None:
+            if not isinstance(result, StorageError):
+                self._unreadable.resolved(QueueRecord, record.key)
+            then(refusal(result))
+
+        self._outbox.save((), (record,), saved)
+
+    def _keep(self, queue: Queue) -> Queue:
+        self._queues[queue] = None
+        queue.resource.queues[queue.name] = queue
+        return queue
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def touch(self, queue: Queue) -> None:
+        """Something was settled, or came back: it is written with the next `flush`."""
+        self._dirty[queue] = None
+        if queue.state.letters:
+            self._burying[queue] = None
+
+    def flush(self) -> None:
+        """Write what changed, in one transaction."""
+        dirty, self._dirty = self._dirty, {}
+        queues = [q for q in dirty if q.there]
+        if queues:
+            self._write(queues, lambda _: None)
+
+    def save(self, queue: Queue, then: Callable[[Refused | None], None]) -> None:
+        """Write one queue as it is now."""
+        self._dirty.pop(queue, None)
+        self._write([queue], then)
+
+    def go_ahead(self, queue: Queue) -> None:
+        """More is to be delivered than the record allows for; `ready` is told when it does."""
+        if self._ahead and queue.saving_ahead <= queue.ahead:
+            self.save(queue, lambda _: None)
+
+    def close(self) -> None:
+        """Write what changed and how far contents were delivered indeed; from now on nothing new is."""
+        self._ahead = 0
+        for queue in self._queues:
+            if queue.restored is None and queue.ahead > queue.state.next:
+                queue.ahead = queue.state.next
+                self.touch(queue)
+        self.flush()
+
+    def burying(self) -> Mapping[Queue, None]:
+        """Those with dead letters under way."""
+        self._burying = {q: None for q in self._burying if q.there and q.state.letters}
+        return self._burying
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a queue."""
+        return bool(self._queues)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something is to be written."""
+        return bool(self._dirty)
+
+    def _write(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
+        records = [q.record(q.state.next + self._ahead if self._ahead else 0) for q in queues]
+        for queue, record in zip(queues, records, strict=True):
+            queue.saving_ahead = record.ahead
+
+        def saved(result: Result) -> None:
+            for queue, record in zip(queues, records, strict=True):
+                if isinstance(result, StorageError):
+                    queue.saving_ahead = queue.ahead
+                    self.touch(queue)
+                else:
+                    queue.ahead = record.ahead if self._ahead else min(queue.ahead, record.ahead)
+                    queue.low, queue.buried = record.low, record.buried
+                    self.ready(queue)
+            then(refusal(result))
+
+        self._outbox.save(records, (), saved)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def delete(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
+        """Forget queues, durably. What their consumers have in hand is theirs; they are sent nothing more."""
+        remove(self._outbox, [self.leave(queues)], then)
+
+    def leave(self, queues: Sequence[Queue]) -> Leaving:
+        """These are about to be forgotten."""
+        leaving = [q for q in queues if not q.leaving]
+        for queue in leaving:
+            queue.leaving = True
+            for lease in queue.consumers.values():
+                lease.summoned.pop(queue.resource.name, None)
+            queue.consumers.clear()
+
+        def over(gone: bool) -> None:
+            for queue in leaving:
+                queue.leaving = False
+                if gone:
+                    self._forget(queue)
+                else:
+                    self.touch(queue)
+
+        return Leaving([q.record(q.ahead) for q in leaving], over)
+
+    def _forget(self, queue: Queue) -> None:
+        self._dirty.pop(queue, None)
+        self._queues.pop(queue, None)
+        queue.resource.queues.pop(queue.name, None)
+
+
+def _key(resource: Resource, name: str) -> str:
+    return record_key(*resource.key, name)

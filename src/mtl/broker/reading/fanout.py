@@ -1,0 +1,205 @@
+"""The `test` profile at work: content is fanned out from all writers to all readers, from a bounded ring in memory.
+
+RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed; a reader that falls behind by more than its
+ring (limits.FANOUT_RING_OCTETS) loses the oldest contents, and they are counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.wire import commands as c
+
+if TYPE_CHECKING:
+    from mtl.broker.flows import DataFlow
+    from mtl.broker.leases.leases import LeaseTerms
+    from mtl.broker.writing.writers import WriterLease
+
+
+OVERHEAD = 128
+"""What a content in a ring costs beside its octets: without it a ring had no bound for empty contents."""
+
+TURN = 2_000
+"""Contents that one reader is sent in one go: what the queues of both ends take (`limits.PLAIN_HWM`). Once in
+FANOUT_RETRY_S that is 100,000 a second. Making the whole ring ready each time would take longer the fuller it is."""
+
+PROBE = 64
+"""The same for a reader of whose last turn nothing left: one that has stopped reading costs next to nothing."""
+
+
+class FanoutLease:
+    """One Connection.Reader of the `test` profile: a ring of what it has not been sent yet, and a delivery number."""
+
+    packed = False
+
+    def __init__(self, terms: LeaseTerms) -> None:
+        self.terms = terms
+        self.flow: DataFlow | None = None
+        self.summoned: dict[str, None] = {}
+        self.ring: deque[c.Content] = deque()
+        self.octets = 0
+        """What the ring costs, and what `take` gave and `back` put back."""
+        self.delivered = 0
+        self._returned: list[c.Content] = []
+        """What the peer's queue had no room for since the last `take`, in order; all of it is older than the ring."""
+        self._tried = 0
+        """The first delivery number of the last `take`."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything has not been sent."""
+        return bool(self.ring or self._returned)
+
+    def keep(self, content: c.Content) -> int:
+        """Put a content at the end of the ring; how many of the oldest had to go for it."""
+        self.ring.append(content)
+        self.octets += _cost(content)
+        return self.trim()
+
+    def trim(self) -> int:
+        """Bound the ring, one content always fits; how many of the oldest had to go."""
+        self._merge()
+        dropped = 0
+        while len(self.ring) > 1 and self.octets > limits.FANOUT_RING_OCTETS:
+            self.octets -= _cost(self.ring.popleft())
+            dropped += 1
+        return dropped
+
+    def back(self, content: c.Content) -> None:
+        """A content that `take` gave did not leave; they come back in order, all from the first of them on."""
+        self._returned.append(content)
+        self.octets += _cost(content)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing of the last `take` left."""
+        return bool(self._returned) and self._returned[0].sequence == self._tried
+
+    def take(self, most: int) -> list[c.Content]:
+        """The first contents to be sent, in order."""
+        self._merge()
+        taken = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
+        self.octets -= sum(map(_cost, taken))
+        self._tried = taken[0].sequence if taken else 0
+        return taken
+
+    def rebound(self, flow: DataFlow) -> None:
+        """A new data flow: Summons are cleared and what was waiting is for nobody any more."""
+        self.flow = flow
+        self.summoned.clear()
+        self._forget(lambda _: True)
+
+    def dismissed(self, resource: str) -> None:
+        """No further content of `resource` after this (MTL-82)."""
+        self.summoned.pop(resource, None)
+        self._forget(lambda content: content.resource == resource)
+
+    def _forget(self, which: Callable[[c.Content], bool]) -> None:
+        self._merge()
+        self.ring = deque(content for content in self.ring if not which(content))
+        self.octets = sum(map(_cost, self.ring))
+
+    def _merge(self) -> None:
+        self.ring.extendleft(reversed(self._returned))
+        self._returned.clear()
+
+
+class Fanout:
+    """Every reader of the `test` profile, per virtual host."""
+
+    def __init__(self, send: Callable[[FanoutLease, c.Content], None]) -> None:
+        self._send = send
+        self._readers: dict[str, dict[str, FanoutLease]] = {}
+        self.counts = {"dropped": 0, "refused": 0}
+
+    def joined(self, lease: FanoutLease) -> None:
+        """A reader was granted its lease."""
+        self._readers.setdefault(lease.terms.vhost, {})[lease.terms.token] = lease
+
+    def left(self, lease: FanoutLease) -> None:
+        """A reader's lease ended."""
+        readers = self._readers.get(lease.terms.vhost, {})
+        readers.pop(lease.terms.token, None)
+        if not readers:
+            self._readers.pop(lease.terms.vhost, None)
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a reader."""
+        return bool(self._readers)
+
+    def summon(self, lease: FanoutLease, resource: str, then: Callable[[bool], None]) -> None:
+        """Whether there is such a resource (MTL-114); what comes from now on is for this reader, too."""
+        there = resource in lease.terms.profile.fixed_resources
+        if there:
+            lease.summoned[resource] = None
+        then(there)
+
+    def dismiss(self, lease: FanoutLease, resource: str) -> None:
+        """No further content of `resource` after this (MTL-82)."""
+        lease.dismissed(resource)
+
+    def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
+        """Nothing is ever confirmed here (MTL-115)."""
+
+    def reject(self, lease: FanoutLease, sequence: int, multiple: bool, recycle: bool) -> None:
+        """Nor rejected."""
+
+    def content(self, writer: WriterLease, content: c.Content) -> None:
+        """Duplicate one content to every reader that summoned its resource (MTL-116)."""
+        name = content.resource or writer.only or ""
+        known = name in writer.terms.profile.fixed_resources and writer.terms.covers(name)
+        if not known or not _allowed(content):
+            self.counts["refused"] += 1
+            if writer.flow is not None:
+                writer.flow.send(c.Reject(content.sequence, False, False))
+            return
+        for reader in list(self._readers.get(writer.terms.vhost, {}).values()):
+            if reader.flow is not None and name in reader.summoned:
+                self._offer(reader, name, content)
+
+    def _offer(self, reader: FanoutLease, name: str, content: c.Content) -> None:
+        reader.delivered += 1
+        copy = c.Content(reader.delivered, name, content.properties, content.body)
+        if reader.waits:
+            self.counts["dropped"] += reader.keep(copy)
+        else:
+            self._send(reader, copy)
+
+    def blocked(self, reader: FanoutLease, content: c.Content) -> None:
+        """The peer's queue was full: keep it for later, unless it was for a flow or a Summon that is over."""
+        if content.resource in reader.summoned:
+            reader.back(content)
+
+    def heard(self, reader: FanoutLease) -> None:
+        """A frame came from this peer: its queue may have room again."""
+        self.flush(reader)
+
+    def flush(self, reader: FanoutLease) -> None:
+        """Send a turn of what waits in the ring; what does not fit comes back through `blocked`."""
+        stuck = reader.stuck
+        self.counts["dropped"] += reader.trim()
+        for content in reader.take(PROBE if stuck else TURN):
+            self._send(reader, content)
+
+    def retry(self) -> None:
+        """Try every ring that holds something."""
+        for readers in self._readers.values():
+            for reader in readers.values():
+                if reader.waits and reader.flow is not None:
+                    self.flush(reader)
+
+
+def _cost(content: c.Content) -> int:
+    return len(content.body) + len(content.properties) + OVERHEAD
+
+
+def _allowed(content: c.Content) -> bool:
+    return (
+        len(content.body) <= limits.MAX_CONTENT
+        and len(content.properties) <= limits.MAX_TABLE
+        and not c.reserved(content.properties)
+    )

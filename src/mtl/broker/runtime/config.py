@@ -1,0 +1,210 @@
+"""The broker's configuration: conf/broker.toml, with every member's default and meaning."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
+from mtl.errors import OptionError
+from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
+from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
+
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
+"""5975 is the port that the earliest implementation of RFC 11 bound."""
+
+
+_HIGHEST_PORT = 65_535
+
+
+class AuthenticationConfig(
+    msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True
+):
+    """[authentication]: how clients prove who they are."""
+
+    anonymous: bool | Literal["granted"] = True
+    mechanisms: tuple[str, ...] = (EXTERNAL, SCRAM, PLAIN)
+    plain_without_encryption: bool = False
+    sessions_by_identity: bool = False
+    attempts: int = limits.AUTHENTICATION_ATTEMPTS
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        unknown = [name for name in self.mechanisms if name not in BY_STRENGTH]
+        if unknown:
+            raise OptionError(f"there is no mechanism {unknown[0]!r}; there is {', '.join(BY_STRENGTH)}")
+        if self.attempts < 1:
+            raise OptionError("attempts has to be above 0")
+
+
+class CurveConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """[curve]: encryption; on when there is a key."""
+
+    key_file: str = ""
+    clients: Literal["any", "known"] = "any"
+
+
+class LogConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """[log]: the lines on standard error, those of the audit log among them."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """[quotas]: how much one user may have, and single `users` instead; and how fast one address may connect."""
+
+    sessions: int = DEFAULTS[Quota.SESSIONS]
+    leases: int = DEFAULTS[Quota.LEASES]
+    waits: int = DEFAULTS[Quota.WAITS]
+    writer_names: int = DEFAULTS[Quota.WRITER_NAMES]
+    stages: int = DEFAULTS[Quota.STAGES]
+    stage_bytes: int = DEFAULTS[Quota.STAGE_BYTES]
+    stored_bytes: int = DEFAULTS[Quota.STORED_BYTES]
+    users: dict[str, dict[Quota, int]] = {}
+    connections_at_once: int = CONNECTION_BURST
+    connections_per_second: float = CONNECTIONS_PER_S
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        for where, quotas in [("quotas", self.everybody), *self.users.items()]:
+            for quota, value in quotas.items():
+                if value < 1:
+                    raise OptionError(f"the quota {quota} of {where} has to be above 0")
+        if self.connections_at_once < 1 or self.connections_per_second <= 0:
+            raise OptionError("connections-at-once and connections-per-second have to be above 0")
+
+    @property
+    def everybody(self) -> dict[Quota, int]:
+        """What every user may have."""
+        return {quota: getattr(self, quota.replace("-", "_")) for quota in Quota}
+
+    @property
+    def settings(self) -> QuotaSettings:
+        """The same, as the core wants them."""
+        return QuotaSettings(self.everybody, self.users)
+
+    def pace(self, clock: Callable[[], float]) -> Pace:
+        """How fast one address may open connections; `clock` is in monotonic seconds."""
+        return Pace(clock, self.connections_at_once, self.connections_per_second)
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
+    """What `mtl broker` can be told; conf/broker.toml says what each is. Times are in seconds, sizes in octets."""
+
+    endpoint: str = DEFAULT_ENDPOINT
+    data: str = "mtl-data"
+    packed_port: int = 0
+    plain_port: int = 0
+    shared_socket: bool = False
+    virtual_hosts: tuple[str, ...] = (limits.DEFAULT_VIRTUAL_HOST,)
+    auto_create: tuple[str, ...] = ()
+    insecure: bool = False
+    authentication: AuthenticationConfig = AuthenticationConfig()
+    curve: CurveConfig = CurveConfig()
+    log: LogConfig = LogConfig()
+    quotas: QuotasConfig = QuotasConfig()
+    heartbeat: float = limits.HEARTBEAT_S
+    lease_unbound: float = limits.LEASE_UNBOUND_S
+    segment_bytes: int = limits.SEGMENT_BYTES
+    low_watermark: int = 0
+    local_reads: bool = True
+    local_writes: bool = True
+
+    def __post_init__(self) -> None:
+        """Check what a type cannot say."""
+        if not self.endpoint.startswith(("tcp://", "ipc://")):
+            raise OptionError(f"endpoint {self.endpoint!r} is neither tcp://HOST:PORT nor ipc://PATH")
+        if not self.virtual_hosts:
+            raise OptionError("virtual-hosts is empty; a client needs one to open")
+        for name in ("heartbeat", "lease_unbound", "segment_bytes"):
+            if getattr(self, name) <= 0:
+                raise OptionError(f"{name.replace('_', '-')} has to be above 0")
+        if self.low_watermark < 0:
+            raise OptionError("low-watermark has to be a number of octets, or 0 for 1 GiB")
+        for name in ("packed_port", "plain_port"):
+            if not 0 <= getattr(self, name) <= _HIGHEST_PORT:
+                raise OptionError(f"{name.replace('_', '-')} has to be a port, or 0 for any free one")
+            if self.shared_socket and getattr(self, name):
+                raise OptionError(
+                    f"with shared-socket there is no {name.replace('_', '-')}; leave out one of them"
+                )
+
+    @property
+    def protected(self) -> bool:
+        """Whether nobody else can read what is sent."""
+        return bool(self.curve.key_file) or self.endpoint.startswith("ipc://")
+
+    def check_exposure(self) -> None:
+        """Raises `OptionError` when anybody on the network could come in without credentials, or listen in."""
+        if self.insecure or is_local(self.endpoint):
+            return
+        way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
+        if self.authentication.anonymous is True:
+            raise OptionError(
+                f"{self.endpoint} is reachable from other machines and clients need no credentials; set anonymous in "
+                f"[authentication], {way_out}"
+            )
+        if not self.protected:
+            raise OptionError(
+                f"{self.endpoint} is reachable from other machines and nothing is encrypted; set key-file in [curve] "
+                f"(`mtl keys` makes one), {way_out}"
+            )
+
+    def check_logins(self) -> None:
+        """Raises `OptionError` when nobody could come in: there is no way to prove anything."""
+        said = self.authentication
+        with_key = EXTERNAL in said.mechanisms and self.curve.key_file
+        readable = self.protected or said.plain_without_encryption
+        with_password = SCRAM in said.mechanisms or (PLAIN in said.mechanisms and readable)
+        if said.anonymous or with_key or (with_password and scram_available()):
+            return
+        if with_password:
+            raise OptionError(
+                "clients need a password, and checking it needs scramp: pip install 'pyspark-mtl[scram]'"
+            )
+        raise OptionError(
+            "nobody could log in: EXTERNAL needs key-file in [curve], PLAIN that or plain-without-encryption; "
+            "add SCRAM-SHA-256 to mechanisms in [authentication]"
+        )
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether only this machine reaches the endpoint."""
+    if endpoint.startswith("ipc://"):
+        return True
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, an interface or "*": it may be anything
+
+
+def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides: object) -> BrokerConfig:
+    """The file's configuration with what the command line says over it; `log` are members of [log]. Raises
+    `OptionError` naming what is wrong.
+    """
+    members: dict[str, object] = {}
+    if path is not None:
+        try:
+            members = msgspec.toml.decode(path.read_bytes(), type=dict[str, object])
+        except OSError as e:
+            raise OptionError(f"cannot read {path}: {e.strerror}") from e
+        except msgspec.DecodeError as e:
+            raise OptionError(f"{path} is no TOML: {e}") from e
+    members.pop("doors", None)  # the command line's: it runs them beside the broker
+    members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
+    said = members.get("log", {})
+    if log and isinstance(said, dict):
+        members["log"] = said | dict(log)
+    try:
+        return msgspec.convert(members, BrokerConfig)
+    except msgspec.ValidationError as e:
+        raise OptionError(f"{path or 'configuration'}: {e}") from e

@@ -1,0 +1,70 @@
+"""What changes without a word to the loop: users in the records, and the room on the disk. Looked at once a second.
+
+Both are asked of the disk, so a thread does it, that of the records, and leaves what it found for the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.core import Broker
+from mtl.broker.storage.records import UserRecord
+from mtl.broker.storage.sqlite import SqliteStore
+from mtl.errors import StorageError
+
+log = logging.getLogger("mtl.broker")
+
+
+class Looking:
+    """`run` has a function called on the thread of the records, `wake` wakes the loop."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        data: str,
+        run: Callable[[Callable[[], None]], object],
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._data = data
+        self._run = run
+        self._wake = wake
+        self._found: deque[Callable[[Broker, a.Now], None]] = deque()
+        self._due = 0.0
+
+    def look(self, now: float) -> None:
+        """Have a look taken when it is time; `now` is in monotonic seconds."""
+        if now >= self._due:
+            self._due = now + limits.ACCOUNTS_CHECK_S
+            self._run(self._look)
+
+    def look_at_once(self) -> None:
+        """It is time now; safe from any thread."""
+        self._due = 0.0
+
+    def tell(self, broker: Broker, now: Callable[[], a.Now]) -> None:
+        """Give the core what was found."""
+        while self._found:
+            self._found.popleft()(broker, now())
+
+    def _look(self) -> None:
+        """In the thread."""
+        try:
+            room = os.statvfs(self._data)
+        except OSError as e:
+            log.error("the room on the disk could not be measured: %s", e)
+        else:
+            free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+            self._found.append(lambda broker, now: broker.room(free, total, now))
+        try:
+            if self._store.changed():
+                users = self._store.of(UserRecord)
+                self._found.append(lambda broker, now: broker.users(users, now))
+                self._wake()
+        except StorageError as e:
+            log.error("the users could not be read again: %s", e)

@@ -1,0 +1,66 @@
+"""An administrator's change of the records goes before those of a busy broker.
+
+SQLite does not queue its writers: one that finds the database locked tries again some milliseconds later. A broker that
+saves without a pause leaves moments that are shorter than that, so `mtl user` could wait for longer than SQLite does
+("database is locked"). So it holds a lock on the file `waiting` until its change is made, and a broker that sees the
+lock waits before its next transaction.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NAME = "waiting"
+"""The file beside `broker.db`. It has no content."""
+
+PRECEDENCE_S = 1.0
+"""How long a broker waits at most: an administrator's process that was stopped must not stop the broker."""
+
+_LOOK_S = 0.002
+
+
+class Precedence:
+    """The file; it is opened for each use by those who go first, and kept open by the others."""
+
+    def __init__(self, directory: Path, *, first: bool) -> None:
+        self._path = directory / NAME
+        self._first = first
+        self._fd = -1
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The time of one transaction. Without the file (a full disk, say) nobody goes first."""
+        with suppress(OSError):
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if self._first:
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+            else:
+                self._let_pass()
+        try:
+            yield
+        finally:
+            if self._first:
+                self.close()
+
+    def _let_pass(self) -> None:
+        until = time.monotonic() + PRECEDENCE_S
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOOK_S)
+            else:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+                return
+
+    def close(self) -> None:
+        """Give the lock back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,205 @@
+"""Carries out the core's sends, and tells it which peers are full or gone.
+
+Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
+always before the contents it announces. Once a content of a lease did not leave, nothing behind it of the same round
+does: the queue may have room again a moment later, and the reader would take what comes then for a gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from pathlib import Path
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.core import Broker
+from mtl.broker.reading.stored import stored_pack
+from mtl.errors import StorageError
+from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.router import Sent
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY, encode_table, join_tables
+from mtl.wire.packs import unpacked
+from mtl.wire.places import Place
+
+
+class Sender:
+    """Sends on the broker's sockets without ever waiting. A round is what `send` is given up to the next `flush`."""
+
+    def __init__(self, sockets: BrokerSockets, broker: Broker, clock: Callable[[], a.Now]) -> None:
+        self._sockets = sockets
+        self._broker = broker
+        self._clock = clock
+        self._waiting: dict[a.Peer, deque[a.Send]] = {}
+        self._held_back: set[str] = set()
+        """Leases of which something did not leave in this round."""
+
+    def send(self, action: a.Reply | a.Send | a.Deliver | a.Relay) -> None:
+        """Carry out one send."""
+        match action:
+            case a.Reply():
+                # A REQ that is gone or full does not wait for this any more; it will ask again.
+                self._sockets.control.send(*action.envelope, *action.frames)
+            case a.Send():
+                self._command(action)
+            case a.Deliver():
+                self._deliver(action)
+            case a.Relay():
+                self._relay(action)
+
+    def heard(self, peer: a.Peer) -> None:
+        """A frame came from this peer: its queue may have room again."""
+        if peer in self._waiting:
+            self._flush_peer(peer)
+
+    def flush(self) -> None:
+        """End the round, and try again what waits."""
+        self._held_back.clear()
+        for peer in list(self._waiting):
+            self._flush_peer(peer)
+
+    def _flush_peer(self, peer: a.Peer) -> None:
+        waiting = self._waiting[peer]
+        while waiting:
+            sent = self._put(peer, waiting[0].header, waiting[0].body)
+            if sent is Sent.FULL:
+                return
+            waiting.popleft()
+            if sent is Sent.GONE:
+                self._gone(peer)
+                return
+        self._waiting.pop(peer, None)
+
+    def _command(self, action: a.Send) -> None:
+        if action.peer not in self._waiting:
+            sent = self._put(action.peer, action.header, action.body)
+            if sent is Sent.GONE:
+                self._gone(action.peer)
+            if sent is not Sent.FULL:
+                return
+        waiting = self._waiting.setdefault(action.peer, deque())
+        waiting.append(action)
+        if len(waiting) > limits.SEND_BACKLOG:
+            self._gone(action.peer)
+
+    def _gone(self, peer: a.Peer) -> None:
+        self._waiting.pop(peer, None)
+        self._broker.unreachable(peer, self._clock())
+
+    def _put(self, peer: a.Peer, header: bytes, body: c.Buffer) -> Sent:
+        port, identity = peer
+        return self._sockets.send(port, identity, header, body)
+
+    # --- contents -------------------------------------------------------------------------------------------
+
+    def _deliver(self, action: a.Deliver) -> None:
+        if action.lease in self._held_back:
+            return  # the core knows where this lease goes on
+        if action.peer in self._waiting:
+            self._hold_back(action, _begin(action))
+            return
+        headers, bodies = self._run(action)
+        port, identity = action.peer
+        sent, outcome = self._sockets.send_run(port, identity, headers, bodies)
+        if outcome is not Sent.OK:
+            self._hold_back(action, _begin(action) + sent)
+        if outcome is Sent.GONE:
+            self._gone(action.peer)
+
+    def _hold_back(self, action: a.Deliver, sequence: int) -> None:
+        self._held_back.add(action.lease)
+        self._broker.blocked(action.lease, sequence, self._clock())
+
+    def _run(self, action: a.Deliver) -> Run:
+        """What is to be sent; nothing when it cannot be read now."""
+        try:
+            if action.told:
+                return _place(action)
+            return _wire(action)(action, action.log.read(action.ref))
+        except LookupError:  # retention took it between the decision and now: the core finds what is left
+            self._hold_back(action, _begin(action))
+        except StorageError as e:
+            self._held_back.add(action.lease)
+            self._broker.unread(action.lease, action.resource, action.ref, e, self._clock())
+        return (), ()
+
+    def _relay(self, action: a.Relay) -> None:
+        waits = action.lease in self._held_back or action.peer in self._waiting
+        sent = Sent.FULL if waits else self._put(action.peer, *c.encode(action.content))
+        if sent is Sent.FULL:
+            self._held_back.add(action.lease)
+            self._broker.unsent(action.lease, action.content, self._clock())
+        elif sent is Sent.GONE:
+            self._gone(action.peer)
+
+
+Run = tuple[Sequence[bytes], Sequence[c.Buffer]]
+"""Headers and bodies of the Contents that a `Deliver` is on the wire."""
+
+
+def _begin(action: a.Deliver) -> int:
+    """The first sequence that it puts on the wire."""
+    return action.first if action.number is None else action.number
+
+
+def _wire(action: a.Deliver) -> Callable[[a.Deliver, memoryview], Run]:
+    if action.packed:
+        return _pack
+    return _contents if action.number is None else _deliveries
+
+
+def _pack(action: a.Deliver, body: memoryview) -> Run:
+    """The chunk as it is stored."""
+    ref = action.ref
+    properties = c.packed_properties(ref.count, ref.time_us)
+    header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
+    return (header,), (body,)
+
+
+def _place(action: a.Deliver) -> Run:
+    """Where the chunk lies, for a reader on this machine (PROTOCOL.md 5.6)."""
+    ref = action.ref
+    path, offset = action.log.place(ref)
+    place = Place(_absolute(path), offset, ref.size)
+    header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
+    return (header,), (b"",)
+
+
+@lru_cache(maxsize=1024)  # a segment has some hundred packs, and some hundred readers read at a time
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve())  # readers follow no symbolic links
+
+
+def _contents(action: a.Deliver, body: memoryview) -> Run:
+    """Unpacked for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
+    tables, bodies = _unpacked(action, body)
+    stamp = encode_table({c.TIMESTAMP: action.ref.time_us})
+    if tables is None:
+        return c.content_headers(c.content_tail(action.resource, stamp), action.first, len(bodies)), bodies
+    tails = {table: c.content_tail(action.resource, join_tables(table, stamp)) for table in set(tables)}
+    return _headers(action.first, map(tails.__getitem__, tables)), bodies
+
+
+def _deliveries(action: a.Deliver, body: memoryview) -> Run:
+    """The same for a consumer of a queue: the sequence is a delivery number."""
+    assert action.number is not None
+    mark = {c.REDELIVERED: True} if action.again else {}
+    tables, bodies = _unpacked(action, body)
+    stamps = (
+        encode_table({c.TIMESTAMP: action.ref.time_us, c.SEQUENCE: position, **mark})
+        for position in range(action.first, action.last + 1)
+    )
+    joined = map(join_tables, tables or repeat(EMPTY), stamps)
+    return _headers(action.number, (c.content_tail(action.resource, table) for table in joined)), bodies
+
+
+def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
+    return [c.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
+
+
+def _unpacked(action: a.Deliver, body: memoryview) -> tuple[list[bytes] | None, list[memoryview]]:
+    begin = action.first - action.ref.base
+    return unpacked(stored_pack(action.ref, body).slice(begin, action.last - action.first + 1))

@@ -1,0 +1,430 @@
+"""The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
+
+One thread polls the sockets (`watch`), feeds the core and sends; a small pool writes and syncs logs (one log at a time
+per thread, several logs at once), or an idle loop does it itself (`commit`), and a thread sums up what waits for them.
+One more keeps the records and removes files, one makes new logs, a few open those that are there: none of these is ever
+ahead of a group commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.audit import Event
+from mtl.broker.access.authentication import AuthenticationSettings
+from mtl.broker.commands.granting import Ports
+from mtl.broker.commands.granting_readers import LocalReads
+from mtl.broker.commands.granting_writers import LocalWrites
+from mtl.broker.core import Broker
+from mtl.broker.runtime.clock import clock
+from mtl.broker.runtime.commit import Commits
+from mtl.broker.runtime.config import BrokerConfig
+from mtl.broker.runtime.looking import Looking
+from mtl.broker.runtime.rest import Rest, give_back
+from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
+from mtl.broker.runtime.watch import Watch
+from mtl.broker.settings import Settings
+from mtl.broker.storage.local import DiskAction, Storage
+from mtl.broker.storage.records import SecretRecord
+from mtl.broker.storage.salvage import open_records
+from mtl.broker.storage.sqlite import SqliteStore
+from mtl.errors import Damaged, OptionError, StorageError, StorageFailed
+from mtl.log import FrugalDisk, Lock, RealDisk
+from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
+from mtl.net.curve import read_pair
+from mtl.net.machine import machine_mark
+from mtl.net.ports import Port
+from mtl.net.private import make_data_directory
+from mtl.net.router import seed_identities
+from mtl.net.shared import Lent
+from mtl.net.wakeup import Wakeup
+from mtl.protocol.sasl.scram import proves
+from mtl.wire.control import LOCAL_KEY, LocalFiles
+from mtl.wire.packs import decode_pack
+
+log = logging.getLogger("mtl.broker")
+
+Work = TypeVar("Work", a.CheckPassword, DiskAction)
+
+
+class Server:
+    """A running broker. `run` returns when `stop` was called and everything confirmed is on disk."""
+
+    def __init__(self, config: BrokerConfig, abandon: Callable[[str], None] = exit_at_once) -> None:
+        self._config = config
+        self._stopping = False
+        self._alive = time.monotonic()
+        self._under_way: dict[int, DiskAction] = {}
+        """What is with the disk, in whatever thread."""
+        self._closing: a.LogKey | None = None
+        """The log that is being closed at the end; "" when it is the records."""
+        self._abandon = abandon
+        self._guard = StopGuard(lambda: self._alive, self._with_the_disk, abandon)
+        self._done: deque[tuple[int, object]] = deque()
+        with ExitStack() as opened:  # closed again should anything of this fail
+            self._wakeup = Wakeup()
+            opened.callback(self._wakeup.close)
+            self._lock = _lock(config.data)
+            opened.callback(self._lock.release)
+            store = open_records(Path(config.data))
+            opened.callback(store.close)
+            for note in store.notes:
+                log.warning("%s", note)
+            self._storage = Storage(FrugalDisk(RealDisk()), config.data, store, config.segment_bytes)
+            restored = self._storage.restore()
+            seed_identities()
+            self._sockets = BrokerSockets(
+                config.endpoint,
+                config.packed_port,
+                config.plain_port,
+                self._wakeup.fileno(),
+                shared=config.shared_socket,
+                curve=self._curve(),
+                pace=config.quotas.pace(time.monotonic),
+                refused=self._connection_refused,
+            )
+            opened.callback(self._sockets.close)
+            self._broker = Broker(
+                self._settings(secret(store, os.urandom)),
+                restored,
+                os.urandom,
+                lambda body, count: void(decode_pack(body, count)),
+                clock(),
+            )
+            if config.authentication.anonymous is True and len(self._broker.accounts):
+                log.warning(
+                    "there are users, but whoever shows no credentials may do everything: see [authentication]"
+                )
+            self._sender = Sender(self._sockets, self._broker, clock)
+            self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
+            self._alone = False
+            """Whether the last turn wrote a group itself: its writer has a Confirm by now, and nobody else waits."""
+            self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
+            self._commits = Commits(
+                self._perform,
+                lambda action, perform: self._start(self._writing, action, perform),
+                lambda: not self._done and self._sockets.quiet(),
+                time.monotonic,
+            )
+            self._preparing = _threads(opened, "mtl-prepare")
+            self._records = _threads(opened, "mtl-records")
+            self._creations = _threads(opened, "mtl-creations")
+            self._openings = _threads(opened, "mtl-openings", limits.OPENINGS)
+            self._passwords = _threads(opened, "mtl-passwords")
+            self._looking = Looking(store, config.data, self._records.submit, self._wakeup.wake)
+            self._opening = True
+            self._rest = Rest(time.monotonic, time.process_time)
+            while not self._broker.ready:
+                self._turn(serving=False)
+            opened.pop_all()
+
+    def _curve(self) -> BrokerCurve | None:
+        """Our key, and who may connect: anybody, or the users' own keys."""
+        config = self._config.curve
+        if not config.key_file:
+            return None
+        _, secret = read_pair(Path(config.key_file))
+        everybody = config.clients == "any"
+        return BrokerCurve(secret, lambda key: everybody or self._broker.accounts.owner(key) is not None)
+
+    def _connection_refused(self, address: str, key: str, reason: str) -> None:
+        self._broker.audit.write(Event.CONNECTION_REFUSED, address, key=key or None, reason=reason)
+
+    def _settings(self, secret: bytes) -> Settings:
+        config, packed, plain = self._config, self._sockets.packed, self._sockets.plain
+        return Settings(
+            boot=os.urandom(8).hex(),
+            machine=machine_mark() or "",
+            ports=Ports(
+                packed.port,
+                plain.port,
+                _endpoint_without_port(packed.endpoint),
+                _endpoint_without_port(plain.endpoint),
+            ),
+            packs_on=Port.CONTROL if config.shared_socket else Port.PACKED,
+            virtual_hosts=config.virtual_hosts,
+            auto_create=config.auto_create,
+            authentication=AuthenticationSettings(
+                anonymous=config.authentication.anonymous,
+                mechanisms=config.authentication.mechanisms,
+                attempts=config.authentication.attempts,
+                plain_without_encryption=config.authentication.plain_without_encryption,
+                sessions_by_identity=config.authentication.sessions_by_identity,
+                protected=config.protected,
+                secret=secret,
+            ),
+            heartbeat_s=config.heartbeat,
+            lease_unbound_s=config.lease_unbound,
+            segment_bytes=config.segment_bytes,
+            low_watermark=config.low_watermark,
+            quotas=config.quotas.settings,
+            local_reads=_local_reads(config) if config.local_reads else None,
+            local_writes=_local_writes() if config.local_writes else None,
+        )
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients reach it."""
+        return self._sockets.control.endpoint
+
+    def stop(self) -> None:
+        """Stop cleanly, soon; safe from a signal handler and from any thread."""
+        self._stopping = True
+        self._guard.begin()
+        self._wakeup.wake()
+
+    def read_users(self) -> None:
+        """Look for changes of users and grants at once; safe from any thread."""
+        self._looking.look_at_once()
+        self._wakeup.wake()
+
+    def run(self) -> None:
+        """Serve until stopped."""
+        sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
+        gc.freeze()
+        while not self._stopping:
+            self._turn(serving=True)
+        self._finish()
+
+    def _turn(self, *, serving: bool) -> None:
+        """One round: wait, take in, decide, carry out."""
+        self._alive = time.monotonic()
+        self._freeze()
+        readable = self._watch.wait(self._patience_ms(), awaited=self._alone)
+        if self._sockets.woken:
+            self._wakeup.clear()
+        for connection in self._sockets.ended:
+            self._broker.disconnected(connection, clock())
+        if serving:
+            self._take_in(readable)
+        elif self._stopping:
+            self._sockets.discard()
+        self._complete()
+        self._looking.tell(self._broker, clock)
+        if not self._stopping:
+            self._looking.look(time.monotonic())
+        if self._rest.begins():
+            self._preparing.submit(give_back)
+        self._broker.tick(clock())
+        self._broker.advance()
+        self._alone = False
+        while self._carry_out(self._broker.take()):
+            self._alone = True
+            self._complete()
+            self._broker.advance()
+
+    def _freeze(self) -> None:
+        """Once all logs are open, have garbage collection pass over them: they stay."""
+        if self._opening and self._broker.opening.is_over:
+            self._opening = False
+            gc.freeze()
+
+    def _complete(self) -> None:
+        """Tell the core of what was carried out."""
+        while self._done:
+            number, result = self._done.popleft()
+            if isinstance(result, BaseException) and not isinstance(result, StorageError):
+                raise result
+            self._commits.finished(number)
+            self._broker.completed(number, result, clock())
+
+    def _patience_ms(self) -> int:
+        if self._done or self._broker.busy:
+            return 0
+        due = self._broker.next_due
+        if due is None:
+            return 1000
+        return max(0, min(1000, int((due - time.monotonic()) * 1000) + 1))
+
+    def _take_in(self, readable: set[Port]) -> None:
+        for port in (Port.CONTROL, Port.PACKED, Port.PLAIN):
+            if port in readable:
+                self._drain(port)
+
+    def _drain(self, port: Port) -> None:
+        """Take in what came on one socket, as much as it may before the others have their turn."""
+        now = clock()
+        until = now.mono + limits.DRAIN_S
+        taken = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
+        for _ in taken:
+            if time.monotonic() > until:
+                return
+
+    def _requests(self, now: a.Now) -> Iterator[None]:
+        for frames, origin in self._sockets.requests():
+            if self._sockets.shared and is_command(frames):
+                identity, header, body = frames
+                self._broker.data((Port.CONTROL, identity), header, body, now, origin.connection)
+                self._sender.heard((Port.CONTROL, identity))
+            else:
+                self._broker.control(frames, now, origin)
+            yield
+
+    def _commands(self, port: Port, now: a.Now) -> Iterator[None]:
+        broker, sender = self._broker, self._sender
+        for bursts in self._sockets.commands(port, alone=self._alone):
+            for identity, burst in bursts.items():
+                broker.burst((port, identity), burst.headers, burst.bodies, now, burst.connection)
+                sender.heard((port, identity))
+            yield
+
+    def _carry_out(self, actions: Sequence[a.Action]) -> bool:
+        """Do what the core decided, or have it done; whether the loop did some of it that the core waits for."""
+        commits: list[a.LogAction] = []
+        for action in actions:
+            if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+                self._sender.send(action)
+            elif isinstance(action, a.Save):
+                self._start(self._records, action, self._perform)
+            elif isinstance(action, a.CreateLog):
+                self._start(self._creations, action, self._perform)
+            elif isinstance(action, a.OpenLog):
+                self._start(self._openings, action, self._perform)
+            elif isinstance(action, a.Prepare):
+                self._preparing.submit(action.chunk.checksum)
+            elif isinstance(action, a.DropLogs):
+                self._records.submit(self._storage.drop, action)
+            elif isinstance(action, a.CheckPassword):
+                self._start(self._passwords, action, lambda x: proves(x.password, x.verifier))
+            else:
+                commits.append(action)
+        self._sender.flush()
+        here = self._commits.carry_out(commits)
+        self._done.extend(here)
+        return bool(here)
+
+    def _perform(self, action: DiskAction) -> object:
+        self._under_way[action.id] = action
+        try:
+            return self._storage.perform(action)
+        finally:
+            del self._under_way[action.id]
+
+    def _with_the_disk(self) -> list[str]:
+        """What the disk has not taken yet, for people."""
+        actions = list(self._under_way.values())
+        keys = ["" if isinstance(x, a.Save) else x.log for x in actions]
+        if self._closing is not None:
+            keys.append(self._closing)
+        return [self._named(key) for key in dict.fromkeys(keys)]
+
+    def _named(self, key: a.LogKey) -> str:
+        found = self._broker.resources.of_log(key)
+        return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
+
+    def _start(self, pool: ThreadPoolExecutor, action: Work, perform: Callable[[Work], object]) -> None:
+        def work() -> None:
+            result: object
+            try:
+                result = perform(action)
+            except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, loudly, and not wait for ever
+                result = e
+            self._done.append((action.id, result))
+            self._wakeup.wake()
+
+        pool.submit(work)
+
+    def _finish(self) -> None:
+        """Take nothing in any more, let the disk finish, close."""
+        self._broker.close(clock())
+        deadline = time.monotonic() + limits.STOP_S
+        while not self._broker.idle and time.monotonic() < deadline:
+            self._turn(serving=False)
+        if self._under_way:  # their threads may never come back, and nobody can wait for them
+            self._abandon(not_synced(self._with_the_disk()))
+            return
+        saved = self._broker.idle
+        self._sockets.close()  # before anything that takes time: nobody reads from them any more
+        for pool in (self._passwords, self._preparing):
+            pool.shutdown(cancel_futures=True)
+        for pool in (self._writing, self._records, self._creations, self._openings):
+            pool.shutdown()
+        log.info("stopped: %s", ", ".join(f"{n} {k}" for k, n in self._broker.statistics().items() if n))
+        try:
+            failed = self._storage.close(self._is_closing)
+        finally:
+            self._guard.end()
+            self._wakeup.close()
+            self._lock.release()
+        names = [f"{self._named(key)} ({why})" for key, why in failed.items()]
+        names += [] if saved else [self._named("")]
+        if names:
+            raise StorageFailed(not_synced(names))
+
+    def _is_closing(self, key: a.LogKey) -> None:
+        self._closing = key
+        self._alive = time.monotonic()
+
+
+def _threads(opened: ExitStack, name: str, most: int = 1) -> ThreadPoolExecutor:
+    threads = ThreadPoolExecutor(most, name)
+    opened.callback(threads.shutdown)
+    return threads
+
+
+def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
+    """The data directory's own random octets, made once."""
+    kept: list[SecretRecord] = []
+
+    def change(found: SecretRecord | None) -> SecretRecord:
+        kept.append(found or SecretRecord(random(32)))
+        return kept[0]
+
+    try:
+        store.edit(SecretRecord, SecretRecord.key, change)
+    except Damaged as error:
+        log.warning("%s: other random octets take its place, nothing else depends on them", error)
+        store.forget(SecretRecord.kind, SecretRecord.key)
+        store.edit(SecretRecord, SecretRecord.key, change)
+    return kept[0].octets
+
+
+def void(_: object) -> None:
+    """Nothing but the exception matters."""
+
+
+def _lock(data: str) -> Lock:
+    """The data directory, made if need be, for this process alone. Raises `OptionError`, `DirectoryInUse`."""
+    make_data_directory(Path(data))
+    try:
+        return RealDisk().lock(data)
+    except OSError as e:
+        raise OptionError(f"cannot use {data} as data directory: {e.strerror}") from e
+
+
+def _local_reads(config: BrokerConfig) -> LocalReads | None:
+    """What readers on this machine are told; None where machines cannot be told apart. Makes the key they look for."""
+    machine = machine_mark()
+    if machine is None:
+        return None
+    directory, key = Path(config.data).resolve(), os.urandom(16).hex()
+    path = directory / LOCAL_KEY
+    try:
+        path.touch(0o600)
+        path.write_text(key)
+    except OSError as e:
+        raise OptionError(f"cannot write {path}: {e.strerror}") from e
+    return LocalReads(machine, LocalFiles(directory=str(directory), key=key))
+
+
+def _local_writes() -> LocalWrites | None:
+    """What lends memory to writers on this machine; None where machines cannot be told apart."""
+    machine = machine_mark()
+    return LocalWrites(machine, Lent) if machine is not None else None
+
+
+def _endpoint_without_port(endpoint: str) -> str | None:
+    return None if endpoint.startswith("tcp://") else endpoint

@@ -1,0 +1,93 @@
+"""`mtl broker`: a server with its signals, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from mtl.broker.runtime.config import BrokerConfig
+from mtl.broker.runtime.descriptors import raise_file_limit
+from mtl.broker.runtime.server import Server
+from mtl.errors import OptionError
+
+log = logging.getLogger("mtl.broker")
+
+
+class Beside(Protocol):
+    """Clients that live and end with the broker: the doors of its configuration."""
+
+    def start(self, endpoint: str) -> None:
+        """The broker listens at `endpoint`."""
+
+    def stop(self) -> None:
+        """The broker is about to stop; it waits for this, and still confirms meanwhile. Harmless when repeated."""
+
+
+def serve(
+    config: BrokerConfig,
+    say: Callable[[str], None] = print,
+    beside: Beside | None = None,
+    *,
+    reload: Callable[[], None] = lambda: None,
+    until_eof: bool = False,
+) -> int:
+    """Run a broker until SIGTERM or SIGINT, with `until_eof` also until standard input ends; says one line when it is
+    ready. Returns the exit code 0. SIGHUP reads the users again and calls `reload`; an `OptionError` of that is logged,
+    and the broker goes on as it was.
+
+    Raises `OptionError` for a configuration that cannot be, `StorageError` for a data directory that is in use, of a
+    newer version, full or damaged, and `BindFailed`.
+    """
+    config.check_exposure()
+    config.check_logins()
+    raise_file_limit()
+    started: list[Server] = []
+
+    def read_again() -> None:
+        try:
+            reload()
+        except OptionError as error:
+            log.error("SIGHUP: the log settings stay as they were: %s", error)
+        for one in started:
+            one.read_users()
+        log.info("SIGHUP: users and log settings are read again")
+
+    # Before the start, which may take a while: without a handler SIGHUP ends the process.
+    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=read_again, daemon=True).start())
+    server = Server(config)
+    started.append(server)
+
+    def stop() -> None:
+        if beside is not None:
+            beside.stop()
+        server.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # In a thread, for the loop has to go on meanwhile.
+        signal.signal(number, lambda *_: threading.Thread(target=stop, daemon=True).start())
+    if until_eof:
+        threading.Thread(target=_after_input, args=(stop,), daemon=True).start()
+    say(f"mtl broker ready at {server.endpoint} (data {config.data}, pid {os.getpid()})")
+    try:
+        if beside is not None:
+            beside.start(server.endpoint)
+        server.run()
+    except BaseException:
+        server.stop()  # whatever it was, the process has to end
+        raise
+    finally:
+        if beside is not None:
+            beside.stop()
+    return 0
+
+
+def _after_input(then: Callable[[], None]) -> None:
+    """Standard input may say what it likes; only its end is of interest."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    then()

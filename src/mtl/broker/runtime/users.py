@@ -1,0 +1,156 @@
+"""What an administrator does to users: in the data directory's records, whether or not a broker runs on it.
+
+There is no command of the protocol for this, and so no user who could be tricked out of it: whoever may write the data
+directory is the administrator. A running broker finds the change within `limits.ACCOUNTS_CHECK_S`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.access.patterns import is_pattern
+from mtl.broker.storage.records import GrantRecord, PasswordRecord, UserRecord
+from mtl.broker.storage.sqlite import SqliteStore
+from mtl.errors import Damaged, OptionError
+from mtl.net.private import make_data_directory
+from mtl.protocol.sasl.scram import SALT_OCTETS, make_verifier
+from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.wire.fields import is_printable
+
+MAX_USER_NAME = 128
+"""Octets of a new user's name. Names of its own begin with it (`accounts`), and what the connector puts behind has to
+fit as well."""
+
+Random = Callable[[int], bytes]
+
+
+class Users:
+    """The users of a data directory; close it, or use it as a context manager.
+
+    Every method raises `OptionError` for a user, key or pattern that cannot be, `StorageError` when the records cannot
+    be read or written.
+    """
+
+    def __init__(self, data: Path) -> None:
+        make_data_directory(data)
+        self._store = SqliteStore(str(data / "broker.db"), first=True)
+
+    def close(self) -> None:
+        """Give the records back."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def all(self) -> list[UserRecord]:
+        """Every user, by name."""
+        return self._store.of(UserRecord)
+
+    def add(self, name: str, password: PasswordRecord | None, keys: Sequence[str]) -> None:
+        """A new user, who has no grants yet."""
+        _check_name(name)
+        for key in keys:
+            self._check_key(name, key)
+
+        def made(found: UserRecord | None) -> UserRecord:
+            if found is not None:
+                raise OptionError(
+                    f"there is a user {name!r} already; `mtl user password` changes the password"
+                )
+            return UserRecord(name, password, tuple(keys))
+
+        self._store.edit(UserRecord, name, made)
+
+    def remove(self, name: str) -> None:
+        """Remove a user with its grants, even a damaged one. A running broker ends its sessions and leases."""
+        try:
+            self._store.edit(UserRecord, name, lambda found: void(_there(name, found)))
+        except Damaged:
+            self._store.forget(UserRecord.kind, name)
+
+    def set_password(self, name: str, password: PasswordRecord | None) -> None:
+        """Give a user another password, or none."""
+        self._change(name, lambda user: msgspec.structs.replace(user, password=password))
+
+    def add_key(self, name: str, key: str) -> None:
+        """Have a CURVE public key stand for the user; it can be no other's."""
+        self._check_key(name, key)
+        self._change(name, lambda user: msgspec.structs.replace(user, keys=tuple(sorted({*user.keys, key}))))
+
+    def remove_key(self, name: str, key: str) -> None:
+        """Have it stand for the user no more."""
+
+        def without(user: UserRecord) -> UserRecord:
+            if key not in user.keys:
+                raise OptionError(f"user {name!r} has no such key; `mtl user list` shows which there are")
+            return msgspec.structs.replace(user, keys=tuple(k for k in user.keys if k != key))
+
+        self._change(name, without)
+
+    def grant(self, name: str, grants: Iterable[GrantRecord]) -> None:
+        """Give rights. `anonymous` need not be a user yet: it stands for those who show no credentials."""
+        given = set(grants)
+        for one in given:
+            if not is_pattern(one.pattern):
+                raise OptionError(f"{one.pattern!r} is no regular expression of RE2, or too large")
+
+        def granted(found: UserRecord | None) -> UserRecord:
+            user = found or (UserRecord(name) if name == ANONYMOUS_USER else _there(name, found))
+            return msgspec.structs.replace(user, grants=tuple(sorted({*user.grants, *given})))
+
+        self._store.edit(UserRecord, name, granted)
+
+    def revoke(self, name: str, grants: Iterable[GrantRecord] | None) -> None:
+        """Take rights away: those that were given in the same words, or (None) all of them."""
+
+        def without(user: UserRecord) -> UserRecord:
+            gone = set(user.grants if grants is None else grants)
+            missing = gone - set(user.grants)
+            if missing:
+                one = min(missing)
+                raise OptionError(
+                    f"user {name!r} has no grant of {one.right} {one.pattern!r} in {one.vhost!r}; "
+                    "`mtl user list` shows which there are"
+                )
+            return msgspec.structs.replace(user, grants=tuple(g for g in user.grants if g not in gone))
+
+        self._change(name, without)
+
+    def _change(self, name: str, change: Callable[[UserRecord], UserRecord]) -> None:
+        self._store.edit(UserRecord, name, lambda found: change(_there(name, found)))
+
+    def _check_key(self, name: str, key: str) -> None:
+        owner = next((u.name for u in self.all() if key in u.keys), name)
+        if owner != name:
+            raise OptionError(f"this key is user {owner!r}'s")
+
+
+def new_password(password: str, random: Random, iterations: int = limits.SCRAM_ITERATIONS) -> PasswordRecord:
+    """What is kept of a password. Raises `LocalError` for one that cannot be used."""
+    made = make_verifier(password, random(SALT_OCTETS), iterations)
+    return PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key)
+
+
+def void(_: object) -> None:
+    """Nothing is left."""
+
+
+def _there(name: str, found: UserRecord | None) -> UserRecord:
+    if found is None:
+        raise OptionError(f"there is no user {name!r}; `mtl user add` makes one")
+    return found
+
+
+def _check_name(name: str) -> None:
+    if name == ANONYMOUS_USER:
+        raise OptionError(f"{name!r} stands for those who show no credentials; `mtl grant` is all it needs")
+    if not name or not is_printable(name) or len(name.encode()) > MAX_USER_NAME:
+        raise OptionError(f"{name!r} is no name of a user: up to {MAX_USER_NAME} printable octets")

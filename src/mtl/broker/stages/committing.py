@@ -1,0 +1,331 @@
+"""Stage.Commit: staged contents become visible in all their resources at once, and only once per version.
+
+PROTOCOL.md 5.5. Here is what every application committed last, and what is refused; how one is done is `publishing`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.removing import Leaving
+from mtl.broker.stages.publishing import Answer, Commit
+from mtl.broker.stages.stages import Stage, Stages, damaged, not_its, unknown_stage
+from mtl.broker.storage.records import ApplicationRecord, PublishRecord, record_key
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Resources
+from mtl.errors import Refused
+from mtl.wire import control as w
+
+log = logging.getLogger("mtl.broker")
+
+ApplicationKey = tuple[str, str]
+"""(virtual host, application)."""
+
+
+class Committing:
+    """What every application committed last, and the commits under way."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        resources: Resources,
+        stages: Stages,
+        opening: Opening,
+        published: Callable[[Resource], None],
+        unreadable: Unreadable,
+    ) -> None:
+        self._outbox = outbox
+        self._unreadable = unreadable
+        self._resources = resources
+        self._stages = stages
+        self._opening = opening
+        self._published = published
+        self._applications: dict[ApplicationKey, ApplicationRecord] = {}
+        self._commits: dict[ApplicationKey, Commit] = {}
+
+    def remember(self, record: ApplicationRecord) -> None:
+        """An application's last commit."""
+        self._applications[(record.vhost, record.application)] = record
+
+    def of(self, vhost: str, application: str | None) -> list[w.ApplicationInfo]:
+        """What Stage.Describe tells, of one application or all."""
+        return [
+            _application_info(r)
+            for (v, name), r in sorted(self._applications.items())
+            if v == vhost and application in (None, name)
+        ]
+
+    def last_of(self, vhost: str, application: str, query: str | None) -> ApplicationRecord | None:
+        """What an application committed last. One that is called `<user>.<query>` and is not known goes on from the one
+        that is called `<query>` and was this query's: that is what a query was called before it had a user.
+        """
+        found = self._applications.get((vhost, application))
+        key = _former(vhost, application, query)
+        former = self._applications.get(key) if key is not None else None
+        if found is not None or former is None or former.query != query:
+            return found
+        return msgspec.structs.replace(former, application=application)
+
+    def concerns(self, resource: Resource) -> bool:
+        """Whether a commit is putting contents into this resource: retention waits."""
+        return any(resource in c.targets for c in self._commits.values())
+
+    # --- for Resource.Delete --------------------------------------------------------------------------------
+
+    def part(self, resource: Resource) -> None:
+        """Let go of a resource that is to be deleted. Raises `Refused` 503 while a commit is at work on it; one that is
+        stuck for it or for another gives it up, otherwise nobody could get rid of a resource that is beyond repair.
+        """
+        stuck = next((c for c in self._commits.values() if resource in c.targets and c.can_part), None)
+        if stuck is not None:
+            stuck.part(resource)
+        elif self.concerns(resource):
+            raise Refused(
+                503, w.OVERLOADED, f"a commit is putting contents into {resource.name!r}; try again"
+            )
+
+    def leave(self, resource: Resource) -> Leaving:
+        """A resource that was let go of is about to be forgotten: so is its part of the commit."""
+        commit = next((c for c in self._commits.values() if c.leaving is resource), None)
+        if commit is None:
+            return Leaving((), lambda _: None)
+        return Leaving(
+            (),
+            lambda gone: commit.left(resource) if gone else commit.stayed(resource),
+            (commit.without_leaving,),
+        )
+
+    # --- for a commit under way -----------------------------------------------------------------------------
+
+    def last(self, commit: Commit) -> ApplicationRecord | None:
+        """What its application committed before."""
+        return self._applications.get((commit.vhost, commit.application))
+
+    def finished(self, commit: Commit, no: Refused | None) -> None:
+        """A commit is over: its contents are visible, or (with the refusal) nothing happened."""
+        key = (commit.vhost, commit.application)
+        self._commits.pop(key, None)
+        if no is None:
+            for stage in commit.stages:
+                self._stages.drop(stage)
+            for resource in commit.targets:
+                self._published(resource)
+            joined = self._found(commit.vhost, commit.joined)
+            outdated = self._stages.outdated(commit.vhost, commit.application, commit.version)
+            self._stages.discard([*joined, *outdated])
+        outcome = no or _committed(self._applications[key], already=False)
+        for answer in commit.answers:
+            answer(outcome)
+
+    # --- Stage.Commit ---------------------------------------------------------------------------------------
+
+    def commit(self, vhost: str, request: w.StageCommit, answer: Answer) -> None:
+        """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`; changes nothing then."""
+        key = (vhost, request.application)
+        running = self._commits.get(key)
+        if running is not None:
+            self._join(running, request, answer)
+            return
+        last = self.last_of(vhost, request.application, request.query)
+        self._check_readable(key)
+        former = _former(vhost, request.application, request.query)
+        if key not in self._applications and former is not None:
+            self._check_readable(former)
+            if former in self._commits:
+                raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} is not over yet; try again")
+        if last is not None and self._replayed(last, request, answer):
+            return
+        if last is None and len(self._applications) + len(self._commits) >= limits.MAX_APPLICATIONS:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"the last commits of {limits.MAX_APPLICATIONS} applications are remembered, which is the limit; "
+                "`mtl stages` shows them, `mtl stages forget` forgets those that are over",
+            )
+        if len(set(request.stages)) != len(request.stages):
+            raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")
+        stages = [self._committable(vhost, request, name) for name in request.stages]
+        emptied = [self._resources.need(vhost, n) for n in request.truncate]
+        for resource in emptied:
+            resource.writable()
+        names = sorted({n for s in stages for n in s.contents} | set(request.truncate))
+        targets = [self._resources.need(vhost, n) for n in names]
+        for stage in stages:
+            self._stages.commit(stage)
+        commit = Commit(self._outbox, self._opening, self, vhost, request, stages, targets)
+        commit.answers.append(answer)
+        self._commits[key] = commit
+        commit.hold()
+
+    def _check_readable(self, key: ApplicationKey) -> None:
+        """Raises `Refused` 503 when it is not known what an application committed last, or whether it is all there."""
+        kinds = (PublishRecord,) if key in self._applications else (ApplicationRecord, PublishRecord)
+        for kind in kinds:
+            self._unreadable.check(kind, record_key(*key), f"the last commit of application {key[1]!r}")
+
+    def _join(self, running: Commit, request: w.StageCommit, answer: Answer) -> None:
+        """The same version again while it is being committed: it gets the same answer."""
+        if request.query and running.query and request.query != running.query:
+            raise _reused(request, running.version, running.query)
+        if running.version != request.version:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"version {running.version} of {request.application!r} is being committed; try again",
+            )
+        if running.delay is not None:
+            raise running.delay
+        running.answers.append(answer)
+        running.joined += [name for name in request.stages if name not in running.joined]
+
+    def _replayed(self, last: ApplicationRecord, request: w.StageCommit, answer: Answer) -> bool:
+        """Whether this version was committed before: then the answer is repeated and the new stages are discarded."""
+        if request.version > last.version:
+            return False
+        if request.query and last.query and request.query != last.query:
+            raise _reused(request, last.version, last.query)
+        if request.version < last.version:
+            raise Refused(
+                409,
+                w.ROLLED_BACK,
+                f"application {request.application!r} has committed version {last.version}; version {request.version} "
+                "means that the checkpoint was rolled back or copied, or the txnAppId is reused. "
+                f"`mtl stages forget {request.application}` if that is meant",
+                version=last.version,
+            )
+        again = self._found(last.vhost, request.stages)
+        _compare(last, again)
+        replayed = msgspec.structs.replace(last, replays=last.replays + 1)
+        self.remember(replayed)
+        self._stages.discard(again)
+        self._outbox.save((replayed,), (), lambda _: answer(_committed(replayed, already=True)))
+        return True
+
+    def _found(self, vhost: str, names: Sequence[str]) -> list[Stage]:
+        found = (self._stages.find(vhost, name) for name in names)
+        return [s for s in found if s is not None]
+
+    def _committable(self, vhost: str, request: w.StageCommit, name: str) -> Stage:
+        stage = self._stages.find(vhost, name)
+        if stage is None:
+            self._stages.check_readable(name)
+            raise unknown_stage(name)
+        if (stage.record.application, stage.record.version) != (request.application, request.version):
+            raise not_its(stage, request.application, request.version)
+        if stage.committing:
+            raise Refused(409, w.CLOSED, f"stage {name} is being committed already")
+        if stage.damage is not None:
+            raise damaged(stage)
+        if not stage.idle:
+            raise Refused(
+                409, w.UNSEALED, f"stage {name} has contents that are not durable yet; close its lease first"
+            )
+        for target, incarnation in stage.record.incarnations.items():
+            resource = self._resources.need(vhost, target)
+            resource.check(incarnation)
+            resource.writable()
+        return stage
+
+    def forget(self, vhost: str, application: str, then: Callable[[Refused | None], None]) -> None:
+        """Forget what an application committed last: the deliberate way out of a rolled-back checkpoint."""
+        key = (vhost, application)
+        record = self._applications.get(key)
+        if record is None and self._unreadable.is_known(ApplicationRecord, record_key(*key)):
+            record = ApplicationRecord(vhost, application, 0, "", {}, 0)
+        if record is None:
+            self._unreadable.check(ApplicationRecord, record_key(*key), f"application {application!r}")
+            raise Refused(404, w.UNKNOWN_APPLICATION, f"application {application!r} never committed anything")
+        if (vhost, application) in self._commits:
+            raise Refused(503, w.OVERLOADED, f"application {application!r} is committing; try again")
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            if no is None:
+                self._applications.pop((vhost, application), None)
+                self._unreadable.resolved(ApplicationRecord, record_key(*key))
+            then(no)
+
+        self._outbox.save((), (record,), saved)
+
+    def redo(self, record: PublishRecord, done: Callable[[], None]) -> None:
+        """A commit past its commit point when the broker stopped: its contents are put in place before anything is
+        served, unless the disk refuses; its resources wait then, and nobody sees a part of it.
+        """
+        request = w.StageCommit(
+            application=record.application,
+            version=record.version,
+            stages=record.stages,
+            truncate=[e.resource for e in record.entries if e.truncate],
+        )
+        targets = [self._resources.need(record.vhost, e.resource) for e in record.entries]
+        stages = self._found(record.vhost, record.stages)
+        for stage in stages:
+            self._stages.commit(stage)
+        commit = Commit(self._outbox, self._opening, self, record.vhost, request, stages, targets)
+        commit.answers.append(lambda _: done())
+        self._commits[(record.vhost, record.application)] = commit
+        commit.redo(record)
+
+
+def _former(vhost: str, application: str, query: str | None) -> ApplicationKey | None:
+    """What a query's application was called before its name began with a user's."""
+    return (vhost, query) if query and application.endswith(f".{query}") else None
+
+
+def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
+    """A repeated commit comes with the same contents, or somebody should look."""
+    staged: Counter[str] = Counter()
+    for stage in again:
+        staged.update(stage.contents)
+    committed = {n: contents for n, (_, contents) in last.digest.items() if contents}
+    if staged and dict(staged) != committed:
+        log.warning(
+            "application %r repeats version %d with %s where it committed %s; the first stands",
+            last.application,
+            last.version,
+            dict(staged),
+            committed,
+        )
+
+
+def _reused(request: w.StageCommit, version: int, query: str) -> Refused:
+    return Refused(
+        409,
+        w.ROLLED_BACK,
+        f"application {request.application!r} was at version {version} by query {query}; "
+        f"query {request.query} comes with version {request.version}: the name is reused by another query. "
+        f"Give it another txnAppId, or `mtl stages forget {request.application}` if that is meant",
+        version=version,
+    )
+
+
+def _committed(record: ApplicationRecord, *, already: bool) -> w.Committed:
+    return w.Committed(already=already, resources=_published(record), digest=_digest(record))
+
+
+def _published(record: ApplicationRecord) -> dict[str, w.Published]:
+    return {n: w.Published(first=first, contents=contents) for n, (first, contents) in record.digest.items()}
+
+
+def _digest(record: ApplicationRecord) -> str:
+    return ",".join(f"{n}={contents}" for n, (_, contents) in sorted(record.digest.items()))
+
+
+def _application_info(record: ApplicationRecord) -> w.ApplicationInfo:
+    return w.ApplicationInfo(
+        application=record.application,
+        version=record.version,
+        digest=_digest(record),
+        query=record.query or None,
+        resources=_published(record),
+        committed=record.committed_us,
+        replays=record.replays,
+    )

@@ -1,0 +1,336 @@
+"""One Stage.Commit under way: from the hold on its resources to the moment at which all of them show it.
+
+PROTOCOL.md 5.5. This is the one operation of the broker that takes several steps; they are the methods of `Commit`, in
+their order. Which commits there are, and which are refused, is `committing`.
+
+    hold ──► point ──► publish ⇄ stuck ──► applied ──► finished
+       └─────────┴──► refused: nothing happened
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.stages.stages import Stage
+from mtl.broker.storage.records import (
+    AnyRecord,
+    ApplicationRecord,
+    PublishEntry,
+    PublishRecord,
+    ResourceRecord,
+)
+from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.errors import LogStopped, Refused, StorageError
+from mtl.log import Change, Trimmed
+from mtl.wire import control as w
+
+if TYPE_CHECKING:
+    from mtl.broker.stages.committing import Committing
+
+log = logging.getLogger("mtl.broker")
+
+Answer = Callable[[w.Committed | Refused], None]
+
+
+class Commit:
+    """See the module; the numbers are the steps, of which the first, the checks, is the caller's.
+
+    `truncate` are the names of those whose former contents it replaces; `joined` are stages that a repetition of the
+    request named. It is `stuck` when the disk refuses what is committed already: then whoever waits is told, its
+    resources take nothing in, and it is tried again. A resource that is in the way for good can be deleted then: it is
+    `leaving` until it is gone, and the others go on without it.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        opening: Opening,
+        owner: Committing,
+        vhost: str,
+        request: w.StageCommit,
+        stages: list[Stage],
+        targets: list[Resource],
+    ) -> None:
+        self._outbox = outbox
+        self._opening = opening
+        self._owner = owner
+        self.vhost = vhost
+        self.application = request.application
+        self.version = request.version
+        self.query = request.query or ""
+        self.truncate = frozenset(request.truncate)
+        self.stages = stages
+        self.targets = targets
+        self.answers: list[Answer] = []
+        self.joined: list[str] = []
+        self.stuck: StorageError | None = None
+        self.delay: Refused | None = None
+        """What whoever asks is told while it does not get on; None while it does."""
+        self.leaving: Resource | None = None
+        self._unready: StorageError | None = None
+        self._unheld = len(targets)
+        self._record: PublishRecord | None = None
+        self._changes: dict[str, list[Change]] = {}
+        """What is in place, by resource, and not visible yet."""
+        self._marking = False
+
+    # --- up to the commit point -----------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """2. Hold appends to the named resources, wait until nothing of theirs is with the disk, and have on the disk
+        whatever lies before the commit: a redo has to find its place. What is to go ends with a segment, so that the
+        files go, too.
+        """
+        if not self.targets:
+            self._point()
+        for resource in self.targets:
+            resource.intake.hold(lambda resource=resource: self._held(resource))  # type: ignore[misc]
+
+    def _held(self, resource: Resource) -> None:
+        as_it_is = resource.record.durability == "sync" and resource.name not in self.truncate
+        if as_it_is or resource.stopped:
+            self._settled()
+            return
+        intake, now = resource.intake, self._outbox.now.wall_us
+
+        def rolled(failed: StorageError | None) -> None:
+            self._unready = self._unready or failed
+            self._settled()
+
+        intake.change(lambda number: a.Roll(number, intake.key, now), rolled)
+
+    def _settled(self) -> None:
+        self._unheld -= 1
+        if not self._unheld:
+            self._point()
+
+    def _point(self) -> None:
+        """3. The commit point: one transaction remembers the version and what goes where."""
+        stopped = (r.intake.stopped for r in self.targets)
+        unready = self._unready or next((error for error in stopped if error is not None), None)
+        if unready is not None:  # what was with the disk a moment ago has failed
+            self._refuse(str(unready))
+            return
+        entries = [self._entry(r) for r in self.targets]
+        now = self._outbox.now.wall_us
+        digest = {e.resource: (e.base, e.contents) for e in entries}
+        last = self._owner.last(self)
+        application = ApplicationRecord(
+            self.vhost,
+            self.application,
+            self.version,
+            self.query,
+            digest,
+            now,
+            last.replays if last is not None else 0,
+        )
+        stages = [s.record.stage for s in self.stages]
+        publish = PublishRecord(self.vhost, self.application, self.version, stages, entries, now)
+        before: tuple[AnyRecord, ...] = (last,) if last is not None else ()
+
+        def saved(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._refuse(str(result))
+                return
+            self._owner.remember(application)
+            self._record = publish
+            self._publish()
+
+        def unsure(error: StorageError) -> None:
+            self._hold_up(f"it is not known yet whether version {self.version} is committed: {error}")
+
+        self._outbox.save_surely((application, publish), (), before, saved, unsure)
+
+    def _entry(self, resource: Resource) -> PublishEntry:
+        logs = [s.log_key(resource.name) for s in self.stages if s.contents.get(resource.name)]
+        contents = sum(s.contents.get(resource.name, 0) for s in self.stages)
+        truncate = resource.name in self.truncate
+        return PublishEntry(
+            resource.name, resource.record.incarnation, resource.end, contents, logs, truncate
+        )
+
+    def _refuse(self, reason: str) -> None:
+        """Nothing happened."""
+        for stage in self.stages:
+            stage.committing = False
+        self._finish(Refused(503, w.STORAGE, reason))
+
+    # --- from the commit point on ---------------------------------------------------------------------------
+
+    def redo(self, record: PublishRecord) -> None:
+        """Steps 4 and 5 again, after a crash between 3 and 5, when its logs are open; nothing is served yet."""
+        self._record = record
+        for resource in self.targets:
+            resource.intake.hold(lambda: None)
+        self._opening.opened(self._intakes, self._publish)
+
+    @property
+    def _intakes(self) -> list[Intake]:
+        return [
+            *(resource.intake for resource in self.targets),
+            *(intake for stage in self.stages for intake in stage.intakes.values()),
+        ]
+
+    def _publish(self) -> None:
+        """4. Put the contents in place, each resource by itself; repeated until it succeeds, for it is committed."""
+        unopened = [x for x in self._intakes if self._opening.expects(x)]
+        shut = unopened or [r.intake for r in self.targets if r.log is None]
+        if shut:
+            self._stick(shut[0].stopped or StorageError(f"{shut[0].key} is not open"))
+            if unopened:
+                self._opening.opened(unopened, self._publish, patient=True)
+            return
+        self._apply_if_whole()
+        for resource in self.targets:
+            self._place(resource)
+
+    def _place(self, resource: Resource) -> None:
+        """Once more, unless that is not needed: it is in place or on its way there, or it is none of ours any more."""
+        assert self._record is not None
+        entry = next((e for e in self._record.entries if e.resource == resource.name), None)
+        if (
+            entry is None
+            or resource.name in self._changes
+            or resource.intake.busy
+            or resource is self.leaving
+        ):
+            return
+        base, logs, contents, now_us = entry.base, tuple(entry.logs), entry.contents, self._record.now_us
+
+        def placed(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._stick(result)
+                if not isinstance(result, LogStopped):
+                    self._outbox.later(limits.SAVE_RETRY_S, lambda: self._place(resource))
+                return
+            self._changes[resource.name] = result
+            self._apply_if_whole()
+
+        intake = resource.intake
+        intake.submit(lambda number: a.Publish(number, intake.key, base, logs, contents, now_us), placed)
+
+    def _apply_if_whole(self) -> None:
+        if self.leaving is None and not self._marking and all(r.name in self._changes for r in self.targets):
+            self._applied()
+
+    def _applied(self) -> None:
+        """5. Mark it applied, then advance the visible end of all resources in one step, answer, let go.
+
+        The mark comes first: a redo removes what lies at or above its base, so nothing may be confirmed there before.
+        With it goes, for good, what the commit replaces; the files of that are removed when nobody is shown them.
+        """
+        assert self._record is not None
+        self._marking = True
+        entries = {e.resource: e for e in self._record.entries}
+        replacing = [r for r in self.targets if entries[r.name].truncate]
+        begins = {r.name: msgspec.structs.replace(r.record, earliest=entries[r.name].base) for r in replacing}
+
+        def marked(result: Result) -> None:
+            if isinstance(result, StorageError):
+                self._stick(result)
+                self._outbox.later(limits.SAVE_RETRY_S, self._applied)
+                return
+            for resource in self.targets:
+                resource.intake.apply(self._changes[resource.name])
+            for resource in replacing:
+                self._replace(resource, begins[resource.name])
+            self._finish(None)
+
+        gone: list[AnyRecord] = [self._record, *(s.record for s in self.stages)]
+        self._outbox.save(tuple(begins.values()), gone, marked)
+
+    def _replace(self, resource: Resource, record: ResourceRecord) -> None:
+        """What was before the commit is gone, for readers as if retention had taken it."""
+        first, resource.record = resource.earliest, record
+        resource.intake.apply((Trimmed(record.earliest),))
+        log.info(
+            "resource %r: version %d of application %r took the place of contents %d to %d",
+            resource.name,
+            self.version,
+            self.application,
+            first,
+            record.earliest - 1,
+        )
+        intake = resource.intake
+        # A failure leaves files below `earliest`; the next opening removes them.
+        intake.change(lambda number: a.Trim(number, intake.key, record.earliest), lambda _: None)
+
+    def _finish(self, no: Refused | None) -> None:
+        for resource in self.targets:
+            if self.delay is not None:
+                resource.intake.go_on()
+            resource.intake.release()
+        self._owner.finished(self, no)
+
+    # --- stuck ----------------------------------------------------------------------------------------------
+
+    def _stick(self, error: StorageError) -> None:
+        if self.stuck is None:
+            log.error(
+                "version %d of application %r is committed and cannot be put in place: %s; %s wait for it",
+                self.version,
+                self.application,
+                error,
+                ", ".join(r.name for r in self.targets),
+            )
+        self.stuck = error
+        self._hold_up(f"version {self.version} is committed, but not visible yet: {error}")
+
+    def _hold_up(self, why: str) -> None:
+        """Answer whoever waits: to ask again. Until it gets on its resources take nothing in."""
+        if self.delay is None:
+            waiting = StorageError(f"a commit of application {self.application!r} holds it up: {why}")
+            for resource in self.targets:
+                if resource.log is None or not resource.stopped:
+                    resource.intake.stop(waiting)
+        self.delay = Refused(503, w.STORAGE, f"application {self.application!r}: {why}")
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            answer(self.delay)
+
+    # --- without a resource ---------------------------------------------------------------------------------
+
+    @property
+    def can_part(self) -> bool:
+        """Whether a resource may leave now: one at a time, and not while the end of it all is being recorded."""
+        return self.stuck is not None and self.leaving is None and not self._marking
+
+    def part(self, resource: Resource) -> None:
+        """`resource` is to be deleted: let go of it, and do nothing more to it."""
+        self.leaving = resource
+        resource.intake.release()
+
+    @property
+    def without_leaving(self) -> tuple[PublishRecord, PublishRecord]:
+        """The record as it is, and as it is to be once `leaving` is gone: a redo must not look for that one."""
+        assert self._record is not None
+        assert self.leaving is not None
+        name = self.leaving.name
+        left = [e for e in self._record.entries if e.resource != name]
+        return self._record, msgspec.structs.replace(self._record, entries=left)
+
+    def left(self, resource: Resource) -> None:
+        """It is gone; the others go on."""
+        _, self._record = self.without_leaving
+        self.leaving = None
+        self.targets.remove(resource)
+        self._changes.pop(resource.name, None)
+        self._publish()
+
+    def stayed(self, resource: Resource) -> None:
+        """It could not be deleted."""
+
+        def held() -> None:
+            self.leaving = None
+            self._publish()
+
+        resource.intake.hold(held)

@@ -1,0 +1,437 @@
+"""Stages: durable contents that nobody sees until Stage.Commit (`committing`). A stage is a log per resource it
+writes to.
+
+A stage, sealed or not, survives a restart of the broker. One that nobody commits goes when its application commits a
+later version, and expires otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.ages import Ages
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.removing import Leaving, remove
+from mtl.broker.storage.records import StageRecord, encode_owner
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.opening import Opening, Unopened
+from mtl.broker.writing.resource import Resource
+from mtl.broker.writing.resources import Opener
+from mtl.errors import Damaged, Refused, StorageError
+from mtl.log import LogOptions
+from mtl.wire import control as w
+
+log = logging.getLogger("mtl.broker")
+
+
+class Stage:
+    """One stage: its record, and an intake per resource that it has contents for.
+
+    `lease` is the token of the lease that fills it, `closed_by` of the one that sealed it; `alive` is when it was last
+    seen to be filled, in monotonic seconds. It is `committing` from the first step of a Stage.Commit to its last, and
+    `leaving` while its record is being forgotten.
+    """
+
+    def __init__(self, record: StageRecord, now: float) -> None:
+        self.record = record
+        self.intakes: dict[str, Intake] = {}
+        self.lease: str | None = None
+        self.closed_by: str | None = None
+        self.alive = now
+        self.committing = False
+        self.leaving = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was taken in is durable."""
+        return all(x.idle for x in self.intakes.values())
+
+    @property
+    def contents(self) -> dict[str, int]:
+        """Durable contents per resource."""
+        return {
+            n: x.reader.next - 1
+            for n, x in self.intakes.items()
+            if x.reader is not None and x.reader.next > 1
+        }
+
+    @property
+    def octets(self) -> int:
+        """Octets on disk."""
+        return sum(x.reader.bytes for x in self.intakes.values() if x.reader is not None)
+
+    @property
+    def damage(self) -> StorageError | None:
+        """Why one of its logs is of no use, if so; it is not to be committed without that."""
+        return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with one of its logs."""
+        return next((x.trouble for x in self.intakes.values() if x.trouble is not None), None)
+
+    def log_key(self, resource: str) -> a.LogKey:
+        """Where the contents for `resource` are staged."""
+        index = sorted(self.record.incarnations).index(resource)
+        return f"stages/{self.record.stage}/{index}"
+
+    @property
+    def log_keys(self) -> tuple[a.LogKey, ...]:
+        """Every log that it may have."""
+        return tuple(map(self.log_key, self.record.incarnations))
+
+    @property
+    def sealed(self) -> w.Sealed:
+        """What Lease.Close tells about it."""
+        return w.Sealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
+
+
+class Stages:
+    """Every stage by its public id. `end_lease` ends the lease with a token, if it lives."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        opener: Opener,
+        opening: Opening,
+        options: LogOptions,
+        ages: Ages,
+        end_lease: Callable[[str], None],
+        unreadable: Unreadable,
+        quotas: Quotas,
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._opener = opener
+        self._opening = opening
+        self._options = options
+        self._ages = ages
+        self._end_lease = end_lease
+        self._unreadable = unreadable
+        self._quotas = quotas
+        self._of_owner: Counter[str] = Counter()
+        self._stages: dict[str, Stage] = {}
+        self._closed_by: dict[str, Stage] = {}
+
+    # --- finding and making ---------------------------------------------------------------------------------
+
+    def restore(self, record: StageRecord) -> None:
+        """A stage that was there when the broker started, with logs that are yet to be opened, as far as they were
+        made; one that does not open is its `damage`.
+        """
+        stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
+        self._of_owner[record.owner] += 1
+        for resource in record.incarnations:
+            self._expect(stage, resource)
+
+    def _expect(self, stage: Stage, resource: str) -> None:
+        intake = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
+
+        def opened() -> None:
+            sealed = stage.record.contents.get(resource, 0) if stage.record.sealed_us else None
+            found = 0 if intake.reader is None else intake.reader.contents
+            if sealed is not None and found < sealed:
+                intake.stop(_shorter(intake.key, found, sealed))
+            elif intake.reader is None:  # it was never made: its first content makes it
+                del stage.intakes[resource]
+
+        self._opening.expect(
+            Unopened(
+                intake,
+                self._options,
+                is_wanted=lambda: not stage.leaving and stage.record.stage in self._stages,
+                opened=opened,
+            )
+        )
+
+    def find(self, vhost: str, stage: str) -> Stage | None:
+        """A stage by its public id."""
+        found = self._stages.get(stage)
+        return found if found is not None and found.record.vhost == vhost and not found.leaving else None
+
+    def check_readable(self, stage: str) -> None:
+        """Raises `Refused` 503 for a stage that is not here because its record cannot be read."""
+        if stage not in self._stages:
+            self._unreadable.check(StageRecord, stage, f"stage {stage}")
+
+    def open(
+        self,
+        vhost: str,
+        principal: str,
+        spec: w.StageSpec,
+        resources: list[Resource],
+        then: Callable[[Stage | Refused], None],
+    ) -> None:
+        """Make a stage, durably, for these resources; or find the one that is to go on. Raises `Refused`."""
+        if spec.id is not None:
+            then(self._reopened(vhost, spec, spec.id))
+            return
+        if len(self._stages) >= limits.MAX_STAGES:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"there are {limits.MAX_STAGES} stages, which is the limit; see `mtl stages`",
+            )
+        owner = self._quotas.owner(principal)
+        self._quotas.check(principal, Quota.STAGES, self._of_owner[owner])
+        self._of_owner[owner] += 1
+        record = StageRecord(
+            vhost,
+            self._random(16).hex(),
+            spec.application,
+            spec.version,
+            {r.name: r.record.incarnation for r in resources},
+            self._outbox.now.wall_us,
+            owner=owner,
+        )
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            if no is not None:
+                self._of_owner[owner] -= 1
+                then(no)
+                return
+            stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
+            then(stage)
+
+        self._outbox.save((record,), (), saved)
+
+    def _reopened(self, vhost: str, spec: w.StageSpec, name: str) -> Stage:
+        stage = self.find(vhost, name)
+        if stage is None:
+            self.check_readable(name)
+            raise unknown_stage(name)
+        if stage.record.sealed_us or stage.committing:
+            raise Refused(409, w.CLOSED, f"stage {name} is sealed and takes no more contents")
+        if (stage.record.application, stage.record.version) != (spec.application, spec.version):
+            raise not_its(stage, spec.application, spec.version)
+        if stage.damage is not None:
+            raise damaged(stage)
+        return stage
+
+    def intake(self, stage: Stage, resource: str) -> Intake | None:
+        """The way into a stage for `resource`; its log is made with the first content, and again if that failed."""
+        closed = stage.committing or stage.leaving or stage.record.sealed_us
+        if closed or resource not in stage.record.incarnations:
+            return None
+        intake = stage.intakes.get(resource)
+        if intake is not None:
+            return intake
+        made = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
+
+        def created(result: Result) -> None:
+            if isinstance(result, StorageError):
+                del stage.intakes[resource]
+                made.stop(result)
+            else:
+                made.reader = result
+
+        owner = encode_owner(stage.record)
+        made.submit(lambda number: a.CreateLog(number, made.key, self._options, owner), created)
+        return made
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def seal(self, stage: Stage, lease: str, then: Callable[[w.Sealed | Refused], None]) -> None:
+        """No more contents: durable, and from now on exempt from the life of its lease. Raises `Refused`."""
+        if not stage.idle:
+            raise Refused(
+                409, w.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
+            )
+        if stage.damage is not None:
+            raise damaged(stage)
+        sealed = stage.sealed
+        record = msgspec.structs.replace(
+            stage.record, sealed_us=self._outbox.now.wall_us, contents=sealed.contents
+        )
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            if no is None:
+                stage.record = record
+                stage.closed_by = lease
+                self._closed_by[lease] = stage
+            then(no or sealed)
+
+        self._outbox.save((record,), (), saved)
+
+    def sealed_by(self, lease: str) -> w.Sealed | None:
+        """What the close of this lease sealed, for a client that asks again because the answer was lost."""
+        stage = self._closed_by.get(lease)
+        return stage.sealed if stage is not None else None
+
+    def touch(self, stage: str) -> None:
+        """The lease of an open stage is alive."""
+        found = self._stages.get(stage)
+        if found is not None:
+            found.alive = self._outbox.now.mono
+
+    def discard(
+        self, stages: Iterable[Stage], then: Callable[[Refused | None], None] = lambda _: None
+    ) -> None:
+        """Throw stages away, durably. Those that are being committed stay."""
+        remove(self._outbox, [self.leave(stages)], then)
+
+    def leave(self, stages: Iterable[Stage]) -> Leaving:
+        """These are about to be thrown away, those excepted that are being committed."""
+        leaving = [s for s in dict.fromkeys(stages) if not (s.committing or s.leaving)]
+        for stage in leaving:
+            stage.leaving = True
+            self._release(stage)
+
+        def over(gone: bool) -> None:
+            for stage in leaving:
+                stage.leaving = False
+                if gone:
+                    self.drop(stage)
+
+        return Leaving([s.record for s in leaving], over)
+
+    def commit(self, stage: Stage) -> None:
+        """It is being committed: sealed by that, if nobody did before."""
+        stage.committing = True
+        self._release(stage)
+
+    def _release(self, stage: Stage) -> None:
+        if stage.lease is not None:
+            self._end_lease(stage.lease)
+
+    def drop(self, stage: Stage) -> None:
+        """Its record is gone: let go of the files, once nothing of them is with the disk."""
+        if self._stages.pop(stage.record.stage, None) is not None:
+            self._of_owner[stage.record.owner] -= 1
+        if stage.closed_by is not None:
+            self._closed_by.pop(stage.closed_by, None)
+        for intake in stage.intakes.values():
+            intake.stop(StorageError("the stage is gone"))
+        left = len(stage.intakes)
+
+        def idle() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                for intake in stage.intakes.values():
+                    self._opening.forget(intake)
+                    if intake.reader is not None:
+                        intake.reader.close()
+                self._outbox.actions.append(a.DropLogs(stage.log_keys))
+
+        if not stage.intakes:
+            idle()
+        for intake in stage.intakes.values():
+            intake.hold(idle)
+
+    def outdated(self, vhost: str, application: str, version: int) -> list[Stage]:
+        """Stages for older versions than the one that is committed now: nobody can commit them any more."""
+        return [
+            s
+            for s in self._stages.values()
+            if (s.record.vhost, s.record.application) == (vhost, application) and s.record.version < version
+        ]
+
+    def expire(self) -> None:
+        """Discard the stages whose time is over: those of failed and speculative attempts are never named, and an
+        application that commits nothing more leaves its last ones.
+        """
+        over = [s for s in self._stages.values() if self._left_s(s) < 0 and not (s.committing or s.leaving)]
+        for stage in over:
+            log.info(
+                "stage %s of version %d of %r was never committed and goes: %d contents, %d octets",
+                stage.record.stage,
+                stage.record.version,
+                stage.record.application,
+                sum(stage.contents.values()),
+                stage.octets,
+            )
+        self.discard(over)
+
+    def _left_s(self, stage: Stage) -> float:
+        """Seconds that a stage has left: a day after its seal, by a clock that outlives a restart; an hour after its
+        lease was seen to live, by our own.
+        """
+        if stage.record.sealed_us:
+            return limits.SEALED_STAGE_S - self._ages.of(stage.record.sealed_us)
+        return limits.OPEN_STAGE_S - (self._outbox.now.mono - stage.alive)
+
+    def octets(self) -> Counter[str]:
+        """Octets on disk, by the owners of the stages."""
+        found: Counter[str] = Counter()
+        for stage in self._stages.values():
+            if stage.record.owner:
+                found[stage.record.owner] += stage.octets
+        return found
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def of(self, vhost: str, application: str | None) -> list[Stage]:
+        """The stages of one application or all."""
+        return [
+            s
+            for s in self._stages.values()
+            if s.record.vhost == vhost and application in (None, s.record.application) and not s.leaving
+        ]
+
+    def told(self, vhost: str, application: str | None) -> list[w.StageInfo]:
+        """What Stage.Describe tells of these; oldest first."""
+        found = [self._describe(s) for s in self.of(vhost, application)]
+        return sorted(found, key=lambda s: (s.created or 0, s.stage))
+
+    def _describe(self, stage: Stage) -> w.StageInfo:
+        record = stage.record
+        return w.StageInfo(
+            stage=record.stage,
+            application=record.application,
+            version=record.version,
+            state="sealed" if record.sealed_us else "open",
+            contents=stage.contents,
+            bytes=stage.octets,
+            created=record.created_us,
+            expires=self._outbox.now.wall_us + int(self._left_s(stage) * 1e6),
+            trouble=stage.trouble,
+        )
+
+    def targeting(self, resource: Resource) -> list[Stage]:
+        """The stages that have contents for a resource."""
+        return [
+            s
+            for s in self._stages.values()
+            if s.record.incarnations.get(resource.name) == resource.record.incarnation
+        ]
+
+
+def _shorter(key: a.LogKey, found: int, sealed: int) -> Damaged:
+    """A staged log has fewer contents than when its stage was sealed."""
+    return Damaged(
+        f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or put its "
+        "files back from a copy and restart the broker"
+    )
+
+
+def unknown_stage(stage: str) -> Refused:
+    """The 404 for a stage that is not there."""
+    return Refused(404, w.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed")
+
+
+def not_its(stage: Stage, application: str, version: int) -> Refused:
+    """The 400 for a stage that was opened for another application or version."""
+    record = stage.record
+    return Refused(
+        400,
+        w.BAD_ARGUMENTS,
+        f"stage {record.stage} belongs to version {record.version} of {record.application!r}, "
+        f"not to version {version} of {application!r}",
+    )
+
+
+def damaged(stage: Stage) -> Refused:
+    """The 503 for a stage that can no longer be read whole."""
+    return Refused(503, w.STORAGE, f"stage {stage.record.stage} is damaged: {stage.damage}")

@@ -1,0 +1,89 @@
+"""The number of the last transaction, kept outside the database: so an older copy of it is noticed.
+
+The file `generation` beside `broker.db` holds the database's name and the number of its last transaction. It is written
+after each transaction, not synced, and so is never ahead of the database: a power cut may only set it back. Its name
+does not begin like the database's, so that a copy of `broker.db*` does not take it along.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from mtl.errors import Damaged, StorageFailed
+
+NAME = "generation"
+
+
+class Mark(NamedTuple):
+    """The database that a data directory has, and its last transaction as far as this file knows."""
+
+    database: str
+    generation: int
+
+
+class GenerationFile:
+    """The file; it is opened for each use, since other processes change the records, too (`mtl user`)."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / NAME
+
+    def read(self) -> Mark | None:
+        """None when there is no file. Raises `Damaged`, `StorageFailed`."""
+        try:
+            return _decode(self.path.read_bytes(), self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error.strerror}") from error
+
+    def write(self, mark: Mark, *, sync: bool = False, back: bool = False) -> None:
+        """Raise the number, and with `back` also lower it: another process may have written a later one meanwhile.
+        Raises `StorageFailed`.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if back or self._older(os.pread(fd, 256, 0), mark):
+                    octets = _encode(mark)
+                    os.pwrite(fd, octets, 0)
+                    os.ftruncate(fd, len(octets))
+                if sync:
+                    os.fsync(fd)
+                    self._sync_name()
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error.strerror}") from error
+
+    def _older(self, octets: bytes, mark: Mark) -> bool:
+        try:
+            there = _decode(octets, self.path)
+        except Damaged:
+            return True
+        return there.database != mark.database or there.generation < mark.generation
+
+    def _sync_name(self) -> None:
+        fd = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _encode(mark: Mark) -> bytes:
+    text = f"{mark.database} {mark.generation:020d}".encode("ascii")
+    return text + f" {google_crc32c.value(text):08x}\n".encode("ascii")
+
+
+def _decode(octets: bytes, path: Path) -> Mark:
+    text, _, crc = octets.rpartition(b" ")
+    words = text.split(b" ")
+    if crc != f"{google_crc32c.value(text):08x}\n".encode("ascii") or len(words) != 2:
+        raise Damaged(f"{path}: does not verify, so it cannot tell whether broker.db is the newest")
+    return Mark(words[0].decode("ascii"), int(words[1]))

@@ -1,0 +1,194 @@
+"""Looking at the records of a data directory without changing anything: for `mtl verify` and `mtl recover`.
+
+A broker may run on it meanwhile. Whatever is wrong is a finding; nothing raises but a directory that cannot be read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from mtl.broker.storage.database import VERSION, WITH_MANIFESTS, is_current
+from mtl.broker.storage.generation import GenerationFile, Mark
+from mtl.broker.storage.orphans import Owner, look, place_of
+from mtl.broker.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
+from mtl.broker.storage.rows import Loaded, decode_value, incomplete, read_rows, state_of
+from mtl.errors import MtlError, StorageError
+from mtl.log import Disk
+from mtl.log.log import GOING, MAKING
+
+
+class Finding(NamedTuple):
+    """Something wrong: `about` is a record ("cursor [...]"), a file or a place; `problem` a sentence."""
+
+    about: str
+    problem: str
+
+
+class Inspection(NamedTuple):
+    """The records that verify, the format of the data directory, and what is wrong with the file."""
+
+    records: Sequence[AnyRecord]
+    format: int
+    findings: list[Finding]
+
+
+def inspect_records(directory: Path) -> Inspection:
+    """Read and check all records: their checksums, their number, their generation, the file's structure."""
+    path = directory / "broker.db"
+    findings: list[Finding] = []
+    mark = _mark(directory, findings)
+    if not path.exists():
+        if mark is not None and mark.generation:
+            findings.append(Finding("broker.db", "is not there"))
+        return Inspection((), VERSION, findings)
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as db:
+            db.text_factory = lambda octets: octets.decode("utf-8", "surrogateescape")
+            return _inspect(db, mark, findings)
+    except sqlite3.Error as error:
+        return Inspection((), VERSION, [*findings, Finding("broker.db", str(error))])
+
+
+def _mark(directory: Path, findings: list[Finding]) -> Mark | None:
+    try:
+        return GenerationFile(directory).read()
+    except MtlError as error:
+        findings.append(Finding("generation", str(error)))
+        return None
+
+
+def _inspect(db: sqlite3.Connection, mark: Mark | None, findings: list[Finding]) -> Inspection:
+    db.execute("BEGIN")  # everything as it is at one moment
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if not is_current(db):
+        if version >= WITH_MANIFESTS:
+            findings.append(Finding("broker.db", "its tables are not those of the broker's records"))
+        elif mark is not None and mark.generation:
+            findings.append(
+                Finding("broker.db", f"is an older copy: all {mark.generation} transactions are missing")
+            )
+        rows = db.execute("SELECT kind, key, value, NULL, NULL FROM record").fetchall() if version else []
+        return Inspection(_unchecked(rows), version, findings)
+    if version != VERSION:
+        findings.append(Finding("broker.db", f"says that it has format {version}, and has format {VERSION}"))
+    findings += [
+        Finding("broker.db", str(problem))
+        for (problem,) in db.execute("PRAGMA integrity_check(10)")
+        if problem != "ok"
+    ]
+    loaded = read_rows(db.execute("SELECT kind, key, value, named, crc FROM record ORDER BY kind, key"))
+    format_ = _check_rows(loaded, mark, findings)
+    return Inspection(loaded.records, format_, findings)
+
+
+def _unchecked(rows: Sequence[Sequence[object]]) -> list[AnyRecord]:
+    """The records of a format without checksums."""
+    found = (
+        decode_value(str(kind), value if isinstance(value, bytes) else str(value).encode())
+        for kind, _, value, *_ in rows
+    )
+    return [x for x in found if x is not None]
+
+
+def _check_rows(loaded: Loaded, mark: Mark | None, findings: list[Finding]) -> int:
+    for damage in loaded.damages:
+        about = f"{damage.kind} {damage.key}" if damage.key is not None else "broker.db"
+        findings.append(Finding(about, damage.reason))
+    findings += [
+        Finding(f"{record.kind} {record.key}", "its row has a damaged kind or key")
+        for record, _ in loaded.repaired
+    ]
+    state = state_of(loaded)
+    if state is None:
+        findings.append(Finding("broker.db", "the row with the state of the records is missing or damaged"))
+        return VERSION
+    try:
+        gone = incomplete(loaded, state, "broker.db")
+        findings += [Finding(f"records of kind {d.kind}", d.reason) for d in gone]
+    except StorageError as error:
+        findings.append(Finding("broker.db", str(error)))
+    if mark is None:
+        if not findings and state.generation > 1:
+            findings.append(Finding("generation", "is missing"))
+    elif state.database != mark.database:
+        findings.append(Finding("broker.db", "belongs to another data directory"))
+    elif state.generation < mark.generation:
+        lost = mark.generation - state.generation
+        findings.append(Finding("broker.db", f"is an older copy: the last {lost} transactions are missing"))
+    return state.format
+
+
+# --- records and logs ---------------------------------------------------------------------------------------
+
+
+def compare(directory: Path, disk: Disk) -> list[Finding]:
+    """Where records and logs do not agree, with a broker at work, too: what it makes or removes meanwhile is not found
+    twice.
+    """
+    first = set(_differences(directory, disk))
+    return sorted(first & set(_differences(directory, disk))) if first else []
+
+
+def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
+    orphans = list(_contents_of(directory, disk))
+    found = inspect_records(directory)
+    if not found.records:
+        return
+    owners = {place_of(r): r for r in found.records if isinstance(r, ResourceRecord | StageRecord)}
+    dropped = {r.place for r in found.records if isinstance(r, DroppedRecord)}
+    for place, what in orphans:
+        if place not in owners and place not in dropped and disk.exists(f"{directory}/{place}"):
+            yield Finding(place, f"no record names it; {what}")
+    for place, record in owners.items():
+        yield from _compare(directory, disk, place, record, manifests=found.format >= WITH_MANIFESTS)
+
+
+def _contents_of(directory: Path, disk: Disk) -> Iterator[tuple[str, str]]:
+    """Every place with contents in it."""
+    for kind in ("resources", "stages"):
+        names = disk.list_dir(f"{directory}/{kind}") if disk.exists(f"{directory}/{kind}") else []
+        for name in names:
+            if name.endswith((MAKING, GOING)):
+                continue
+            try:
+                orphan = look(disk, str(directory), f"{kind}/{name}")
+            except StorageError:
+                continue  # it was removed meanwhile
+            if not orphan.is_empty:
+                yield orphan.place, str(orphan)
+
+
+def _compare(directory: Path, disk: Disk, place: str, record: Owner, *, manifests: bool) -> Iterator[Finding]:
+    if not disk.exists(f"{directory}/{place}"):
+        if isinstance(record, ResourceRecord):
+            yield Finding(place, f"the log of resource {record.name!r} of {record.vhost!r} is not there")
+        return
+    if not manifests:
+        return
+    try:
+        owner = look(disk, str(directory), place).owner
+    except StorageError as error:
+        yield Finding(place, str(error))
+        return
+    if owner is None or not isinstance(record, ResourceRecord) or not isinstance(owner, ResourceRecord):
+        return  # a manifest that does not verify is found with the log
+    if owner.earliest > record.earliest:
+        yield Finding(place, f"the log begins at {owner.earliest}, and its record says {record.earliest}")
+    # An older version gave a new incarnation after an unclean stop ("<run>-<log>"), in the record first.
+    if owner.incarnation != record.incarnation and not record.incarnation.endswith(f"-{record.log}"):
+        yield Finding(
+            place, f"the log is of incarnation {owner.incarnation}, its record of {record.incarnation}"
+        )
+    same = msgspec.structs.replace(owner, incarnation=record.incarnation)
+    if encode_owner(same) != encode_owner(record):
+        yield Finding(place, f"the log is one of {_told(owner)}, its record one of {_told(record)}")
+
+
+def _told(record: ResourceRecord) -> str:
+    return f"resource {record.name!r} of {record.vhost!r}, durability {record.durability!r}"

@@ -1,0 +1,371 @@
+"""Carries out what the core asks of the disk: logs, and the records beside them. No threads of its own.
+
+Data directory:
+
+    lock                     the process id of the broker that runs on it
+    broker.db                the records (`sqlite`)
+    generation               the number of the last transaction on them (`generation`)
+    resources/<id>/          one log per resource
+    stages/<stage>/<n>/      one log per resource that a stage writes to
+    lost+found/              logs that no record names (`orphans`), and damaged files (`salvage`)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.stages.stages import Stage
+from mtl.broker.storage.database import WITH_MANIFESTS
+from mtl.broker.storage.interrupted import barred
+from mtl.broker.storage.orphans import Orphans, lies_there
+from mtl.broker.storage.records import AnyRecord, ResourceRecord, RunRecord, StageRecord, encode_owner
+from mtl.broker.storage.restored import OpenedLog, Restored
+from mtl.broker.storage.rows import RecordDamage
+from mtl.broker.storage.sqlite import RecordStore
+from mtl.broker.storage.tombstones import Tombstones
+from mtl.broker.writing.resources import log_key
+from mtl.errors import Damaged, LogStopped, MtlError, StorageError, StorageFailed
+from mtl.log import (
+    Change,
+    LogOptions,
+    LogWriter,
+    NewChunk,
+    ReadCache,
+    RecoveryReport,
+    StagePart,
+    create_log,
+    give_manifest,
+    open_log,
+    stage_parts,
+)
+from mtl.log.files import Disk, failure
+from mtl.log.manifest import MANIFEST
+from mtl.log.segment import segment_base
+from mtl.wire.packs import encode_pack
+
+log = logging.getLogger("mtl.broker")
+
+DiskAction = a.LogAction | a.Save
+
+
+class Storage:
+    """The logs' writing halves and the records, below one directory.
+
+    `perform` may be called from several threads at once as long as no log and not the records have two actions at a
+    time; the core sees to that.
+    """
+
+    def __init__(self, disk: Disk, directory: str, records: RecordStore, segment_bytes: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._records = records
+        self._tombstones = Tombstones(records)
+        self._orphans = Orphans(disk, directory)
+        self._segment_bytes = segment_bytes
+        self._cache = ReadCache()
+        self._writers: dict[a.LogKey, LogWriter] = {}
+        self._run = ""
+        self._barred: dict[a.LogKey, Damaged] = {}
+        self._undelivered: dict[a.LogKey, list[Change]] = {}
+        """Per log: what the completed steps of failed actions have changed. The next action that succeeds delivers it
+        first, so that no reader ever looks for new contents at old places.
+        """
+
+    # --- the start ------------------------------------------------------------------------------------------
+
+    def restore(self) -> Restored:
+        """Read the records. The logs that they name are opened later, one by one (`OpenLog`)."""
+        try:
+            for name in ("resources", "stages"):
+                self._make_dir(self._path(name))
+        except OSError as e:
+            raise failure(e, f"preparing {self._directory}") from e
+        self._run = self._disk.entropy(4).hex()
+        loaded = self._records.load()
+        self._settle()
+        for damage in loaded.damages:
+            log.warning("%s; `mtl recover %s` shows what depends on it", damage, self._directory)
+        if self._records.format < WITH_MANIFESTS:
+            self._upgrade(loaded.records)
+        records, damages = self._sweep(loaded.records, loaded.damages)
+        self._barred = barred(records, damages)
+        return Restored(records, damages)
+
+    def _settle(self) -> None:
+        """Save once before anything is done on what the records say. The last transaction of the run before may have
+        failed or been cut short: it is on the disk for good after this, or it is gone for good.
+        """
+        try:
+            self._records.save((), ())
+        except StorageError as e:
+            log.warning("the records cannot be written: %s", e)
+
+    def _upgrade(self, records: Sequence[AnyRecord]) -> None:
+        """Format 4 (`sqlite`): give every log its manifest. The next start does it again if one of them failed."""
+        owned: list[tuple[a.LogKey, bytes, int | None]] = []
+        for record in records:
+            if isinstance(record, ResourceRecord):
+                owned.append((log_key(record), encode_owner(record), record.earliest))
+            elif isinstance(record, StageRecord):
+                owned += [(key, encode_owner(record), None) for key in Stage(record, 0.0).log_keys]
+        try:
+            for key, owner, earliest in owned:
+                give_manifest(self._disk, self._path(key), owner, earliest)
+        except StorageError as e:
+            log.error("the data directory is still of format %d: %s", self._records.format, e)
+        else:
+            self._records.upgraded()
+
+    def _sweep(
+        self, records: Sequence[AnyRecord], damages: Sequence[RecordDamage]
+    ) -> tuple[list[AnyRecord], list[RecordDamage]]:
+        """See to the logs that no record names (`orphans`): the records that there are then, and what is not known."""
+        self._tombstones.restore(records)
+        try:
+            rebuilt, whole = self._orphans.settle(records, damages, self._tombstones.removed)
+        except OSError as e:
+            raise failure(e, f"looking for logs in {self._directory}") from e
+        whole = [kind for kind in whole if any(d.kind == kind and d.key is None for d in damages)]
+        runs = [r for r in records if isinstance(r, RunRecord)]
+        if rebuilt or runs or self._tombstones.are_done:
+            self._tombstones.save(rebuilt, runs)
+        if whole:
+            self._records.complete(whole)
+        keys = {(r.kind, r.key) for r in rebuilt}
+        left = [
+            d for d in damages if (d.kind, d.key) not in keys and (d.kind not in whole or d.key is not None)
+        ]
+        return [*records, *rebuilt], left
+
+    # --- actions --------------------------------------------------------------------------------------------
+
+    def perform(self, action: DiskAction) -> object:
+        """Carry out one action; its result, or the `StorageError` it failed with."""
+        if isinstance(action, a.Save):
+            return self._failing(action, lambda: self._tombstones.save(action.put, action.forget))
+        result = self._failing(action, lambda: self._log_action(action))
+        writer = self._writers.get(action.log)
+        if isinstance(result, StorageError) and writer is not None and writer.stopped:
+            return LogStopped(str(result))
+        return result
+
+    def _failing(self, action: DiskAction, work: Callable[[], object]) -> object:
+        try:
+            return work()
+        except StorageError as e:
+            return e
+        except OSError as e:
+            return failure(e, f"carrying out {type(action).__name__}")
+        except (MtlError, ValueError) as e:
+            # What is taken in was checked before; should it not fit after all, its writers hear of it and the log
+            # goes on.
+            return StorageFailed(f"{type(action).__name__}: {e}")
+
+    def _log_action(self, action: a.LogAction) -> object:
+        """What `actions` says; changes are all since the last action on this log that succeeded, in order."""
+        if isinstance(action, a.CreateLog):
+            return self._create(action)
+        if isinstance(action, a.OpenLog):
+            return self._open_log(action)
+        if isinstance(action, a.Mark):
+            return self._writers[action.log].mark()
+        changes = self._undelivered.setdefault(action.log, [])
+        for change in self._steps(action):
+            changes.append(change)
+        return self._undelivered.pop(action.log)
+
+    def _steps(self, action: a.WriterAction) -> Iterator[Change]:
+        """Carry out an action step by step; what a completed step changed counts whatever becomes of the next one."""
+        writer = self._writers[action.log]
+        match action:
+            case a.Append():
+                chunks = [d if isinstance(d, NewChunk) else _packed(d) for d in action.drafts]
+                yield writer.append(chunks, action.now_us)
+            case a.Publish():
+                yield from self._publish(writer, action)
+            case a.Trim():
+                yield writer.trim(action.earliest)
+            case a.Roll():
+                yield writer.roll(action.now_us)
+            case a.ForgetWriters():
+                writer.forget(action.writers)
+
+    def _create(self, action: a.CreateLog) -> object:
+        parent = self._path(action.log).rpartition("/")[0]
+        # Also when it is there: another log of the same stage may have made it a moment ago, and not synced it yet.
+        self._disk.make_dir(parent)
+        self._disk.fsync_dir(parent.rpartition("/")[0])
+        run = self._run if action.log.startswith("resources/") else None
+        create_log(self._disk, self._path(action.log), 0, owner=action.owner, run=run)
+        reader, _ = self._open(action.log, action.options, 0, run=run)
+        reader.share(self._cache)
+        return reader
+
+    def _open_log(self, action: a.OpenLog) -> OpenedLog | None:
+        path, staged = self._path(action.log), action.log.startswith("stages/")
+        if staged and not self._was_made(path):
+            return None
+        if not self._disk.exists(path):
+            raise Damaged(f"{path} is missing: put it back from a copy", file=path)
+        opened = self._open(
+            action.log,
+            action.options,
+            action.now_us,
+            action.earliest,
+            action.base,
+            owner=action.owner,
+            run=None if staged else self._run,
+        )
+        opened[0].share(self._cache)
+        return opened
+
+    def _was_made(self, path: str) -> bool:
+        """Whether a staged log is there. An older version may have left a directory with neither a segment nor a
+        manifest: nothing was confirmed in that log, and it is made again when it is needed.
+        """
+        names = self._disk.list_dir(path) if self._disk.exists(path) else ()
+        return any(name == MANIFEST or segment_base(name) is not None for name in names)
+
+    def _open(
+        self,
+        key: a.LogKey,
+        options: LogOptions,
+        now_us: int,
+        earliest: int | None = None,
+        base: int | None = None,
+        *,
+        owner: bytes | None = None,
+        run: str | None = None,
+    ) -> OpenedLog:
+        """Open a log. Nothing of it stays open when that fails: it is tried again. Raises `StorageError`."""
+        if key in self._barred:
+            raise self._barred[key]
+        reader, writer, report = open_log(
+            self._disk,
+            self._path(key),
+            options,
+            now_us=now_us,
+            earliest=earliest,
+            owner=owner,
+            is_owner=lambda kept: lies_there(kept, key),
+            run=run,
+        )
+        try:
+            if base is not None:
+                reader.apply(writer.truncate_to(base))
+        except StorageError:
+            reader.close()
+            self._close(key, writer)
+            raise
+        if report.cut_bytes:
+            _tell_cut(report)
+        self._writers[key] = writer
+        self._undelivered.pop(key, None)
+        return reader, dict(writer.last_numbers)
+
+    def _close(self, key: a.LogKey, writer: LogWriter) -> None:
+        """Close a writer that is of no use any more."""
+        try:
+            writer.close()
+        except StorageError as e:
+            log.info("closing %s, which is not used any more: %s", key, e)
+
+    def _publish(self, writer: LogWriter, action: a.Publish) -> Iterator[Change]:
+        """PROTOCOL.md 5.5, step 4: large staged logs are adopted, small ones copied, in order.
+
+        What an attempt before this one left is taken back first; it may have left nothing but a start.
+        """
+        yield writer.truncate_to(action.base)
+        parts: list[StagePart] = []
+        for key in action.stages:
+            self._seal(key, action.now_us)
+            parts.extend(stage_parts(self._disk, self._path(key)))
+        staged = sum(part.count for part in parts)
+        if staged != action.contents:
+            raise Damaged(
+                f"{', '.join(action.stages)}: {staged} contents are staged where {action.contents} were"
+            )
+        for large, run in groupby(parts, key=lambda p: p.bytes >= limits.ADOPT_OCTETS):
+            together = tuple(run)
+            yield (
+                writer.adopt(together, action.now_us)
+                if large
+                else writer.append_from(together, action.now_us)
+            )
+
+    def _seal(self, key: a.LogKey, now_us: int) -> None:
+        """Make a staged log complete. One that a failure of this has stopped is opened again: it is committed, and
+        there is no other way on. One that never opened has no writer; its parts say whether it is whole.
+        """
+        writer = self._writers.get(key)
+        if writer is not None and writer.stopped:
+            writer.close()
+            self._open(key, LogOptions(self._segment_bytes), now_us)[0].close()
+            writer = self._writers[key]
+        if writer is not None:
+            writer.seal()
+
+    def drop(self, action: a.DropLogs) -> None:
+        """Close and remove logs; what cannot be removed now goes with the next start."""
+        for key in action.logs:
+            writer = self._writers.pop(key, None)
+            self._undelivered.pop(key, None)
+            if writer is not None:
+                self._close(key, writer)
+        for top in dict.fromkeys("/".join(key.split("/")[:2]) for key in action.logs):
+            self._remove(top)
+
+    def _remove(self, place: str) -> None:
+        """Remove the log of a resource, or all those of a stage."""
+        try:
+            self._orphans.remove(place)
+        except StorageError as e:
+            log.warning("%s was not removed, the next start will: %s", self._path(place), e)
+        else:
+            self._tombstones.removed(place)
+
+    def close(self, closing: Callable[[a.LogKey], None] = lambda _: None) -> dict[a.LogKey, StorageError]:
+        """Everything written is synced. Returns the logs that are not, and why; `closing` is called before each."""
+        failed: dict[a.LogKey, StorageError] = {}
+        for key, writer in self._writers.items():
+            closing(key)
+            if writer.doubtful:
+                failed[key] = StorageFailed(f"the log {key} was stopped, and what it confirmed is not synced")
+            try:
+                writer.close()
+            except StorageError as e:
+                failed[key] = e
+        self._records.close()
+        return failed
+
+    def _make_dir(self, path: str) -> None:
+        if not self._disk.exists(path):
+            self._disk.make_dir(path)
+            self._disk.fsync_dir(path.rpartition("/")[0])
+
+    def _path(self, *parts: str) -> str:
+        return "/".join((self._directory, *parts))
+
+
+def _tell_cut(report: RecoveryReport) -> None:
+    where = f"{report.cut_file}: {report.cut_bytes} octets from octet {report.cut_at} on were cut"
+    if report.cut_end <= report.cut_first:
+        log.info("%s: a group that was not finished", where)
+        return
+    log.warning(
+        "%s: contents %d to %d are not whole. They were not confirmed, unless the broker confirmed them in the last "
+        "%g s before it stopped and the file was damaged after that. Their sequences are assigned again",
+        where,
+        report.cut_first,
+        report.cut_end - 1,
+        limits.MARK_IDLE_S + limits.MARK_CHECK_S,
+    )
+
+
+def _packed(draft: a.Draft) -> NewChunk:
+    """Plain contents are packed here, on the commit thread."""
+    return NewChunk(draft.count, encode_pack(draft.bodies, draft.properties, limits.MAX_FRAME), draft.runs)

@@ -1,0 +1,151 @@
+"""A record as a row of the database, and how a row that changed since is told from one that did not.
+
+A row has two checksums (CRC-32C): of its kind and key, and of its kind, key and value. So a damaged value is known to
+be that of a certain key, and a damaged kind or key is found in the value, which holds the fields that make the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+import google_crc32c
+import msgspec
+
+from mtl.broker.storage.records import DECODERS, KINDS, AnyRecord, StateRecord
+from mtl.errors import OldRecords
+
+_SUM_MASK = (1 << 63) - 1
+"""Sums of checksums are kept modulo 2**63."""
+
+
+class Row(NamedTuple):
+    """The columns of the table `record`."""
+
+    kind: str
+    key: str
+    value: bytes
+    named: int
+    """CRC-32C of kind and key."""
+    crc: int
+    """CRC-32C of kind, key and value."""
+
+
+class RecordDamage(NamedTuple):
+    """A record that cannot be read. Without a `key` it is not known which of this kind it is, or how many there are;
+    without a `kind` it may be any record.
+    """
+
+    kind: str | None
+    key: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"record {self.kind} {self.key}" if self.key is not None else f"records of kind {self.kind}"
+        return f"{what if self.kind is not None else 'records'}: {self.reason}"
+
+
+class Loaded(NamedTuple):
+    """What was read of the records: those that verify, and what is known of the others. Of those in `repaired` the row
+    has a damaged kind or key, which the value tells. `totals` are per kind the number of rows and the sum of their
+    checksums, without the state's own row.
+    """
+
+    records: Sequence[AnyRecord]
+    damages: Sequence[RecordDamage] = ()
+    repaired: Sequence[tuple[AnyRecord, tuple[str, str]]] = ()
+    totals: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+
+def encode_row(record: AnyRecord) -> Row:
+    """The row of a record."""
+    value = msgspec.json.encode(record)
+    return Row(record.kind, record.key, value, *checksums(record.kind, record.key, value))
+
+
+def decode_row(columns: Iterable[Any]) -> AnyRecord | RecordDamage:
+    """The record of a row that verifies; otherwise what is known of it."""
+    kind, key, value, named, crc = columns
+    if not (isinstance(kind, str) and isinstance(key, str)):
+        return RecordDamage(None, None, "the kind or key of a row is no text")
+    octets = value if isinstance(value, bytes) else b""
+    found = checksums(kind, key, octets)
+    if found == (named, crc) and kind in KINDS:
+        record = decode_value(kind, octets)
+        if record is not None and record.key == key:
+            return record
+        return RecordDamage(kind, key, "it verifies, but this version cannot read it")
+    for candidate in dict.fromkeys((kind, *KINDS)):
+        record = decode_value(candidate, octets)
+        if record is not None and checksums(candidate, record.key, octets)[1] == crc:
+            return record
+    if found[0] == named and kind in KINDS:
+        return RecordDamage(kind, key, "its checksum does not fit")
+    return RecordDamage(None, None, f"the checksums of row {kind!r} {key!r} do not fit")
+
+
+def read_rows(rows: Iterable[Sequence[Any]]) -> Loaded:
+    """All records of these rows."""
+    records, damages, repaired = [], [], []
+    totals: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        found = decode_row(row)
+        if isinstance(found, RecordDamage):
+            damages.append(found)
+        else:
+            records.append(found)
+            if (found.kind, found.key) != row[:2]:
+                repaired.append((found, (row[0], row[1])))
+        if found.kind is not None and found.kind != StateRecord.kind:
+            count, crcs = totals.get(found.kind, (0, 0))
+            totals[found.kind] = count + 1, total([row[4] if isinstance(row[4], int) else 0], crcs)
+    return Loaded(records, damages, repaired, totals)
+
+
+def incomplete(loaded: Loaded, state: StateRecord, path: str) -> list[RecordDamage]:
+    """The kinds of which records are missing. Raises `OldRecords` for a kind whose rows verify and are not those that
+    the state was written for.
+    """
+    found = []
+    for kind in sorted({*state.totals, *loaded.totals}):
+        (wanted, sum_), (count, added) = state.totals.get(kind, (0, 0)), loaded.totals.get(kind, (0, 0))
+        damaged = any(d.kind == kind for d in loaded.damages)
+        if kind in state.incomplete:
+            found.append(RecordDamage(kind, None, state.incomplete[kind]))
+        elif count < wanted:
+            found.append(RecordDamage(kind, None, f"{wanted - count} of {wanted} are missing"))
+        elif count > wanted or (sum_ != added and not damaged):
+            raise OldRecords(
+                f"{path}: records of kind {kind} are older than the transaction that was last written to it. "
+                f"{OldRecords.WAYS}"
+            )
+    return found + [
+        RecordDamage(k, None, why) for k, why in state.incomplete.items() if k not in state.totals
+    ]
+
+
+def total(crcs: Iterable[int], start: int = 0) -> int:
+    """The sum of checksums, which tells a set of rows from another one."""
+    return (start + sum(crcs)) & _SUM_MASK
+
+
+def state_of(loaded: Loaded) -> StateRecord | None:
+    """The state among these records."""
+    return next((r for r in loaded.records if isinstance(r, StateRecord)), None)
+
+
+def decode_value(kind: str, value: bytes) -> AnyRecord | None:
+    """A record by its kind and JSON, without any checksum; None for what is none."""
+    if kind not in KINDS:
+        return None
+    try:
+        return cast(AnyRecord, DECODERS[kind].decode(value))
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def checksums(kind: str, key: str, value: bytes) -> tuple[int, int]:
+    """CRC-32C of kind and key, and of all three."""
+    named = google_crc32c.value(f"{kind}\0{key}\0".encode("utf-8", "surrogateescape"))
+    return named, google_crc32c.extend(named, value)

@@ -1,0 +1,376 @@
+"""The low-rate records in SQLite: one row each, one transaction per save, synced before it counts.
+
+Every row has checksums (`rows`). One row, the state, says what all of them together are: how many rows of each kind,
+the sum of their checksums, and a generation that every transaction increments. The generation is kept outside the
+database, too (`generation`). So rows that changed, rows that are missing and an older copy of the file are noticed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from mtl.broker.runtime.precedence import Precedence
+from mtl.broker.storage.database import VERSION, named, open_database, put
+from mtl.broker.storage.generation import GenerationFile, Mark
+from mtl.broker.storage.records import KINDS, AnyRecord, SecretRecord, StateRecord, UserRecord
+from mtl.broker.storage.rows import (
+    Loaded,
+    RecordDamage,
+    Row,
+    decode_row,
+    encode_row,
+    incomplete,
+    read_rows,
+    total,
+)
+from mtl.errors import Damaged, OldRecords, StorageError
+
+T = TypeVar("T", UserRecord, SecretRecord)
+
+_COLUMNS = "kind, key, value, named, crc"
+_LOST = "the row that says how many there are is missing"
+
+
+class RecordStore(Protocol):
+    """Where records are kept; the simulator brings one that can crash. `format` is the version that the data directory
+    was written by: below VERSION until `upgraded`.
+    """
+
+    format: int
+
+    def upgraded(self) -> None:
+        """Everything in the data directory is of format VERSION now; raises `StorageError`."""
+
+    def load(self) -> Loaded:
+        """Everything that was saved, and what cannot be read of it. Raises `OldRecords`, `StorageFailed`."""
+
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
+        """All of it or nothing, durably; raises `StorageError`."""
+
+    def complete(self, kinds: Sequence[str]) -> None:
+        """No record of these kinds is missing any more, durably; raises `StorageError`."""
+
+    def close(self) -> None:
+        """Give the file back."""
+
+
+class SqliteStore:
+    """Records in one SQLite file, WAL and synchronous=FULL: a save that returned survives a power cut.
+
+    Another process may change records meanwhile (`mtl user` does): `changed` tells. Only its owner can read the file.
+    `notes` says what was found at the opening that costs nothing. Raises `OldRecords` for a database that is older than
+    its generation file says, unless the caller accepts it; `Damaged` for a file that is no sound database (`salvage`).
+    Changes of a store that is `first` go before those of others (`precedence`).
+    """
+
+    def __init__(self, path: str, *, accept: bool = False, first: bool = False) -> None:
+        self._path = path
+        self._file = GenerationFile(Path(path).parent)
+        self._precedence = Precedence(Path(path).parent, first=first)
+        self.notes: list[str] = []
+        self._damaged: set[tuple[str, str]] = set()
+        mark = self._mark()  # before the database, which other processes may change meanwhile
+        if mark is not None and mark.generation and not Path(path).exists() and not accept:
+            raise too_old(path, "is not there", mark)
+        self._db = open_database(path, lambda: self._new_name(mark, accept=accept))
+        try:
+            self._begin(mark, accept=accept)
+        except sqlite3.Error as e:
+            self._db.close()
+            raise named(path, e, opening=True) from e
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _mark(self) -> Mark | None:
+        try:
+            return self._file.read()
+        except Damaged as e:
+            self.notes.append(str(e))
+            return None
+
+    def _new_name(self, mark: Mark | None, *, accept: bool) -> str:
+        """The name of a database that becomes one of this format; the generation file has it first."""
+        if mark is not None and mark.generation and not accept:
+            raise too_old(self._path, "has no transaction", mark)
+        name = mark.database if mark is not None else secrets.token_hex(4)
+        self._file.write(Mark(name, 0), sync=True)
+        return name
+
+    def _begin(self, mark: Mark | None, *, accept: bool) -> None:
+        """Check the generation, and have a state that verifies."""
+        state = self._state()
+        if mark is None and not self.notes and state is not None and state.generation > 1:
+            self.notes.append(
+                f"{self._file.path} is missing, so it cannot tell whether {self._path} is the newest"
+            )
+        if state is not None and mark is not None and not accept:
+            if state.database != mark.database:
+                raise too_old(self._path, "belongs to another data directory", mark)
+            if state.generation < mark.generation:
+                raise too_old(self._path, f"ends with transaction {state.generation}", mark)
+        if state is None or accept:
+            self._restate(mark, state, accept=accept)
+            state = self._state()
+        assert state is not None
+        self.format = state.format
+        self._file.write(Mark(state.database, state.generation), sync=True, back=accept)
+        self._seen = self._version()
+
+    def _restate(self, mark: Mark | None, state: StateRecord | None, *, accept: bool) -> None:
+        """Write the state again. A row that was damaged in its place says nothing about the others; one that is missing
+        may not be the only one.
+        """
+        there = self._db.execute("SELECT 1 FROM record WHERE kind = 'state'").fetchone() is not None
+        lost = {} if there or accept else dict.fromkeys(sorted(KINDS.keys() - {"state"}), _LOST)
+        name = (
+            mark.database
+            if mark is not None
+            else state.database
+            if state is not None
+            else secrets.token_hex(4)
+        )
+        generation = 1 + max(mark.generation if mark else 0, state.generation if state else 0)
+        if state is None:
+            self.notes.append(
+                f"{self._path}: the row with the state of the records did not verify; it is made again"
+            )
+        self._db.execute("BEGIN IMMEDIATE")
+        kinds = [
+            k for (k,) in self._db.execute("SELECT DISTINCT kind FROM record") if k in KINDS and k != "state"
+        ]
+        totals = {kind: count(self._db, kind) for kind in kinds}
+        before = VERSION if state is None else state.format
+        put(self._db, encode_row(StateRecord(name, before, generation, totals, lost)))
+        self._db.execute("COMMIT")
+
+    def _version(self) -> int:
+        """SQLite's count of what other connections have changed."""
+        version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def changed(self) -> bool:
+        """Whether somebody else changed a record since this was last asked."""
+        try:
+            before, self._seen = self._seen, self._version()
+        except sqlite3.Error as e:
+            raise named(self._path, e) from e
+        return before != self._seen
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def load(self) -> Loaded:
+        """Everything that was saved, in order of kind and key. Raises `OldRecords` for rows of an older transaction."""
+        try:
+            loaded = read_rows(self._select("ORDER BY kind, key"))
+            state = self._state()
+        except sqlite3.Error as e:
+            raise named(self._path, e, opening=True) from e
+        if state is None:
+            raise Damaged(f"{self._path}: the state of the records does not verify any more", file=self._path)
+        gone = incomplete(loaded, state, self._path)
+        known = [d for d in loaded.damages if d.key is not None or (d.kind is None and not gone)]
+        self._damaged = {(d.kind, d.key) for d in known if d.kind is not None and d.key is not None}
+        if loaded.repaired:
+            self._mend(loaded.repaired)
+        records = [r for r in loaded.records if not isinstance(r, StateRecord)]
+        return loaded._replace(records=records, damages=known + gone)
+
+    def take_out_unknown(self) -> list[tuple[Any, ...]]:
+        """Remove rows of which not even the key is known, and return them."""
+        with self._transaction():
+            rows = [row for row in self._select("") if _is_unknown(row)]
+            for kind, key, *_ in rows:
+                self._delete_row(kind, key)
+        return rows
+
+    def _delete_row(self, kind: object, key: object) -> None:
+        columns = [x.encode("utf-8", "surrogateescape") if isinstance(x, str) else x for x in (kind, key)]
+        self._db.execute("DELETE FROM record WHERE kind = CAST(? AS TEXT) AND key = CAST(? AS TEXT)", columns)
+
+    def _mend(self, repaired: Sequence[tuple[AnyRecord, tuple[str, str]]]) -> None:
+        """Give records their own kind and key again."""
+        with self._transaction():
+            for record, where in repaired:
+                self._delete_row(*where)
+                put(self._db, encode_row(record))
+
+    def of(self, kind: type[T]) -> list[T]:
+        """The records of one kind that verify."""
+        try:
+            rows = self._select("WHERE kind = ? ORDER BY key", kind.kind)
+        except sqlite3.Error as e:
+            raise named(self._path, e) from e
+        return cast("list[T]", read_rows(rows).records)
+
+    def _select(self, which: str, *values: str) -> list[tuple[Any, ...]]:
+        return self._db.execute(f"SELECT {_COLUMNS} FROM record {which}", values).fetchall()  # noqa: S608 ours
+
+    def _state(self) -> StateRecord | None:
+        rows = self._select("WHERE kind = ? AND key = ?", StateRecord.kind, StateRecord.key)
+        found = decode_row(rows[0]) if rows else None
+        return found if isinstance(found, StateRecord) else None
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
+        """One transaction."""
+        with self._transaction() as change:
+            for record in put:
+                change.put(encode_row(record))
+            for record in forget:
+                change.forget(record.kind, record.key)
+
+    def edit(self, kind: type[T], key: str, change: Callable[[T | None], T | None]) -> None:
+        """Replace one record by what `change` makes of it (None: there is none), and let nobody in between. What
+        `change` raises leaves it as it was. Raises `Damaged` for a record that does not verify.
+        """
+        with self._transaction() as transaction:
+            rows = self._select("WHERE kind = ? AND key = ?", kind.kind, key)
+            found = decode_row(rows[0]) if rows else None
+            if isinstance(found, RecordDamage):
+                raise Damaged(f"{self._path}: {found}; remove it and make it again", file=self._path)
+            after = change(cast("T | None", found))
+            if after is None:
+                transaction.forget(kind.kind, key)
+            else:
+                transaction.put(encode_row(after))
+
+    def complete(self, kinds: Sequence[str]) -> None:
+        """The rows that there are of these kinds are all, from now on."""
+        with self._transaction() as change:
+            change.complete(kinds)
+
+    def upgraded(self) -> None:
+        """The data directory is of format VERSION from now on."""
+        with self._transaction() as change:
+            change.state = msgspec.structs.replace(change.state, format=VERSION)
+        self.format = VERSION
+
+    def forget(self, kind: str, key: str) -> None:
+        """Remove a record, whether or not it verifies."""
+        with self._transaction() as change:
+            change.forget(kind, key)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[_Transaction]:
+        """A transaction, with the state written at its end and the generation file after it."""
+        with self._precedence.turn(), self._exclusively() as change:
+            yield change
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[_Transaction]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            state = self._state()
+            if state is None:
+                raise Damaged(
+                    f"{self._path}: the state of the records does not verify any more", file=self._path
+                )
+            change = _Transaction(self._db, state, self._damaged)
+            yield change
+            after = change.finish()
+            self._db.execute("COMMIT")
+        except sqlite3.Error as e:
+            raise named(self._path, e) from e
+        finally:
+            self._roll_back()
+        self._damaged -= change.touched
+        with suppress(StorageError):  # what is saved is saved; the file is an older one until the next time
+            self._file.write(Mark(after.database, after.generation))
+
+    def _roll_back(self) -> None:
+        """Should this fail, too, the next save begins with it."""
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass
+
+    def close(self) -> None:
+        """Give the file back, with the generation synced."""
+        try:
+            state = self._state()
+            if state is not None:
+                self._file.write(Mark(state.database, state.generation), sync=True)
+        except (sqlite3.Error, StorageError):
+            pass  # it may be an older one
+        self._db.close()
+        self._precedence.close()
+
+
+class _Transaction:
+    """What one transaction changes, and the totals that it leaves."""
+
+    def __init__(
+        self, db: sqlite3.Connection, state: StateRecord, damaged: Collection[tuple[str, str]]
+    ) -> None:
+        self._db = db
+        self.state = state
+        self._totals = dict(state.totals)
+        self._damaged = damaged
+        self.touched: set[tuple[str, str]] = set()
+        """Rows that were damaged and are not any more."""
+
+    def put(self, row: Row) -> None:
+        """Write a row."""
+        self._take_out(row.kind, row.key)
+        put(self._db, row)
+        rows, crcs = self._totals.get(row.kind, (0, 0))
+        self._totals[row.kind] = rows + 1, total([row.crc], crcs)
+
+    def forget(self, kind: str, key: str) -> None:
+        """Remove a row that may not be there."""
+        self._take_out(kind, key)
+        self._db.execute("DELETE FROM record WHERE kind = ? AND key = ?", (kind, key))
+
+    def _take_out(self, kind: str, key: str) -> None:
+        found = self._db.execute("SELECT crc FROM record WHERE kind = ? AND key = ?", (kind, key)).fetchone()
+        if found is not None:
+            rows, crcs = self._totals.get(kind, (0, 0))
+            self._totals[kind] = rows - 1, total([-found[0] if isinstance(found[0], int) else 0], crcs)
+        if (kind, key) in self._damaged:
+            self.touched.add((kind, key))
+
+    def complete(self, kinds: Sequence[str]) -> None:
+        """Count the rows of these kinds again."""
+        for kind in kinds:
+            self._totals[kind] = count(self._db, kind)
+        left = {kind: why for kind, why in self.state.incomplete.items() if kind not in kinds}
+        self.state = msgspec.structs.replace(self.state, incomplete=left)
+
+    def finish(self) -> StateRecord:
+        """Write the state. Where a damaged row is gone its checksum was perhaps not the one that the sum had."""
+        for kind in {k for k, _ in self.touched}:
+            rows, crcs = count(self._db, kind)
+            if rows == self._totals[kind][0]:
+                self._totals[kind] = rows, crcs
+        after = msgspec.structs.replace(self.state, generation=self.state.generation + 1, totals=self._totals)
+        put(self._db, encode_row(after))
+        return after
+
+
+def count(db: sqlite3.Connection, kind: str) -> tuple[int, int]:
+    """The number of rows of a kind, and the sum of their checksums."""
+    found = db.execute("SELECT crc FROM record WHERE kind = ?", (kind,)).fetchall()
+    return len(found), total(crc for (crc,) in found if isinstance(crc, int))
+
+
+def too_old(path: str, what: str, mark: Mark) -> OldRecords:
+    """The error for a database that is not the one that was last written."""
+    return OldRecords(
+        f"{path} {what}; the last transaction of this data directory is {mark.generation} of database "
+        f"{mark.database}. {OldRecords.WAYS}"
+    )
+
+
+def _is_unknown(row: Sequence[Any]) -> bool:
+    found = decode_row(row)
+    return isinstance(found, RecordDamage) and found.key is None

@@ -1,0 +1,51 @@
+"""Records that cannot be read: a request that depends on one is refused, and not served as if there had been none.
+
+A group whose position is not known must not begin at the start, a commit that is not remembered must not happen again.
+So where the broker looks for a record and finds none, it asks here whether there may be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mtl.broker.storage.records import AnyRecord
+from mtl.broker.storage.rows import RecordDamage
+from mtl.errors import Refused
+from mtl.wire.control import STORAGE
+
+
+class Unreadable:
+    """What `damages` leave unknown: single keys, or every key of a kind that has no record."""
+
+    def __init__(self, damages: Iterable[RecordDamage] = ()) -> None:
+        self._keys: dict[tuple[str, str], str] = {}
+        self._kinds: dict[str | None, str] = {}
+        for damage in damages:
+            if damage.kind is not None and damage.key is not None:
+                self._keys[damage.kind, damage.key] = damage.reason
+            else:
+                self._kinds.setdefault(damage.kind, damage.reason)
+
+    def reason(self, kind: type[AnyRecord], key: str) -> str | None:
+        """Why it is not known what the record with this key says; None when there is certainly none."""
+        name = kind.kind
+        return self._keys.get((name, key)) or self._kinds.get(name) or self._kinds.get(None)
+
+    def is_known(self, kind: type[AnyRecord], key: str) -> bool:
+        """Whether exactly this record is damaged, so that it can be forgotten by its key."""
+        return (kind.kind, key) in self._keys
+
+    def check(self, kind: type[AnyRecord], key: str, what: str) -> None:
+        """Raises `Refused` 503 with the reason when there may be a record of this key. Ask only when none was found."""
+        reason = self.reason(kind, key)
+        if reason is not None:
+            raise Refused(
+                503,
+                STORAGE,
+                f"what is recorded of {what} cannot be read ({reason}); `mtl recover` on the broker's data directory "
+                "shows and resolves it",
+            )
+
+    def resolved(self, kind: type[AnyRecord], key: str) -> None:
+        """The record was forgotten on purpose."""
+        self._keys.pop((kind.kind, key), None)

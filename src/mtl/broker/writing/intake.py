@@ -1,0 +1,418 @@
+"""Contents on their way into one log: duplicates, the waiting line, group commit.
+
+One intake per resource and per staged log. At most one group of a log is with the disk at any time; what arrives
+meanwhile is the next group. That is all there is to group commit: under load groups grow, idle they are one content.
+Nor are groups of more than a few logs (`turns`), so that those of many logs grow, too.
+
+A log does one thing at a time. Whoever needs it for more than one step (a commit, retention, Delete) holds it; holders
+come one after the other, in the order in which they asked, and several logs are asked for in one go, so that two who
+want the same ones never wait for each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.writing.turns import Turns
+from mtl.errors import LogStopped, StorageError
+from mtl.log import Change, LogReader, NewChunk, RunEntry
+from mtl.wire.fields import EMPTY, Buffer
+
+if TYPE_CHECKING:
+    from mtl.broker.writing.writers import WriterLease
+
+log = logging.getLogger("mtl.broker")
+
+WriterKey = int | str
+"""Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
+
+
+class Inbound:
+    """Octets that were taken in and are neither durable nor given up, over all logs: what a slow disk costs."""
+
+    def __init__(self) -> None:
+        self.octets = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be taken in for now."""
+        return self.octets > limits.INBOUND_OCTETS
+
+    def take(self, octets: int) -> None:
+        """So much was taken in."""
+        self.octets += octets
+
+    def give(self, octets: int) -> None:
+        """So much is durable, or given up."""
+        self.octets -= octets
+        assert self.octets >= 0, "contents were given up twice"
+
+
+class Arrival:
+    """What was taken in of one writer at once: a pack (`properties` None, one body), or a run of plain contents with
+    neighbouring numbers and the same properties.
+
+    `done` says that it is durable; its octets are let go of then. `chunk` is what a pack is appended as, once somebody
+    asked. An echo stands for a Content that came before.
+    """
+
+    __slots__ = (
+        "bodies",
+        "chunk",
+        "cost",
+        "count",
+        "done",
+        "first",
+        "last",
+        "lease",
+        "properties",
+        "size",
+    )
+
+    def __init__(
+        self,
+        lease: WriterLease,
+        first: int,
+        count: int,
+        bodies: Sequence[Buffer] = (),
+        properties: bytes | None = None,
+    ) -> None:
+        self.lease = lease
+        self.first = first
+        self.last = first + count - 1
+        self.count = count
+        self.bodies = bodies
+        self.properties = properties
+        self.size = sum(map(len, bodies)) + len(bodies) * len(properties or b"")
+        self.cost = self.size + len(bodies) * limits.ARRIVAL_OVERHEAD
+        self.done = False
+        self.chunk: NewChunk | None = None
+
+    @property
+    def named(self) -> int:
+        """The number of its first Content: what a Reject names."""
+        return self.last if self.properties is None else self.first
+
+    def settle(self) -> None:
+        """It is durable."""
+        self.done = True
+        self.bodies = ()
+        self.chunk = None
+
+    def as_chunk(self) -> NewChunk:
+        """A pack, as it is appended."""
+        if self.chunk is None:
+            self.chunk = NewChunk(self.count, self.bodies[0], _runs((self,)))
+        return self.chunk
+
+
+class Intake:
+    """The way into one log. `reader` is what it holds; None while the log is being made, or is not open (`shut`).
+
+    `last` is the highest durable publishing number of each writer, `taken` the highest that was taken in. `durable` and
+    `failed` are told what became of contents, echoes with them.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        key: a.LogKey,
+        reader: LogReader | None,
+        last: dict[int, int],
+        inbound: Inbound,
+        turns: Turns,
+        durable: Callable[[Intake, Sequence[Arrival]], None],
+        failed: Callable[[Sequence[Arrival]], None],
+    ) -> None:
+        self._outbox = outbox
+        self.key = key
+        self.reader = reader
+        self.last: dict[WriterKey, int] = dict(last.items())
+        self.taken: dict[WriterKey, int] = self.last.copy()
+        self._stopped: StorageError | None = None
+        self._shut: StorageError | None = None
+        self._unkept: StorageError | None = None
+        """Why the last group was not kept; None when it was."""
+        self._inbound = inbound
+        self._turns = turns
+        self._durable = durable
+        self._failed = failed
+        self._pending: deque[Arrival] = deque()
+        self._group: list[Arrival] = []
+        self._echoes: list[Arrival] = []
+        self._afterwards: list[Callable[[], None]] = []
+        self._busy = False
+        self._held = False
+        self._holders: deque[Callable[[], None]] = deque()
+
+    # --- in -------------------------------------------------------------------------------------------------
+
+    def add(self, arrival: Arrival) -> None:
+        """Take contents in; their group starts with the next `start`."""
+        self._pending.append(arrival)
+        self._inbound.take(arrival.cost)
+        if arrival.lease.confirmed_flow:
+            self.taken[arrival.lease.key] = arrival.last
+        if self._busy and arrival.properties is None and arrival.size >= limits.PREPARED:
+            self._outbox.prepare(arrival.as_chunk())
+
+    def echo(self, arrival: Arrival) -> None:
+        """A duplicate whose original may not be durable yet: done when the original is (PROTOCOL.md 5.4)."""
+        if arrival.last <= self.last.get(arrival.lease.key, 0):
+            arrival.settle()
+        else:
+            self._echoes.append(arrival)
+
+    def withdraw(self, key: WriterKey, then: Callable[[], None]) -> None:
+        """Give up what waits of a writer who was replaced, and call `then` when nothing of it is with the disk."""
+        self._lose([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
+        if any(x.lease.key == key for x in self._group):
+            self._afterwards.append(then)
+        else:
+            then()
+
+    def forget(self, key: WriterKey) -> None:
+        """An unnamed lease ended, or a name expired: its numbers mean nothing any more."""
+        self.last.pop(key, None)
+        self.taken.pop(key, None)
+
+    def stop(self, error: StorageError) -> None:
+        """Nothing gets in any more; what waits is given up."""
+        self._stopped = error
+        self._lose(list(self._pending))
+
+    def go_on(self) -> None:
+        """The reason of a `stop` is gone."""
+        self._stopped = None
+
+    def shut(self, error: StorageError) -> None:
+        """Its log is there and not open, for this reason: nothing gets in, and nobody knows what it holds."""
+        self._shut = error
+
+    def opened(self, reader: LogReader, last: dict[int, int]) -> None:
+        """Its log is open."""
+        self._shut = None
+        self.reader = reader
+        self.last |= last.items()
+        self.taken |= last.items()
+
+    @property
+    def stopped(self) -> StorageError | None:
+        """Why nothing gets in; None when contents are taken."""
+        return self._stopped or self._shut
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing gets in, or why what came last was not kept; None when all is well."""
+        error = self.stopped or self._unkept
+        return None if error is None else str(error)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether something of this log is with the disk."""
+        return self._busy
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is with the disk."""
+        return not self._busy and not self._pending
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody holds the log, or waits to."""
+        return self._held or bool(self._holders)
+
+    def start(self) -> None:
+        """Hand the next group to the disk when it is this log's turn, if nothing of it is there and nobody holds it."""
+        if self._ready:
+            self._turns.ask(self, self._begin)
+
+    @property
+    def _ready(self) -> bool:
+        return bool(self._pending) and not (
+            self._busy or self._held or self.reader is None or self.stopped is not None
+        )
+
+    def _begin(self) -> bool:
+        """It is this log's turn; whether it still wants it."""
+        if not self._ready:
+            return False
+        group = self._group = self._next_group()
+        drafts = tuple(_drafts(group))
+        wall = self._outbox.now.wall_us
+        self.change(
+            lambda number: a.Append(number, self.key, drafts, wall),
+            lambda failed: self._appended(group, failed),
+        )
+        return True
+
+    def submit(self, make: Callable[[int], a.Action], then: Callable[[Result], None]) -> None:
+        """Give this log something to do; only while it is not busy, and held unless this is the only step."""
+        assert not self._busy, "a log does one thing at a time"
+        self._busy = True
+
+        def answered(result: Result) -> None:
+            self._busy = False
+            if isinstance(result, LogStopped):
+                self._stopped = (
+                    result  # nobody knows where it ends now: whoever goes on in `then` is to see that
+                )
+            then(result)
+            if isinstance(result, LogStopped):
+                self.stop(result)
+            self._pass_on()
+            self.start()
+
+        self._outbox.submit(make, answered)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """What the disk did becomes what readers see."""
+        assert self.reader is not None
+        for change in changes:
+            self.reader.apply(change)
+
+    def change(self, make: Callable[[int], a.Action], then: Callable[[StorageError | None], None]) -> None:
+        """As `submit`, and what it changed is visible when `then` is called, with the error if it failed."""
+
+        def changed(result: Result) -> None:
+            failed = result if isinstance(result, StorageError) else None
+            if failed is None:
+                self.apply(result)
+            then(failed)
+
+        self.submit(make, changed)
+
+    def hold(self, then: Callable[[], None]) -> None:
+        """Start no further group, and call `then` when nothing is with the disk and nobody else holds the log."""
+        self._holders.append(then)
+        self._pass_on()
+
+    def release(self) -> None:
+        """End one `hold`."""
+        self._held = False
+        self._pass_on()
+        self.start()
+
+    def _pass_on(self) -> None:
+        if self._holders and not self._held and not self._busy:
+            self._held = True
+            self._holders.popleft()()
+
+    def _next_group(self) -> list[Arrival]:
+        group: list[Arrival] = []
+        cost = 0
+        while self._pending and cost < limits.GROUP_OCTETS:
+            arrival = self._pending.popleft()
+            cost += arrival.cost
+            group.append(arrival)
+        return group
+
+    def _appended(self, group: list[Arrival], failed: StorageError | None) -> None:
+        self._group = []
+        self._tell_trouble(failed)
+        if failed is not None:
+            self._lose(group)
+        else:
+            self._keep(group)
+        afterwards, self._afterwards = self._afterwards, []
+        for then in afterwards:
+            then()
+        self._turns.done()
+
+    def _tell_trouble(self, error: StorageError | None) -> None:
+        """In the log once, when it begins and when it is over: writers try again several times a second."""
+        if error is not None and self._unkept is None:
+            log.error(
+                "%s keeps nothing of what comes, writers are asked to send it again: %s", self.key, error
+            )
+        elif error is None and self._unkept is not None:
+            log.info("%s keeps what comes again", self.key)
+        self._unkept = error
+
+    def _keep(self, group: list[Arrival]) -> None:
+        """A group is durable, and with it the echoes of what is in it."""
+        self._inbound.give(sum(x.cost for x in group))
+        for arrival in group:
+            arrival.settle()
+            key = arrival.lease.key
+            if arrival.lease.confirmed_flow and key in self.taken:
+                self.last[key] = max(self.last.get(key, 0), arrival.last)
+        heard = [x for x in self._echoes if x.last <= self.last.get(x.lease.key, 0)]
+        for echo in heard:
+            echo.settle()
+        self._echoes = [x for x in self._echoes if not x.done]
+        self._durable(self, [*group, *heard])
+
+    def _lose(self, lost: list[Arrival]) -> None:
+        """These were not kept. Nor is what waits behind them of the same writers, for a log has no gap in a writer's
+        numbers: what came later would make a duplicate of what is sent again. Their echoes go with them.
+        """
+        keys = {x.lease.key: None for x in lost if x.lease.confirmed_flow}
+        given_up = {id(x): x for x in lost}
+        for arrival in self._pending:
+            if arrival.lease.key in keys and arrival.lease.confirmed_flow:
+                given_up[id(arrival)] = arrival
+        self._pending = deque(x for x in self._pending if id(x) not in given_up)
+        in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
+        for key in keys:
+            if key in self.taken:
+                self.taken[key] = max(self.last.get(key, 0), in_flight.get(key, 0))
+        self._inbound.give(sum(x.cost for x in given_up.values()))
+        echoes = [x for x in self._echoes if x.last > self.taken.get(x.lease.key, 0)]
+        self._echoes = [x for x in self._echoes if x.last <= self.taken.get(x.lease.key, 0)]
+        if given_up or echoes:
+            self._failed([*given_up.values(), *echoes])
+
+
+def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft | NewChunk]:
+    """Chunks out of arrivals: a pack stays what it is, neighbouring plain contents share a chunk."""
+    plain: list[Arrival] = []
+    contents = octets = 0
+    for arrival in group:
+        pack = arrival.properties is None
+        contents += arrival.count
+        octets += arrival.size
+        if plain and (pack or contents > limits.MAX_PACK_CONTENTS or octets > limits.MAX_PACK):
+            yield _plain_draft(plain)
+            plain, contents, octets = [], arrival.count, arrival.size
+        if pack:
+            yield arrival.as_chunk()
+            contents = octets = 0
+        else:
+            plain.append(arrival)
+    if plain:
+        yield _plain_draft(plain)
+
+
+def _plain_draft(plain: list[Arrival]) -> a.Draft:
+    bodies = list(chain.from_iterable(x.bodies for x in plain))
+    properties = None
+    if any(x.properties != EMPTY for x in plain):
+        properties = list(chain.from_iterable(repeat(x.properties or EMPTY, x.count) for x in plain))
+    return a.Draft(bodies, properties, _runs(plain))
+
+
+def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:
+    """Which writer's numbers a chunk holds, in order: contiguous numbers of one writer are one run."""
+    runs: list[RunEntry] = []
+    after: tuple[int, int] | None = None
+    for arrival in arrivals:
+        writer = arrival.lease.key
+        if not isinstance(writer, int) or not arrival.lease.confirmed_flow:
+            after = None
+            continue
+        if after == (writer, arrival.first):
+            runs[-1] = RunEntry(writer, runs[-1].first, runs[-1].count + arrival.count)
+        else:
+            runs.append(RunEntry(writer, arrival.first, arrival.count))
+        after = (writer, arrival.last + 1)
+    return tuple(runs)

@@ -1,0 +1,171 @@
+"""Writer names: the number that stands for each in the logs, who holds it, and when it is forgotten.
+
+PROTOCOL.md 5.4. A newer holder of a name fences the older. A name that nobody used for long goes, and its
+publishing numbers with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.storage.records import WriterRecord, record_key
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.writers import WriterLease
+from mtl.errors import Fenced, Refused, StorageError
+from mtl.wire import control as w
+
+NameKey = tuple[str, str]
+"""(virtual host, name)."""
+
+_ID_MASK = (1 << 63) - 1
+
+
+class Names:
+    """Every writer's name. Those restored count as used now: how long the broker was away says nothing about them.
+
+    Ids are random: one that was counted up would come again after the highest name had expired, and a log that still
+    knows its numbers would take the new writer's contents for duplicates.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        records: Iterable[WriterRecord],
+        end_lease: Callable[[WriterLease], None],
+        unreadable: Unreadable,
+        quotas: Quotas,
+    ) -> None:
+        self._outbox = outbox
+        self._random = random
+        self._records: dict[NameKey, WriterRecord] = {(r.vhost, r.name): r for r in records}
+        self._used: dict[NameKey, float] = dict.fromkeys(self._records, outbox.now.mono)
+        self._leases: dict[NameKey, tuple[WriterLease, int]] = {}
+        """The live lease of each, and its epoch."""
+        self._fenced: dict[str, set[NameKey]] = {}
+        self._end_lease = end_lease
+        self._unreadable = unreadable
+        self._quotas = quotas
+        self._of_owner = Counter(r.owner for r in self._records.values())
+
+    def open(
+        self,
+        vhost: str,
+        name: str,
+        session: str,
+        principal: str,
+        holder: str,
+        epoch: int | None,
+        then: Callable[[WriterRecord | Refused], None],
+    ) -> None:
+        """A name for its holder, durably: a new epoch when that is another one.
+
+        Raises `Fenced` when this session lost it, or when somebody comes back with the `epoch` of an older holder: what
+        it has not seen confirmed may carry the numbers of a newer one's contents by now. `Refused` 404 when the name
+        itself is not known any more, 503 for too many, 403 for too many of this principal.
+        """
+        key = (vhost, name)
+        known = self._records.get(key)
+        same = known is not None and known.holder == holder
+        if key in self._fenced.get(session, ()):
+            raise fenced(name)
+        if known is None:
+            self._unreadable.check(WriterRecord, record_key(*key), f"writer name {name!r}")
+        if epoch is not None and known is None:
+            raise Refused(
+                404,
+                w.UNKNOWN_WRITER,
+                f"there is no writer name {name!r} (any more), so no epoch of it: nobody used it for long, or the "
+                "broker's data was replaced. Ask without epoch to begin anew",
+            )
+        # Of two holders one was the newer; with the same epoch, they had the name in different copies of the data.
+        another = holder != session or (known is not None and known.epoch != epoch)
+        if epoch is not None and not same and another:
+            raise fenced(name)
+        if known is None and len(self._records) >= limits.MAX_WRITER_NAMES:
+            raise Refused(
+                503,
+                w.OVERLOADED,
+                f"{limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
+            )
+        owner = self._quotas.owner(principal)
+        if known is None:
+            self._quotas.check(principal, Quota.WRITER_NAMES, self._of_owner[owner])
+            self._of_owner[owner] += 1
+        record = (
+            WriterRecord(vhost, name, self._new_id(), 1, holder, owner)
+            if known is None
+            else msgspec.structs.replace(known, epoch=known.epoch + (not same), holder=holder)
+        )
+        self._records[key] = record
+        self._used[key] = self._outbox.now.mono
+
+        def saved(result: Result) -> None:
+            no = refusal(result)
+            then(no or (record if self.current(record) else fenced(name)))
+
+        self._outbox.save((record,), (), saved)
+
+    def _new_id(self) -> int:
+        return int.from_bytes(self._random(8), "big") & _ID_MASK or 1
+
+    def current(self, record: WriterRecord) -> bool:
+        """Whether nobody has opened the name since, not even the same holder."""
+        return self._records.get((record.vhost, record.name)) is record
+
+    def fence(self, record: WriterRecord, session: str) -> None:
+        """End the former lease of the name; the session of another holder is told so from now on."""
+        key = (record.vhost, record.name)
+        former, epoch = self._leases.get(key, (None, 0))
+        if former is None:
+            return
+        if former.terms.session != session and epoch != record.epoch:
+            self._fenced.setdefault(former.terms.session, set()).add(key)
+        self._end_lease(former)
+
+    def held(self, record: WriterRecord, lease: WriterLease) -> None:
+        """A lease of the name was granted."""
+        self._leases[(record.vhost, record.name)] = lease, record.epoch
+
+    def left(self, record: WriterRecord, lease: WriterLease) -> None:
+        """A lease of the name ended; until now it was in use."""
+        key = (record.vhost, record.name)
+        if self._leases.get(key, (None, 0))[0] is lease:
+            del self._leases[key]
+        if key in self._used:
+            self._used[key] = self._outbox.now.mono
+
+    def forget_session(self, session: str) -> None:
+        """A control session is gone; so is what it lost."""
+        self._fenced.pop(session, None)
+
+    def expire(self, then: Callable[[list[int]], None]) -> None:
+        """Forget the names that nobody used for long; `then` gets their ids, for the logs to leave out."""
+        horizon = self._outbox.now.mono - limits.WRITER_NAME_IDLE_S
+        keys = [k for k, used in self._used.items() if used < horizon and k not in self._leases]
+        idle = [self._records[k] for k in keys]
+        if not idle:
+            return
+
+        def saved(result: Result) -> None:
+            if isinstance(result, StorageError):
+                return  # next time
+            gone = [r for r in idle if self.current(r) and (r.vhost, r.name) not in self._leases]
+            for record in gone:
+                del self._records[(record.vhost, record.name)]
+                self._of_owner[record.owner] -= 1
+                del self._used[(record.vhost, record.name)]
+            then([r.id for r in gone])
+
+        self._outbox.save((), idle, saved)
+
+
+def fenced(name: str) -> Fenced:
+    """What the older holder of a name is told."""
+    return Fenced(f"a newer holder took over the writer name {name!r}")

@@ -1,0 +1,280 @@
+"""Logs that are there and not open yet: who waits for them, which comes next, and when one that failed is tried again.
+
+A broker serves as soon as its records are read, and opens its logs then: first those that a request waits for (a log of
+each request in turn, so that one that needs all logs holds up nobody), the others one after the other.
+
+    waiting ──► opening ──► open, and known here no more
+       ▲           ├──────► failed: the disk was full or refused; tried again by a timer, or for a request
+       └───────────┼──────────┘
+                   └──────► damaged: its files have to be repaired, and the broker started again
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.writing.intake import Intake
+from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed
+from mtl.log import LogOptions
+
+log = logging.getLogger("mtl.broker")
+
+_FOR_GOOD = (Damaged, NewerVersion)
+"""Errors that another attempt does not change."""
+
+
+class _State(Enum):
+    WAITING = "waiting"
+    OPENING = "opening"
+    FAILED = "failed"
+    DAMAGED = "damaged"
+    DONE = "done"
+
+
+class _Wait:
+    """Somebody who goes on when several logs have been seen to. `patient`: a failure that may pass is not the end."""
+
+    def __init__(self, unopened: Iterable[Unopened], then: Callable[[], None], *, patient: bool) -> None:
+        self.todo = deque(unopened)
+        self.patient = patient
+        self._left = len(self.todo)
+        self._then = then
+
+    def seen_to(self) -> None:
+        """One of them is done."""
+        self._left -= 1
+        if not self._left:
+            self._then()
+
+
+class Unopened:
+    """One log that is not open, and what opening it takes. `is_wanted` is False while it is being deleted; `opened` is
+    called when it is open, or was never made.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        options: LogOptions,
+        *,
+        earliest: int | None = None,
+        base: int | None = None,
+        owner: bytes | None = None,
+        is_wanted: Callable[[], bool],
+        opened: Callable[[], None],
+    ) -> None:
+        self.intake = intake
+        self.options = options
+        self.earliest = earliest
+        self.base = base
+        self.owner = owner
+        self.is_wanted = is_wanted
+        self.opened = opened
+        self.state = _State.WAITING
+        self.failed_at: float | None = None
+        self.waits: list[_Wait] = []
+
+
+class Opening:
+    """See the module."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._unopened: dict[a.LogKey, Unopened] = {}
+        self._waits: deque[_Wait] = deque()
+        """Those with logs that nobody has begun to open for them."""
+        self._rest: deque[Unopened] = deque()
+        """What is opened while nobody waits."""
+        self._failed: dict[a.LogKey, Unopened] = {}
+        """The one that failed longest ago first."""
+        self._under_way = 0
+        self._probe: Unopened | None = None
+        self._timer = False
+        self._retry_s = limits.OPEN_RETRY_S
+        self._begun = False
+
+    # --- which logs there are -------------------------------------------------------------------------------
+
+    def expect(self, unopened: Unopened) -> None:
+        """A log that a record names. Nothing gets into it until it is open."""
+        unopened.intake.shut(StorageFailed("its log is being opened"))
+        self._unopened[unopened.intake.key] = unopened
+        self._rest.append(unopened)
+
+    def forget(self, intake: Intake) -> None:
+        """This log is deleted; nothing of it is with the disk."""
+        gone = self._unopened.pop(intake.key, None)
+        self._failed.pop(intake.key, None)
+        if gone is not None:
+            gone.state = _State.DONE
+            self._seen_to(gone, final=True)
+
+    def expects(self, intake: Intake) -> bool:
+        """Whether this log is not open and will be, without anybody's help or when the disk allows."""
+        found = self._unopened.get(intake.key)
+        return found is not None and found.state is not _State.DAMAGED
+
+    @property
+    def unopened(self) -> int:
+        """How many logs are not open."""
+        return len(self._unopened)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to open."""
+        return all(x.state is _State.DAMAGED for x in self._unopened.values())
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def opened(self, intakes: Iterable[Intake], then: Callable[[], None], *, patient: bool = False) -> None:
+        """Call `then` when each of these is open or failed to open: at once where all are. Whoever goes on has to look
+        which it is (`Intake.stopped`). `patient`: only when none of them is to be tried again.
+        """
+        found = [x for i in dict.fromkeys(intakes) if (x := self._unopened.get(i.key)) is not None]
+        wanted = [x for x in found if self._is_awaited(x, patient=patient)]
+        if not wanted:
+            then()
+            return
+        wait = _Wait(wanted, then, patient=patient)
+        for one in wanted:
+            one.waits.append(wait)
+        self._waits.append(wait)
+        self._go_on()
+
+    def want(self, intake: Intake) -> bool:
+        """Have a log opened before others; whether it is on its way."""
+        found = self._unopened.get(intake.key)
+        if found is not None and not found.waits:
+            self.opened([intake], lambda: None)
+        return found is not None and found.state in {_State.WAITING, _State.OPENING}
+
+    def _is_awaited(self, one: Unopened, *, patient: bool) -> bool:
+        """Whether it is worth waiting for: an attempt that failed a moment ago has said all there is to say."""
+        if one.state is _State.FAILED and self._is_due(one) and one.is_wanted():
+            self._try_again(one)
+        if patient:
+            return one.state is not _State.DAMAGED
+        return one.state in {_State.WAITING, _State.OPENING}
+
+    def _is_due(self, one: Unopened) -> bool:
+        return one.failed_at is None or self._outbox.now.mono >= one.failed_at + limits.OPEN_RETRY_S
+
+    # --- opening --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Open what nobody waits for, too."""
+        self._begun = True
+        self._go_on()
+
+    def stop(self) -> None:
+        """Begin nothing more: the broker is about to stop."""
+        self._waits.clear()
+        self._rest.clear()
+        self._failed.clear()
+
+    def _go_on(self) -> None:
+        while (one := self._next()) is not None:
+            self._open(one)
+
+    def _next(self) -> Unopened | None:
+        """A log of who waits, of each in turn; else one of the others, if it would be the only one."""
+        while self._waits and self._under_way < limits.OPENINGS:
+            wait = self._waits.popleft()
+            one = wait.todo.popleft()
+            if wait.todo:
+                self._waits.append(wait)
+            if one.state is _State.WAITING:
+                return one
+        while self._rest and self._begun and not self._under_way:
+            one = self._rest.popleft()
+            if one.state is _State.WAITING:
+                return one
+        return None
+
+    def _open(self, one: Unopened) -> None:
+        if not one.is_wanted():
+            self._fail(one, StorageFailed("it is being deleted"))
+            return
+        one.state = _State.OPENING
+        self._under_way += 1
+        now, key = self._outbox.now.wall_us, one.intake.key
+        one.intake.submit(
+            lambda number: a.OpenLog(number, key, one.options, one.earliest, one.base, one.owner, now),
+            lambda result: self._answered(one, result),
+        )
+
+    def _answered(self, one: Unopened, result: Result) -> None:
+        self._under_way -= 1
+        if isinstance(result, StorageError):
+            if one.failed_at is None:
+                log.error("%s is stopped: %s", one.intake.key, result)
+            self._fail(one, result)
+        else:
+            self._unopened.pop(one.intake.key, None)
+            one.state = _State.DONE
+            if one.failed_at is not None:
+                log.info("%s is open", one.intake.key)
+            if result is not None:
+                one.intake.opened(*result)
+            one.opened()
+            self._seen_to(one, final=True)
+        if one is self._probe:
+            self._probed(opened=one.intake.reader is not None)
+        self._go_on()
+
+    def _fail(self, one: Unopened, error: StorageError) -> None:
+        for_good = isinstance(error, _FOR_GOOD)
+        one.state = _State.DAMAGED if for_good else _State.FAILED
+        one.failed_at = self._outbox.now.mono
+        one.intake.shut(error)
+        if not for_good:
+            self._failed[one.intake.key] = one
+            self._set_timer()
+        self._seen_to(one, final=for_good)
+
+    def _seen_to(self, one: Unopened, *, final: bool) -> None:
+        """Tell who waits for it: all of them, or all but the patient."""
+        waits, one.waits = one.waits, [] if final else [x for x in one.waits if x.patient]
+        for wait in waits:
+            if final or not wait.patient:
+                wait.seen_to()
+
+    # --- trying again ---------------------------------------------------------------------------------------
+
+    def _try_again(self, one: Unopened) -> None:
+        self._failed.pop(one.intake.key, None)
+        one.state = _State.WAITING
+
+    def _set_timer(self) -> None:
+        if not self._timer:
+            self._timer = True
+            self._outbox.later(self._retry_s, self._look_again)
+            self._retry_s = min(2 * self._retry_s, limits.OPEN_RETRY_TOP_S)
+
+    def _look_again(self) -> None:
+        """Try the one that failed longest ago; the others have to wait for what becomes of it."""
+        self._timer = False
+        one = next(iter(self._failed.values()), None)
+        if one is None:
+            self._retry_s = limits.OPEN_RETRY_S
+            return
+        self._try_again(one)
+        self._probe = one
+        self._rest.appendleft(one)
+        self._go_on()
+
+    def _probed(self, *, opened: bool) -> None:
+        self._probe = None
+        if opened:
+            self._retry_s = limits.OPEN_RETRY_S
+            for one in list(self._failed.values()):
+                self._try_again(one)
+                self._rest.append(one)
+        elif self._failed:
+            self._set_timer()

@@ -1,0 +1,251 @@
+"""One resource at work: what it holds, what of it can be read, and where a position lies in it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mtl import limits
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.reading.stored import Unread, stored_pack
+from mtl.broker.storage.records import ResourceRecord
+from mtl.broker.writing.intake import Intake
+from mtl.errors import DataLoss, Refused, StorageError
+from mtl.log import LogReader
+from mtl.wire import control as w
+from mtl.wire.history import History
+from mtl.wire.packs import RecordBatch
+
+if TYPE_CHECKING:
+    from mtl.broker.queues.queues import Queue
+    from mtl.broker.reading.readers import ReaderLease
+
+log = logging.getLogger("mtl.broker")
+
+ResourceKey = tuple[str, str]
+"""(virtual host, name)."""
+
+DEAD_SUFFIX = ".dead"
+"""The dead letters of a resource go to one of its name with this behind it, unless it says otherwise."""
+
+DEAD_LETTERS = "dead-letters"
+"""Where they go when that name would be too long."""
+
+
+class Resource:
+    """One resource at work: its record, the way in (`intake`), who reads, and its queues by name.
+
+    Once `deleting` it is not found any more, though its record may still be there.
+    """
+
+    def __init__(self, record: ResourceRecord, intake: Intake) -> None:
+        self.record = record
+        self.intake = intake
+        self.readers: dict[str, ReaderLease] = {}
+        self.queues: dict[str, Queue] = {}
+        self.unread = Unread()
+        self.deleting = False
+        self.undecided: Refused | None = None
+        """Why it is not known yet whether it is deleted."""
+
+    @property
+    def name(self) -> str:
+        """Its name within the virtual host."""
+        return self.record.name
+
+    @property
+    def key(self) -> ResourceKey:
+        """Its virtual host and its name."""
+        return self.record.vhost, self.record.name
+
+    @property
+    def log(self) -> LogReader | None:
+        """What can be read; None while it is stopped."""
+        return self.intake.reader
+
+    @property
+    def end(self) -> int:
+        """The end (exclusive) of what is synced, and so visible (PROTOCOL.md 5.2). Raises as `readable`."""
+        return self.readable().next
+
+    @property
+    def earliest(self) -> int:
+        """The first content that retention has left. Raises as `readable`."""
+        return self.readable().earliest
+
+    # --- epochs (PROTOCOL.md 5.1.1) ---
+
+    @property
+    def history(self) -> History:
+        """The epochs of its log that have contents, and the one that contents of this run have, or will. Raises as
+        `readable`.
+        """
+        log = self.readable()
+        epochs = log.history
+        if log.epoch is not None and not (epochs and epochs[-1].id == log.epoch):
+            return History((*epochs, (log.next, log.epoch)), log.next)
+        return History(epochs, log.next)
+
+    def epoch_of(self, position: int) -> str | None:
+        """The epoch of the content before `position`; None where there is none, or that is not known."""
+        return self.log.epoch_of(position - 1) if self.log is not None and position > 1 else None
+
+    def parting(self, position: int, epoch: str | None) -> int | None:
+        """Where the log parts with the one that had `position` after a content of `epoch`; None where they are one."""
+        return None if self.log is None else self.history.parting(position, epoch)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it takes no contents: its log did not open, or must be opened again."""
+        return self.log is None or self.intake.stopped is not None
+
+    def readable(self, start: int | None = None) -> LogReader:
+        """Its log; raises `Refused` 503 with the reason while it cannot be read, or not from `start`."""
+        if self.log is None:
+            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
+        if start is not None and self.unread.covers(start):
+            try:
+                self.contents_at(start)
+            except StorageError as e:
+                message = f"resource {self.name!r} cannot be read from {start}: {e}"
+                raise Refused(503, w.STORAGE, message) from e
+            self.unread.was_read(start)
+        return self.log
+
+    def contents_at(self, sequence: int) -> RecordBatch | None:
+        """The contents from `sequence` on that are stored with it; None when there are none (any more). Raises
+        `StorageError`, which `trouble` tells from then on.
+        """
+        ref = None
+        try:
+            ref = self.log.find(sequence) if self.log is not None else None
+            if self.log is None or ref is None:
+                return None
+            return stored_pack(ref, self.log.read(ref)).slice(sequence - ref.base)
+        except LookupError:
+            return None
+        except StorageError as e:
+            self.not_read(sequence, sequence + 1 if ref is None else ref.end, e)
+            raise
+
+    def not_read(self, first: int, end: int, error: StorageError) -> None:
+        """Contents [first, end) could not be read, or do not verify."""
+        if self.unread.add(first, end, error):
+            log.error("resource %r cannot be read from %d: %s", self.name, first, error)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing gets in, what came last was not kept, or contents could not be read; None when all is well."""
+        return self.intake.trouble or (None if self.unread.why is None else str(self.unread.why))
+
+    def writable(self) -> None:
+        """Raises `Refused` 503 with the reason while it takes no contents."""
+        if self.stopped:
+            raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
+
+    def check(self, incarnation: str | None) -> None:
+        """Raises `Refused` 409 when the caller means another life of this name."""
+        if incarnation is not None and incarnation != self.record.incarnation:
+            log = self.log
+            positions = {} if log is None else {"earliest": log.earliest, "next": log.next}
+            raise Refused(
+                409,
+                w.INCARNATION,
+                f"resource {self.name!r} was deleted and made again: it is "
+                f"{self.record.incarnation} now, not {incarnation}",
+                resource=self.name,
+                incarnation=self.record.incarnation,
+                **positions,
+            )
+
+    def resolve(self, start: int | str, epoch: str | None = None) -> int:
+        """A start as a sequence; `epoch` is that of the content before it. Raises `DataLoss` for what is gone, was
+        never there or belongs to another copy of the log, `Refused` 400 below 1.
+        """
+        if start == "earliest":
+            return self.earliest
+        if start == "latest":
+            return self.end
+        sequence = int(start)
+        if sequence < 1:
+            raise Refused(400, w.BAD_ARGUMENTS, "sequences begin at 1")
+        self.check_place(sequence, epoch)
+        if sequence < self.earliest:
+            raise DataLoss(self.name, sequence, self.earliest)
+        return sequence
+
+    def check_place(self, position: int, epoch: str | None) -> None:
+        """Raises `DataLoss` unless the log has everything before `position`, of which a content of `epoch` is the last,
+        or had it: of what retention took it says nothing.
+        """
+        parting = self.parting(position, epoch)
+        if parting is not None:
+            raise _parted(self.name, parting, position, epoch)
+
+    def check_epoch(self, epoch: str) -> None:
+        """Raises `DataLoss` when the log has no contents of this epoch, of which somebody has seen some."""
+        history = self.history
+        if not history.has(epoch):
+            parting = history.parting(self.end, epoch)
+            end = self.end if parting is None else parting
+            raise _parted(self.name, end, end, epoch)
+
+    @property
+    def dead_letter(self) -> str:
+        """Where the dead letters of its queues go."""
+        return self.record.dead_letter or dead_letters_of(self.name)
+
+    @property
+    def max_deliveries(self) -> int:
+        """After how many deliveries its queues give a content up."""
+        return self.record.max_deliveries or queue_limits.QUEUE_DELIVERIES
+
+    def describe(self, *, history: bool = False) -> w.Description:
+        """What Resource.Describe tells; with all epochs of the log when `history` was asked for."""
+        log = self.log
+        return w.Description(
+            resource=self.name,
+            incarnation=self.record.incarnation,
+            known_earliest=log.earliest if log else None,
+            known_next=log.next if log else None,
+            log_epoch=self.epoch_of(log.next) if log else None,
+            history=self.history.entries if history and log else None,
+            bytes=log.bytes if log else None,
+            contents=log.contents if log else None,
+            oldest_time=_oldest_time(log) if log else None,
+            newest_time=log.last_time if log and log.contents else None,
+            durability=self.record.durability,
+            retention=self.record.retention,
+            state="stopped" if self.stopped else "serving",
+            trouble=self.trouble,
+            dead_letter=self.record.dead_letter,
+            max_deliveries=self.record.max_deliveries,
+        )
+
+
+def _oldest_time(log: LogReader) -> int | None:
+    try:
+        return log.oldest_time()
+    except StorageError:
+        return None  # whoever reads it is told; a description goes without
+
+
+def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLoss:
+    """The log is not the one that somebody read or wrote: it is another copy, or has lost its end."""
+    seen = f", as they were in the epoch {epoch}," if epoch is not None else ""
+    return DataLoss(
+        name,
+        parting,
+        position,
+        f"resource {name!r}: the contents before {position}{seen} are the log's only up to {parting}; the rest is "
+        "lost. The broker's data was replaced by another copy, or a crash took what was not synced; or the position "
+        "belongs to another resource",
+        resume=None if epoch is None else parting,
+    )
+
+
+def dead_letters_of(name: str) -> str:
+    """Where the dead letters of a resource of this name go, unless it says something else."""
+    default = f"{name}{DEAD_SUFFIX}"
+    fits = len(default.encode()) <= limits.MAX_SHORT_STRING
+    return default if fits else DEAD_LETTERS

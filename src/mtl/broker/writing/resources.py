@@ -1,0 +1,346 @@
+"""Resources: named append-only logs in virtual hosts, each life of a name with an incarnation of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import compress
+
+import msgspec
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.patterns import matching
+from mtl.broker.access.quotas import Quotas
+from mtl.broker.access.sessions import Caller
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.removing import Leaving
+from mtl.broker.storage.records import ResourceRecord, encode_owner, record_key
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.opening import Opening, Unopened
+from mtl.broker.writing.resource import Resource, ResourceKey
+from mtl.errors import Refused, StorageError
+from mtl.log import LogOptions, LogReader
+from mtl.wire import control as w
+
+Opener = Callable[[a.LogKey, "LogReader | None", dict[int, int]], Intake]
+
+
+class Resources:
+    """Every resource by virtual host and name. `auto_create`: patterns (`*`, `?`, `[...]`) of names that a lease
+    request makes when they are not there.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        random: Callable[[int], bytes],
+        segment_bytes: int,
+        auto_create: Sequence[str],
+        opener: Opener,
+        opening: Opening,
+        opened: Callable[[Resource], None],
+        came: Callable[[Resource], None],
+        went: Callable[[Resource], None],
+        unreadable: Unreadable,
+        quotas: Quotas,
+    ) -> None:
+        self._outbox = outbox
+        self._unreadable = unreadable
+        self._quotas = quotas
+        self._random = random
+        self._segment_bytes = segment_bytes
+        self._auto_create = auto_create
+        self._opener = opener
+        self._opening = opening
+        self._opened = opened
+        self._came = came
+        self._went = went
+        self._by_key: dict[ResourceKey, Resource] = {}
+        self._by_log: dict[a.LogKey, Resource] = {}
+        self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
+        self._undecided: dict[ResourceKey, Refused] = {}
+        """Those of which it is not known whether they were made, and why not."""
+
+    # --- finding --------------------------------------------------------------------------------------------
+
+    def find(self, vhost: str, name: str) -> Resource | None:
+        """The resource of this name."""
+        found = self._by_key.get((vhost, name))
+        return found if found is not None and not found.deleting else None
+
+    def need(self, vhost: str, name: str) -> Resource:
+        """The resource of this name; raises `Refused` 404, and 503 while it is being deleted."""
+        return self.need_all(vhost, (name,))[0]
+
+    def need_all(self, vhost: str, names: Sequence[str]) -> list[Resource]:
+        """The resources of these names; raises `Refused` 404 with those that are not there, and 503 while it is not
+        certain whether they are.
+        """
+        found = [self._by_key.get((vhost, name)) for name in names]
+        for resource in found:
+            if resource is not None and resource.deleting:
+                raise _being_deleted(resource)
+        missing = [name for name, resource in zip(names, found, strict=True) if resource is None]
+        for name in missing:
+            self._check_readable(vhost, name)
+        if missing:
+            raise unknown(*missing)
+        return [resource for resource in found if resource is not None]
+
+    def route(self, vhost: str, name: str) -> Intake | None:
+        """The way into the resource of this name. What comes while that is being deleted waits for how it ends."""
+        found = self._by_key.get((vhost, name))
+        return found.intake if found is not None else None
+
+    def is_unreadable(self, vhost: str, name: str) -> bool:
+        """Whether there may be a resource of this name whose record cannot be read."""
+        gone = (vhost, name) not in self._by_key
+        return gone and self._unreadable.reason(ResourceRecord, record_key(vhost, name)) is not None
+
+    def _check_readable(self, vhost: str, name: str) -> None:
+        if (vhost, name) not in self._by_key:
+            self._unreadable.check(ResourceRecord, record_key(vhost, name), f"resource {name!r}")
+
+    def of_log(self, key: a.LogKey) -> Resource | None:
+        """The resource whose log this is."""
+        return self._by_log.get(key)
+
+    def of_vhost(self, vhost: str) -> list[Resource]:
+        """All of a virtual host, by name."""
+        found = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
+        return sorted(found, key=lambda r: r.name)
+
+    def matching(self, vhost: str, pattern: str | None) -> list[Resource]:
+        """Those whose whole name matches the regular expression; all without one. Raises `Refused` 400 (`patterns`)."""
+        found = self.of_vhost(vhost)
+        if pattern is None:
+            return found
+        return list(compress(found, matching(pattern, [r.name for r in found])))
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter([r for r in self._by_key.values() if not r.deleting])
+
+    def ensure(self, caller: Caller, names: Iterable[str], then: Callable[[Refused | None], None]) -> None:
+        """Call `then` when all of these are there, made by pattern where that is configured. Raises `Refused` 404."""
+        vhost = caller.vhost
+        missing = [n for n in dict.fromkeys(names) if self.find(vhost, n) is None]
+        for name in missing:
+            self._check_readable(vhost, name)
+        barred = [n for n in missing if not any(fnmatchcase(n, glob) for glob in self._auto_create)]
+        self.need_all(vhost, barred)
+        outcomes: list[Resource | Refused] = []
+
+        def made(outcome: Resource | Refused) -> None:
+            outcomes.append(outcome)
+            if len(outcomes) == len(missing):
+                then(next((x for x in outcomes if isinstance(x, Refused)), None))
+
+        if not missing:
+            then(None)
+        for name in missing:
+            try:
+                self.create(vhost, w.ResourceCreate(resource=name, exist_ok=True), made, caller)
+            except Refused as e:
+                made(e)
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    def restore(self, record: ResourceRecord, base: int | None = None) -> None:
+        """A resource that was there when the broker started, with a log that is yet to be opened: up to `base`, where a
+        commit to it was interrupted.
+        """
+        resource = self._keep(record, self._opener(log_key(record), None, {}))
+        self._opening.expect(
+            Unopened(
+                resource.intake,
+                log_options(record, self._segment_bytes),
+                earliest=record.earliest,
+                base=base,
+                owner=encode_owner(record),
+                is_wanted=lambda: not resource.deleting,
+                opened=lambda: self._opened(resource),
+            )
+        )
+
+    def create(
+        self,
+        vhost: str,
+        request: w.ResourceCreate,
+        then: Callable[[Resource | Refused], None],
+        caller: Caller | None = None,
+        owner: str = "",
+    ) -> None:
+        """Make a resource, for a client or (None) for the broker itself: its log first, then, as the last durable step,
+        its record. `owner` is whom the broker's own is counted for.
+        """
+        key = (vhost, request.resource)
+        present = self._by_key.get(key)
+        if present is not None and present.deleting:
+            raise _being_deleted(present)
+        if present is not None and request.exist_ok:
+            then(present)
+            return
+        if present is not None:
+            raise _exists(request.resource)
+        self._check_readable(*key)
+        if key in self._creating:
+            self._join(key, request, then)
+            return
+        if len(self._by_key) + len(self._creating) >= limits.MAX_RESOURCES:
+            raise Refused(
+                503, w.OVERLOADED, f"there are {limits.MAX_RESOURCES} resources, which is the limit"
+            )
+        self._creating[key] = [then]
+        incarnation = self._random(16).hex()
+        record = ResourceRecord(
+            vhost,
+            request.resource,
+            incarnation,
+            incarnation,
+            request.durability,
+            request.retention,
+            dead_letter=request.dead_letter,
+            max_deliveries=request.max_deliveries,
+            owner=owner if caller is None else self._quotas.owner(caller.principal),
+        )
+
+        def created(reader: Result) -> None:
+            if isinstance(reader, StorageError):
+                self._not_created(key, record, reader)
+            else:
+                self._outbox.save_surely(
+                    (record,),
+                    (),
+                    (),
+                    lambda saved: self._saved(key, record, reader, saved, caller),
+                    lambda error: self._hold_up(key, error),
+                )
+
+        options = log_options(record, self._segment_bytes)
+        self._outbox.submit(
+            lambda number: a.CreateLog(number, log_key(record), options, encode_owner(record)), created
+        )
+
+    def _join(
+        self, key: ResourceKey, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]
+    ) -> None:
+        """Somebody else is making it."""
+        no = self._undecided.get(key)
+        if no is not None:
+            raise no
+
+        def made(outcome: Resource | Refused) -> None:
+            there = isinstance(outcome, Resource) and not request.exist_ok
+            then(_exists(request.resource) if there else outcome)
+
+        self._creating[key].append(made)
+
+    def _saved(
+        self,
+        key: ResourceKey,
+        record: ResourceRecord,
+        reader: LogReader,
+        result: Result,
+        caller: Caller | None,
+    ) -> None:
+        if isinstance(result, StorageError):
+            reader.close()
+            self._not_created(key, record, result)
+            return
+        resource = self._keep(record, self._opener(log_key(record), reader, {}))
+        self._outbox.audit.created(caller, record.vhost, record.name)
+        self._created(key, resource)
+        self._came(resource)
+
+    def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
+        self._outbox.actions.append(a.DropLogs((log_key(record),)))
+        self._created(key, Refused(503, w.STORAGE, str(error)))
+
+    def _hold_up(self, key: ResourceKey, error: StorageError) -> None:
+        """Whether it is made is not known yet: answer whoever waits, to ask again."""
+        no = Refused(503, w.STORAGE, f"it is not known yet whether resource {key[1]!r} was made: {error}")
+        self._undecided[key] = no
+        waiting, self._creating[key] = self._creating[key], []
+        for then in waiting:
+            then(no)
+
+    def _created(self, key: ResourceKey, outcome: Resource | Refused) -> None:
+        self._undecided.pop(key, None)
+        for then in self._creating.pop(key):
+            then(outcome)
+
+    def _keep(self, record: ResourceRecord, intake: Intake) -> Resource:
+        resource = Resource(record, intake)
+        self._by_key[(record.vhost, record.name)] = resource
+        self._by_log[intake.key] = resource
+        return resource
+
+    def leave(self, resource: Resource) -> Leaving:
+        """A resource that is `deleting` and held is about to be forgotten: first its record, then its log."""
+
+        def over(gone: bool) -> None:
+            resource.deleting, resource.undecided = gone, None
+            if gone:
+                self._gone(resource)
+            resource.intake.release()
+
+        return Leaving((resource.record,), over)
+
+    def _gone(self, resource: Resource) -> None:
+        intake = resource.intake
+        self._by_key.pop(resource.key, None)
+        self._by_log.pop(intake.key, None)
+        self._opening.forget(intake)
+        intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
+        if intake.reader is not None:
+            intake.reader.close()
+        self._outbox.actions.append(a.DropLogs((intake.key,)))
+        self._went(resource)
+
+    def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
+        """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""
+        record = msgspec.structs.replace(resource.record, earliest=earliest)
+
+        def saved(result: Result) -> None:
+            durable = not isinstance(result, StorageError)
+            if durable:
+                resource.record = record
+            then(durable)
+
+        self._outbox.save((record,), (), saved)
+
+
+def log_key(record: ResourceRecord) -> a.LogKey:
+    """Where the log of a resource lives: by an id of its own, so that a new life never meets an old one's files."""
+    return f"resources/{record.log}"
+
+
+def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
+    """How the log of a resource is kept."""
+    age = record.retention.age if record.retention else None
+    # An active segment has to roll before it can age out; a quarter of the age keeps the error at that.
+    return LogOptions(
+        segment_bytes=segment_bytes, segment_age_s=age / 4 if age else None, durability=record.durability
+    )
+
+
+def _exists(name: str) -> Refused:
+    return Refused(409, w.EXISTS, f"resource {name!r} is there already", resource=name)
+
+
+def _being_deleted(resource: Resource) -> Refused:
+    default = f"resource {resource.name!r} is being deleted; try again"
+    return resource.undecided or Refused(503, w.OVERLOADED, default)
+
+
+def unknown(*names: str) -> Refused:
+    """The 404 for resources that do not exist."""
+    listed = ", ".join(repr(n) for n in names)
+    return Refused(
+        404,
+        w.UNKNOWN_RESOURCE,
+        f"no such resource: {listed}; make it with Resource.Create (mtl resource create)",
+        missing=list(names),
+    )

@@ -1,0 +1,67 @@
+"""Whether the disk has room for more contents. Below the watermark writers are refused, before the file system is full.
+
+PROTOCOL.md 5.4. A full file system refuses commits, cursors and the records as well; so what is left below the
+watermark is kept for these. Readers, commits and retention go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from mtl.errors import Refused
+from mtl.wire.control import READ_ONLY
+
+log = logging.getLogger("mtl.broker")
+
+LOW_WATERMARK: Final = 1 << 30
+"""Octets that are to stay free where the configuration does not say how many. The disk is looked at once a second, and
+a fast one takes a gigabyte in that time."""
+
+LOW_WATERMARK_SHARE: Final = 20
+"""On a small file system: one part in so many of it, where that is less."""
+
+MIB: Final = 1 << 20
+
+
+class Space:
+    """The room on the disk, as it was measured last. `watermark` is in octets; 0 is what the constants above say."""
+
+    def __init__(self, watermark: int) -> None:
+        self._watermark = watermark
+        self._low: Refused | None = None
+
+    @property
+    def is_low(self) -> bool:
+        """Whether no more contents are to be taken in."""
+        return self._low is not None
+
+    def check(self) -> None:
+        """Raises `Refused` 503 while there is too little room."""
+        if self._low is not None:
+            raise self._low
+
+    def measured(self, free: int, total: int) -> None:
+        """The file system of the data directory has so many octets free, of so many. What was low stays low until a
+        quarter of the watermark more is free, so that writers do not come and go with every segment.
+        """
+        mark = self._watermark or min(LOW_WATERMARK, total // LOW_WATERMARK_SHARE)
+        enough = mark + mark // 4
+        was_low, is_low = self.is_low, free < (enough if self.is_low else mark)
+        self._low = _too_little(free, mark, enough) if is_low else None
+        if is_low and not was_low:
+            log.error("%s", self._low)
+        elif was_low and not is_low:
+            log.warning("the disk has %d MiB free; writers are served again", free // MIB)
+
+
+def _too_little(free: int, mark: int, enough: int) -> Refused:
+    return Refused(
+        503,
+        READ_ONLY,
+        f"the broker takes no contents: its disk has {free // MIB} MiB free, less than its low-watermark of "
+        f"{mark // MIB} MiB. It goes on by itself from {enough // MIB} MiB on; let retention remove contents, delete "
+        "resources, or make room",
+        free=free,
+        watermark=mark,
+    )

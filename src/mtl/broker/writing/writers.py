@@ -1,0 +1,351 @@
+"""Writing leases: which contents are taken in, which are duplicates, which leave a gap, and what is confirmed when.
+
+PROTOCOL.md 5.4. The gap check is per lease and in memory; duplicates are told per writer and log (`intake`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from mtl import limits
+from mtl.broker.writing.intake import Arrival, Inbound, Intake, WriterKey
+from mtl.broker.writing.unconfirmed import Unconfirmed
+from mtl.errors import LogStopped, Malformed
+from mtl.wire import commands as c
+from mtl.wire.control import SharedMemory
+from mtl.wire.places import Span
+
+if TYPE_CHECKING:
+    from mtl.broker.flows import DataFlow
+    from mtl.broker.leases.leases import LeaseTerms
+
+_U64_MAX = (1 << 64) - 1
+
+
+class Packs(Protocol):
+    """The check of a pack before it is stored; pure, given to the core so that a simulator may bring a cheap one."""
+
+    def __call__(self, body: c.Buffer, count: int) -> None:
+        """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
+
+
+class Memory(Protocol):
+    """Memory that a writer on this machine puts packs in, instead of sending them (PROTOCOL.md 5.7)."""
+
+    told: SharedMemory
+    """Where the writer finds it."""
+
+    def octets(self, span: Span) -> bytes:
+        """A copy of what the writer put there: the writer can change the memory at any time. Malformed for what lies
+        outside, and for more than a pack can have.
+        """
+
+    def left(self) -> bool:
+        """Whether the writer that took it has ended without a word."""
+
+    def close(self) -> None:
+        """The lease ended, or the writer did."""
+
+
+class Offer(NamedTuple):
+    """One Content as it came: its numbers, its properties (None: a pack), its body, and why the Content can never be
+    taken, if so.
+    """
+
+    first: int
+    contents: int
+    properties: bytes | None
+    body: c.Buffer = b""
+    fault: str | None = None
+
+    @property
+    def last(self) -> int:
+        """The number that a Confirm or Reject of it bears."""
+        return self.first + self.contents - 1
+
+
+class WriterLease:
+    """One Connection.Writer that was granted.
+
+    `route` finds the intake of a resource by its name (None: there is no such); `only` is the resource that an empty
+    name stands for. `expected` is the next number of the flow. A flow that goes on where an earlier one of the same
+    writer ended (`resumed`) may begin lower, with what that one left unconfirmed, and goes on in turn from there.
+    """
+
+    def __init__(
+        self,
+        terms: LeaseTerms,
+        key: WriterKey,
+        only: str | None,
+        route: Callable[[str], Intake | None],
+        packed: bool,
+        stage: str | None = None,
+        highest: int = 0,
+    ) -> None:
+        self.terms = terms
+        self.key = key
+        self.only = only
+        self.route = route
+        self.packed = packed
+        self.stage = stage
+        self.confirmed_flow = terms.confirm == "full"
+        self.flow: DataFlow | None = None
+        self.expected = highest + 1
+        self.resumed = highest > 0
+        self.gapped = False
+        self.closing = False
+        """It is being closed: what still comes is too late."""
+        self.memory: Memory | None = None
+        self.intakes: dict[str, Intake] = {}
+        self.unconfirmed = Unconfirmed()
+        self.usual: Usual | None = None
+        """What its last plain content looked like, which was found to be in order."""
+
+    def rebound(self, flow: DataFlow) -> None:
+        """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm.
+
+        Nothing is confirmed before it came again: a Confirm would also cover a number whose Reject was lost.
+        """
+        self.flow = flow
+        self.resumed = True
+        self.gapped = False
+        self.unconfirmed.clear()
+
+
+class Usual(NamedTuple):
+    """What one plain content has in common with the next: `tail` is the header's, of this resource and properties."""
+
+    resource: str
+    properties: bytes
+    tail: bytes
+
+    def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
+        """How many headers from `at` on, as many as a chunk may take, are the usual ones from `number` on."""
+        return c.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
+
+
+class Writers:
+    """Takes contents in for every writing lease."""
+
+    def __init__(self, inbound: Inbound, check_pack: Packs, dirty: Callable[[Intake], None]) -> None:
+        self._inbound = inbound
+        self._check_pack = check_pack
+        self._dirty = dirty
+        self.counts = {"duplicates": 0, "gaps": 0, "refused": 0, "overloads": 0, "dropped": 0}
+
+    # --- in -------------------------------------------------------------------------------------------------
+
+    def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[c.Buffer], at: int) -> int:
+        """Take in as many contents from `at` on as `content` would take in one by one without a second look: how many.
+
+        They continue the flow's numbers and look like the last one that `content` took. 0 when this one does not.
+        """
+        usual, first = lease.usual, lease.expected
+        if usual is None or lease.closing:
+            return 0
+        intake = self._intake(lease, usual.resource)
+        if intake is None or first <= intake.taken.get(lease.key, 0) or self._full(lease, intake):
+            return 0
+        if not (count := usual.run(headers, at, first)):
+            return 0
+        fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(usual.properties))
+        arrival = Arrival(lease, first, len(fit), fit, usual.properties)
+        if not fit or self._inbound.octets + arrival.cost > limits.INBOUND_OCTETS:
+            return 0
+        lease.resumed = lease.gapped = False
+        self._keep(lease, intake, arrival)
+        return len(fit)
+
+    def content(self, lease: WriterLease, content: c.Content) -> None:
+        """One Content arrived on the flow that `lease` is bound to."""
+        if lease.closing:
+            self.counts["dropped"] += 1
+            return
+        offer = _offer(lease, content)
+        if lease.confirmed_flow and not self._in_turn(lease, offer):
+            return
+        intake = self._intake(lease, content.resource)
+        if intake is None or offer.fault or self._fault(offer):
+            if lease.confirmed_flow:
+                lease.expected = max(lease.expected, offer.last + 1)  # a refused number is spent
+            self._refuse(lease, offer.last)
+        elif not lease.confirmed_flow:
+            self._take_unconfirmed(lease, intake, offer)
+        elif not self._duplicate(lease, intake, offer):
+            if lease.stage is not None and isinstance(intake.stopped, LogStopped):
+                # No log of a stage is opened again while its writer waits: another stage is the only way on.
+                lease.expected = max(lease.expected, offer.last + 1)
+                self._refuse(lease, offer.last)
+            elif self._full(lease, intake):
+                self._push_back(lease, offer.first, offer.last)
+            else:
+                self._take(lease, intake, offer, content.resource)
+
+    def _take(self, lease: WriterLease, intake: Intake, offer: Offer, resource: str) -> None:
+        self._keep(lease, intake, _arrival(lease, offer))
+        usual = lease.usual
+        if offer.properties is not None and (usual is None or usual[:2] != (resource, offer.properties)):
+            lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
+
+    def _keep(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
+        lease.expected = max(lease.expected, arrival.last + 1)
+        lease.unconfirmed.add(arrival)
+        intake.add(arrival)
+        self._dirty(intake)
+
+    def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
+        """Under confirm "none" the number is not looked at, and what does not fit is dropped and counted."""
+        if self._full(lease, intake):
+            self.counts["overloads"] += 1
+            return
+        intake.add(_arrival(lease, offer))
+        self._dirty(intake)
+
+    def _full(self, lease: WriterLease, intake: Intake) -> bool:
+        return (
+            self._inbound.full
+            or intake.stopped is not None
+            or len(lease.unconfirmed) >= limits.MAX_UNCONFIRMED
+        )
+
+    def _intake(self, lease: WriterLease, name: str) -> Intake | None:
+        """Where contents for a resource go. A log that has stopped may be one that was replaced: then look again."""
+        name = name or lease.only or ""
+        intake = lease.intakes.get(name)
+        if name and (intake is None or intake.stopped is not None):
+            intake = lease.route(name)
+            if intake is not None:
+                lease.intakes[name] = intake
+            else:
+                lease.intakes.pop(name, None)
+        return intake
+
+    def _fault(self, offer: Offer) -> str | None:
+        """Why this content can never be taken, or None."""
+        if offer.properties is None:
+            try:
+                self._check_pack(offer.body, offer.contents)
+            except Malformed as e:
+                return str(e)
+            return None
+        if len(offer.body) > limits.MAX_CONTENT or len(offer.properties) > limits.MAX_TABLE:
+            return "too large"
+        return "a reserved property name" if c.reserved(offer.properties) else None
+
+    def _in_turn(self, lease: WriterLease, offer: Offer) -> bool:
+        """The gap check. A number above the expected one is pushed back once, then ignored until the run is closed."""
+        if offer.first < 1:
+            self._refuse(lease, offer.first)
+            return False
+        if lease.resumed and offer.first <= lease.expected:
+            lease.expected = offer.first
+            lease.resumed = False
+        if offer.first > lease.expected:
+            self.counts["gaps"] += 1
+            if not lease.gapped:
+                lease.gapped = True
+                self._reject(lease, offer.last, recycle=True)
+            return False
+        lease.gapped = False
+        return True
+
+    def _duplicate(self, lease: WriterLease, intake: Intake, offer: Offer) -> bool:
+        """Whether this was taken before: then it is confirmed when the original is durable, and not appended again."""
+        taken = intake.taken.get(lease.key, 0)
+        if offer.first > taken:
+            return False
+        lease.expected = max(lease.expected, offer.last + 1)
+        if offer.last > taken:
+            self._refuse(lease, offer.last)  # partial overlap: not the identical frame (PROTOCOL.md 3)
+            return True
+        self.counts["duplicates"] += 1
+        if offer.last in lease.unconfirmed:
+            return True
+        echo = Arrival(lease, offer.first, offer.contents)
+        intake.echo(echo)
+        lowest = lease.unconfirmed.lowest
+        if echo.done and (lowest is None or offer.last < lowest):
+            self._confirm(lease, offer.last)
+        else:
+            lease.unconfirmed.add(echo)
+        return True
+
+    # --- out ------------------------------------------------------------------------------------------------
+
+    def durable(self, group: Sequence[Arrival]) -> None:
+        """A group is on disk: confirm what each lease's durable prefix now covers."""
+        for lease in {id(x.lease): x.lease for x in group if x.lease.confirmed_flow}.values():
+            last = lease.unconfirmed.take_done()
+            if last:
+                self._confirm(lease, last)
+
+    def failed(self, lost: Sequence[Arrival]) -> None:
+        """These were not kept: their writers are asked to send again from the first of them on."""
+        lowest: dict[int, Arrival] = {}
+        for arrival in lost:
+            known = lowest.get(id(arrival.lease))
+            if not arrival.lease.confirmed_flow:
+                self.counts["dropped"] += 1
+            elif known is None or arrival.first < known.first:
+                lowest[id(arrival.lease)] = arrival
+        for arrival in lowest.values():
+            self._push_back(arrival.lease, arrival.first, arrival.named)
+
+    def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
+        """Ask for this content and everything after it again: the disk or the memory could not take it."""
+        self.counts["overloads"] += 1
+        lease.unconfirmed.forget_from(first)
+        lease.expected = min(lease.expected, first)
+        lease.gapped = True
+        self._reject(lease, last, recycle=True)
+
+    def _confirm(self, lease: WriterLease, last: int) -> None:
+        if lease.flow is not None:
+            lease.flow.send(c.Confirm(last, True))
+
+    def _refuse(self, lease: WriterLease, sequence: int) -> None:
+        """Never: unknown resource, too large, ill-formed pack. The only error reply there is, also under "none"."""
+        self.counts["refused"] += 1
+        self._reject(lease, sequence, recycle=False)
+
+    def _reject(self, lease: WriterLease, sequence: int, *, recycle: bool) -> None:
+        if lease.flow is not None:
+            lease.flow.send(c.Reject(sequence, False, recycle))
+
+
+def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:
+    """As many of the first ones as have so many octets together: nearly always all of them."""
+    if sum(map(len, bodies)) <= octets:
+        return bodies
+    return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]
+
+
+def _offer(lease: WriterLease, content: c.Content) -> Offer:
+    """What the properties make of a Content. Only a packed lease has packs; a count that cannot be is one content."""
+    first, properties, body = content.sequence, content.properties, content.body
+    if lease.packed:
+        try:
+            count = c.packed_count(properties)
+        except Malformed as e:
+            return Offer(first, 1, properties, fault=str(e))
+        if count is not None and first + count - 1 > _U64_MAX:
+            return Offer(first, 1, properties, fault="numbers above 64 bits")
+        if count is not None:
+            return _pack(lease, first, count, content)
+    return Offer(first, 1, properties, body)
+
+
+def _pack(lease: WriterLease, first: int, count: int, content: c.Content) -> Offer:
+    """A pack that came itself, or that lies in the memory of the lease."""
+    if lease.memory is None or len(content.body):
+        return Offer(first, count, None, content.body)
+    try:
+        return Offer(first, count, None, lease.memory.octets(Span.of(content.properties)))
+    except Malformed as e:
+        return Offer(first, count, None, fault=str(e))
+
+
+def _arrival(lease: WriterLease, offer: Offer) -> Arrival:
+    return Arrival(lease, offer.first, offer.contents, (offer.body,), offer.properties)

@@ -1,0 +1,146 @@
+"""`mtl conformance`: what a server, or a client, has of RFC 11."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from mtl.cli.common import Broker, Json, line, out
+from mtl.client.settings import DEFAULT_ENDPOINT, password_in, read_password
+from mtl.conformance.client import findings
+from mtl.conformance.peer import Target
+from mtl.conformance.report import Failed, Finding, NotSeen, Verdict
+from mtl.conformance.server import check_server, offered, usual
+from mtl.conformance.twin import Twin
+from mtl.errors import OptionError
+
+
+def conformance(
+    context: typer.Context,
+    endpoint: Annotated[
+        str | None,
+        typer.Argument(
+            help=f"The server's control endpoint.  [default: {DEFAULT_ENDPOINT}]", show_default=False
+        ),
+    ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="With --client, after --: the client, which finds the endpoint in MTL_ENDPOINT."),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="The profile to check: test, log, queue, or another.  [default: test]", show_default=False
+        ),
+    ] = None,
+    resource: Annotated[
+        str | None,
+        typer.Option(
+            help="One that exists, where the server makes none.  [default: new ones]",
+            show_default=False,
+        ),
+    ] = None,
+    client: Annotated[bool, typer.Option("--client", help="Check a client instead.")] = False,
+    listen: Annotated[
+        str, typer.Option(help="With --client: the endpoint to serve at.")
+    ] = "tcp://127.0.0.1:*",
+    seconds: Annotated[float, typer.Option(help="With --client: how long to serve it at most.")] = 60.0,
+    frames: Annotated[bool, typer.Option("--frames", help="Show the frames of what is met, too.")] = False,
+    json: Json = False,
+) -> None:
+    """Check a server, or with --client a client, against RFC 11: requirement, verdict and frames. Exit code 1 when
+    something that MUST be so is not.
+
+    A client is checked by a server that it talks to: run it against the endpoint that is printed, or give its command
+    after `--`. What it does not do is "not seen".
+    """
+    broker = context.obj
+    assert isinstance(broker, Broker)
+    if client:
+        words = [*([endpoint] if endpoint is not None else []), *(command or [])]
+        found: Iterable[Finding] = _check_client(listen, words, seconds, json=json)
+    else:
+        found = _check_server(broker, endpoint, profile, resource)
+    violations = _tell(found, all_frames=frames, json=json)
+    if violations:
+        raise typer.Exit(1)
+
+
+def _check_server(
+    broker: Broker, endpoint: str | None, profile: str | None, resource: str | None
+) -> Iterator[Finding]:
+    password = None
+    if broker.password_env is not None:
+        password = password_in(broker.password_env)
+    elif broker.password_file is not None:
+        password = read_password(broker.password_file)
+    target = Target(
+        endpoint or broker.endpoint or DEFAULT_ENDPOINT,
+        profile or "",
+        broker.virtual_host,
+        resource,
+        broker.user,
+        password,
+        patience_s=broker.timeout / 2,
+    )
+    try:
+        profiles = offered(target)
+    except (Failed, NotSeen) as error:
+        raise OptionError(f"{target.endpoint} cannot be checked: {error}") from error
+    chosen = profile or usual(profiles)
+    return check_server(replace(target, profile=chosen))
+
+
+def _check_client(listen: str, command: list[str], seconds: float, *, json: bool) -> list[Finding]:
+    with Twin(listen) as twin:
+        if not json:
+            out.print(f"serving at {twin.endpoint}", markup=False)
+        if command:
+            environment = {**os.environ, "MTL_ENDPOINT": twin.endpoint}
+            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+                try:
+                    process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    process.terminate()
+        else:
+            _wait(seconds)
+        time.sleep(0.2)  # what it said last is on its way
+    return findings(twin)
+
+
+def _wait(seconds: float) -> None:
+    """Ctrl-C ends it sooner."""
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        pass
+
+
+def _tell(found: Iterable[Finding], *, all_frames: bool, json: bool) -> int:
+    """Show each finding; how many are violations."""
+    counts = dict.fromkeys(Verdict, 0)
+    violations = 0
+    for one in found:
+        counts[one.verdict] += 1
+        violations += one.is_violation
+        if json:
+            line(vars(one))
+            continue
+        reason = f": {one.reason}" if one.reason else ""
+        out.print(
+            f"{one.requirement:8} {one.level:6} {one.verdict:8} {one.text}{reason}",
+            markup=False,
+            soft_wrap=True,
+        )
+        if all_frames or one.verdict is Verdict.FAILED:
+            for frame in one.frames:
+                out.print(f"    {frame}", markup=False, soft_wrap=True)
+    if not json:
+        out.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), markup=False)
+    return violations

@@ -1,0 +1,166 @@
+"""What is checked of a server's control flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mtl.conformance.peer import SILENCE_S, TEST, Peer, Reply, expect, reply_of
+from mtl.conformance.report import Checks
+
+CHECKS: Checks[Peer] = Checks()
+must, should = CHECKS.must, CHECKS.should
+
+OPEN = b'{"protocol":{"name":"MTL","version":1}}'
+
+
+def _refused(reply: Reply, *codes: int) -> None:
+    wanted = " or ".join(map(str, codes)) or "a status from 400 on"
+    expect(reply.code in codes if codes else reply.code >= 400, f"{reply.code} came and not {wanted}")
+
+
+@must(
+    "MTL-26", "Open is answered by 201 (perhaps after a log-in): status Ready, and the names of the profiles"
+)
+def ready(peer: Peer) -> None:
+    body = peer.requester().let_in().body
+    expect(body.get("status") == "Ready", f"the status is {body.get('status')!r}")
+    profiles = body.get("profiles")
+    named = isinstance(profiles, list) and bool(profiles) and all(isinstance(name, str) for name in profiles)
+    expect(named, f"the profiles are {profiles!r}")
+
+
+@must("MTL-19", "Names of commands are case-insensitive")
+def any_case(peer: Peer) -> None:
+    for name in ("CONNECTION.OPEN", "connection.open", "cOnNeCtIoN.oPeN"):
+        requester = peer.requester()
+        reply = requester.ask(name, requester.open_body())
+        expect(reply.code in {201, 401}, f"{name} is answered by {reply.code}")
+
+
+@must("MTL-20", "The envelope of a request comes back before its reply")
+def envelope(peer: Peer) -> None:
+    dealer = peer.dealer()
+    peer.send(dealer, [b"mark", b"", b"Connection.Open", OPEN])
+    frames = peer.receive(dealer, peer.target.patience_s) or []
+    expect(frames[:2] == [b"mark", b""], f"the reply begins with {frames[:2]}")
+    reply_of(frames[2:])
+
+
+@must("MTL-21", "A request before Connection.Open is refused")
+def open_first(peer: Peer) -> None:
+    _refused(peer.requester().ask("Connection.Profile", {"profile": peer.target.profile}))
+
+
+@must("MTL-37", "Selecting a profile of the 201 is answered by 200")
+def profile(peer: Peer) -> None:
+    requester = peer.requester()
+    requester.let_in()
+    reply = requester.ask("Connection.Profile", {"profile": peer.target.profile})
+    expect(reply.code == 200, f"{reply.code} came")
+
+
+@must("MTL-39", "Names of profiles are case-insensitive")
+def profile_case(peer: Peer) -> None:
+    requester = peer.requester()
+    requester.let_in()
+    for name in (peer.target.profile.upper(), peer.target.profile.capitalize()):
+        reply = requester.ask("Connection.Profile", {"profile": name})
+        expect(reply.code == 200, f"{name} is answered by {reply.code}")
+
+
+@must("MTL-38", "A profile that there is not is answered by 400")
+def no_profile(peer: Peer) -> None:
+    requester = peer.requester()
+    requester.let_in()
+    _refused(requester.ask("Connection.Profile", {"profile": "no such profile"}), 400)
+
+
+@must("MTL-45", "A lease needs a profile first")
+def profile_first(peer: Peer) -> None:
+    requester = peer.requester()
+    requester.let_in()
+    for kind in ("Reader", "Writer"):
+        _refused(requester.ask(f"Connection.{kind}", {"resources": [], "confirm": "none"}))
+
+
+@must("MTL-48", "A lease is answered by 202: status Data Lease, a port number, and the lease as text")
+def lease(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    for kind in ("Reader", "Writer"):
+        reply = session.ask(f"Connection.{kind}", {"resources": [resource], "confirm": "none"})
+        expect(reply.code == 202, f"{reply.code} came for a {kind}")
+        body = reply.body
+        expect(body.get("status") == "Data Lease", f"the status is {body.get('status')!r}")
+        port, token = body.get("port"), body.get("lease")
+        expect(type(port) is int and 0 <= port < 65_536, f"the port is {port!r}")
+        expect(isinstance(token, str) and len(token.encode()) <= 255, f"the lease is {token!r}")
+
+
+@must("MTL-46", "An empty list of resources means any and all")
+def any_and_all(peer: Peer) -> None:
+    session = peer.session()
+    kinds = ("Reader", "Writer") if peer.target.profile == TEST else ("Writer",)
+    for kind in kinds:
+        reply = session.ask(f"Connection.{kind}", {"resources": [], "confirm": "none"})
+        expect(reply.code == 202, f"{reply.code} came for a {kind}")
+
+
+@must("MTL-49", "A confirmation model that the profile does not support gets 501")
+def no_confirmation(peer: Peer) -> None:
+    session = peer.session()
+    confirm = "full" if peer.target.profile == TEST else "sometimes"
+    for kind in ("Reader", "Writer"):
+        body = {"resources": [peer.resource(session)], "confirm": confirm}
+        _refused(session.ask(f"Connection.{kind}", body), 501)
+
+
+@must("MTL-52", "A well-formed request that is invalid gets an error reply")
+def invalid(peer: Peer) -> None:
+    session = peer.session()
+    wrong: list[tuple[str, Any]] = [
+        ("No.Such", {}),
+        ("", {}),
+        ("Connection.Profile", {"profile": 7}),
+        ("Connection.Reader", {"resources": "resource", "confirm": "none"}),
+        ("Connection.Profile", {"profile": "\ud800"}),
+    ]
+    for name, body in wrong:
+        _refused(session.ask(name, body))
+
+
+@must("MTL-09", "Members that are not known are ignored")
+def unknown_members(peer: Peer) -> None:
+    requester = peer.requester()
+    requester.let_in()
+    reply = requester.ask("Connection.Profile", {"profile": peer.target.profile, "x-later": [1, {"a": None}]})
+    expect(reply.code == 200, f"{reply.code} came")
+
+
+def _dropped(peer: Peer, *messages: list[bytes]) -> None:
+    """Each gets no answer, and what follows does."""
+    for frames in messages:
+        dealer = peer.dealer()
+        peer.send(dealer, [b"", *frames])
+        answer = peer.receive(dealer, SILENCE_S)
+        expect(answer is None, "it was answered")
+        peer.send(dealer, [b"", b"Connection.Open", OPEN])
+        expect(peer.receive(dealer, peer.target.patience_s) is not None, "what followed was not answered")
+
+
+@should("MTL-50", "A request with the wrong number of frames is dropped in silence")
+def frames(peer: Peer) -> None:
+    _dropped(peer, [b"Connection.Open"], [b"Connection.Open", OPEN, b"more"])
+
+
+@should("MTL-51", "A request whose body is not JSON is dropped in silence")
+def no_json(peer: Peer) -> None:
+    _dropped(peer, [b"Connection.Open", b"no JSON"], [b"Connection.Open", b'{"protocol":'], [b"No.Such", b""])
+
+
+@must("MTL-04", "A request gets exactly one reply")
+def one_reply(peer: Peer) -> None:
+    dealer = peer.dealer()
+    peer.send(dealer, [b"", b"Connection.Open", OPEN])
+    expect(peer.receive(dealer, peer.target.patience_s) is not None, "no reply")
+    expect(peer.receive(dealer, SILENCE_S) is None, "a second reply came")

@@ -1,0 +1,303 @@
+"""What is checked of a server's data flow."""
+
+from __future__ import annotations
+
+import time
+
+from mtl.conformance import frames as f
+from mtl.conformance.peer import SILENCE_S, TEST, Flow, Peer, Requester, expect
+from mtl.conformance.report import Checks, Failed, NotSeen
+
+CHECKS: Checks[Peer] = Checks()
+must, should = CHECKS.must, CHECKS.should
+
+BODY = b"\0\xff body"
+
+
+def _reader(session: Requester, resource: str, confirm: str = "none") -> Flow:
+    """A reader that has summoned its resource."""
+    flow = session.flow("Reader", [resource], confirm)
+    flow.summon(resource)
+    return flow
+
+
+# --- leases -------------------------------------------------------------------------------------------------
+
+
+@must("MTL-62", "A Lease gets a Response with its command sequence")
+def lease(peer: Peer) -> None:
+    session = peer.session()
+    granted = session.lease("Writer", [peer.resource(session)], "none")
+    flow = session.connect(granted)
+    number = flow.ask(f.LEASE, str(granted["lease"]))
+    response = flow.need(f.RESPONSE)
+    expect(response.number == number, f"the Response has the number {response.number} and not {number}")
+
+
+@must("MTL-64", "The Response to a Lease has 200, or 403 where there is no such lease")
+def forbidden(peer: Peer) -> None:
+    session = peer.session()
+    granted = session.lease("Writer", [peer.resource(session)], "none")
+    for token, code in ((str(granted["lease"]), b"200"), ("no such lease", b"403")):
+        flow = session.connect(granted)
+        flow.ask(f.LEASE, token)
+        response = flow.need(f.RESPONSE)
+        expect(response.body == code, f"the Response has {response.body!r} and not {code!r}")
+
+
+@must("MTL-65", "Commands may be sent before the Responses to earlier ones")
+def pipelined(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    granted = session.lease("Reader", [resource], "none")
+    flow = session.connect(granted)
+    asked = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
+    answered = {flow.need(f.RESPONSE, lambda r: r.body == b"200").number for _ in asked}
+    expect(answered == asked, f"Responses came for {answered} and not {asked}")
+
+
+# --- summoning ----------------------------------------------------------------------------------------------
+
+
+@must("MTL-71", "A Summon gets a Response, 200 or 400; 400 for a resource that the lease does not name")
+def summon(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    flow = session.flow("Reader", [resource], "none")
+    flow.respond(flow.ask(f.SUMMON, "no such resource"), b"400")
+    flow.summon(resource)
+
+
+@must("MTL-70", "A second Summon of the same resource gets 400")
+def summoned_twice(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    flow = _reader(session, resource)
+    flow.respond(flow.ask(f.SUMMON, resource), b"400")
+
+
+@must("MTL-76", "A Dismiss gets a Response, 200 or 400")
+def dismiss(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    flow = _reader(session, resource)
+    flow.respond(flow.ask(f.DISMISS, resource), b"200")
+
+
+@must("MTL-75", "A Dismiss of a resource that is not summoned gets 400")
+def not_summoned(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    flow = session.flow("Reader", [resource], "none")
+    flow.respond(flow.ask(f.DISMISS, resource), b"400")
+
+
+@must("MTL-81", "No content comes before the Response to the Summon")
+def response_first(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    writer = session.flow("Writer", [resource], "none")
+    flow = session.flow("Reader", [resource], "none")
+    writer.send(f.content(1, resource), BODY)
+    flow.silent("nothing was summoned")
+    number = flow.ask(f.SUMMON, resource)
+    writer.send(f.content(2, resource), BODY)
+    flow.respond(number, b"200")
+
+
+@must("MTL-82", "No content comes after the Response to a Dismiss")
+def no_content_after(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    writer = session.flow("Writer", [resource], "none")
+    flow = _reader(session, resource)
+    flow.respond(flow.ask(f.DISMISS, resource), b"200")
+    writer.send(f.content(1, resource), BODY)
+    flow.silent("the resource was dismissed")
+
+
+# --- contents -----------------------------------------------------------------------------------------------
+
+
+@must("MTL-80", "A content comes with its resource, well-formed, and its body as it was sent")
+def content(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    reader = _reader(session, resource)
+    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
+    got = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    expect(got.name in {"", resource}, f"it is of {got.name!r}")
+
+
+@must("MTL-83", "A reader of any and all resources is told the name", TEST)
+def named(peer: Peer) -> None:
+    session = peer.session()
+    reader = session.flow("Reader", [], "none")
+    reader.summon("resource")
+    session.flow("Writer", ["resource"], "none").send(f.content(1, "resource"), BODY)
+    got = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    expect(got.name == "resource", f"it is of {got.name!r}")
+
+
+@must("MTL-78", "A writer of one resource may leave the name out")
+def no_name(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    reader = _reader(session, resource)
+    session.flow("Writer", [resource], "none").send(f.content(1, ""), BODY)
+    reader.need(f.CONTENT, lambda content: content.body == BODY)
+
+
+@must("MTL-114", "There is exactly one resource, named resource", TEST)
+def one_resource(peer: Peer) -> None:
+    session = peer.session()
+    flow = session.flow("Reader", [], "none")
+    flow.respond(flow.ask(f.SUMMON, "another"), b"400")
+    flow.summon("resource")
+
+
+@must("MTL-115", "Contents are never confirmed", TEST)
+def never_confirmed(peer: Peer) -> None:
+    session = peer.session()
+    writer = session.flow("Writer", ["resource"], "none")
+    writer.send(f.content(1, "resource"), BODY)
+    writer.silent("nothing is confirmed here")
+
+
+@must("MTL-116", "Contents are copied from all writers to all readers", TEST, "log")
+def fan_out(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    readers = [_reader(peer.session(), resource) for _ in range(2)]
+    writers = [peer.session().flow("Writer", [resource], "none") for _ in range(2)]
+    for number, writer in enumerate(writers):
+        writer.send(f.content(1, resource), b"%d" % number)
+    for place, reader in enumerate(readers):
+        got = [reader.next() for _ in writers]
+        bodies = sorted(x.body for x in got if x is not None and x.kind == f.CONTENT)
+        expect(bodies == [b"0", b"1"], f"reader {place} got {bodies} and not a content of each writer")
+
+
+# --- confirmation -------------------------------------------------------------------------------------------
+
+
+@must("MTL-85", 'Nothing is confirmed with confirm "none"')
+def unconfirmed(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    writer = session.flow("Writer", [resource], "none")
+    for number in (1, 2):
+        writer.send(f.content(number, resource), BODY)
+    writer.silent("nothing is confirmed")
+
+
+@must("MTL-86", 'Every content is confirmed or rejected with confirm "full"')
+def confirmed(peer: Peer) -> None:
+    session = peer.session()
+    peer.need_confirmation()
+    resource = peer.resource(session)
+    writer = session.flow("Writer", [resource], "full")
+    open_ = {1, 2, 3}
+    for number in sorted(open_):
+        writer.send(f.content(number, resource), BODY)
+    while open_:
+        command = writer.next()
+        if command is None or command.kind not in {f.CONFIRM, f.REJECT}:
+            raise Failed(f"{command or 'nothing'} came, and {sorted(open_)} are not confirmed")
+        fields = 1 if command.kind == f.CONFIRM else 2
+        expect(
+            len(command.rest) == fields and set(command.rest) <= {0, 1}, f"its fields are {command.rest!r}"
+        )
+        open_ -= {n for n in open_ if n == command.number or (command.rest[0] and n <= command.number)}
+
+
+@must("MTL-93", "Confirms and Rejects get no answer, invalid ones neither (MTL-92, 97, 98)")
+def settled(peer: Peer) -> None:
+    session = peer.session()
+    peer.need_confirmation()
+    resource = peer.resource(session)
+    reader = _reader(session, resource, "full")
+    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
+    number = reader.need(f.CONTENT).number
+    for kind, fields in ((f.CONFIRM, b"\1"), (f.CONFIRM, b"\0"), (f.REJECT, b"\0\0")):
+        reader.send(f.numbered(kind, number, fields))
+        reader.send(f.numbered(kind, number + 100, fields))
+    reader.silent("none of these has an answer")
+
+
+@must("MTL-96", "A content that is rejected with recycle comes again", "queue")
+def recycled(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    reader = _reader(session, resource, "full")
+    session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
+    number = reader.need(f.CONTENT).number
+    reader.send(f.numbered(f.REJECT, number, b"\0\1"))
+    again = reader.need(f.CONTENT, lambda content: content.body == BODY)
+    reader.send(f.numbered(f.CONFIRM, again.number, b"\0"))
+
+
+# --- heartbeats and errors ----------------------------------------------------------------------------------
+
+
+@should("MTL-100", "A Ping is answered by a Pong")
+def ping(peer: Peer) -> None:
+    session = peer.session()
+    flow = session.flow("Writer", [peer.resource(session)], "none")
+    flow.send(bytes([f.PING]))
+    pong = flow.need(f.PONG)
+    expect(not pong.rest, f"its header goes on with {pong.rest!r}")
+
+
+@should("MTL-102", "A silent connection is pinged")
+def pinged(peer: Peer) -> None:
+    session = peer.session()
+    flow = session.flow("Writer", [peer.resource(session)], "none")
+    until = time.monotonic() + 2 * peer.target.patience_s
+    while time.monotonic() < until:
+        frames = peer.receive(flow.socket, until - time.monotonic())
+        if frames is not None and frames[0] == bytes([f.PING]):
+            return
+    raise Failed(f"no Ping within {2 * peer.target.patience_s} s")
+
+
+ILL_FORMED = (
+    [b"\x05"],
+    [b"\x05", b"", b""],
+    [b"", b""],
+    [b"\xff" + bytes(8), b""],
+    [f.numbered(f.CONFIRM, 1, b"\2"), b""],
+    [f.numbered(f.CONFIRM, 1), b""],
+    [f.numbered(f.SUMMON, 1, b"\x09short"), b""],
+)
+
+
+@should("MTL-111", "Ill-formed data commands are dropped in silence (MTL-110), and the connection goes on")
+def ill_formed(peer: Peer) -> None:
+    session = peer.session()
+    resource = peer.resource(session)
+    flow = session.flow("Reader", [resource], "none")
+    for frames in ILL_FORMED:
+        peer.send(flow.socket, frames)
+    flow.silent("all of these are ill-formed")
+    flow.summon(resource)
+
+
+@must("MTL-112", "A content that is invalid gets an error reply: a Reject", TEST)
+def invalid(peer: Peer) -> None:
+    session = peer.session()
+    writer = session.flow("Writer", [], "none")
+    writer.send(f.content(9, "another"), BODY)
+    reject = writer.next(SILENCE_S * 3)
+    if reject is None:
+        raise NotSeen("it was dropped; the RFC says only that the reply is a suitable one")
+    expect(reject.kind == f.REJECT and reject.number == 9, f"{reject} came")
+
+
+@must("MTL-79", "A content without a name is invalid where the lease has several resources", "log", "queue")
+def name_required(peer: Peer) -> None:
+    session = peer.session()
+    peer.need_confirmation()
+    writer = session.flow("Writer", [], "full")
+    writer.send(f.content(1, ""), BODY)
+    writer.need(f.REJECT, lambda reject: reject.number == 1)

@@ -1,0 +1,89 @@
+"""The octets of RFC 11 as the document has them: building headers, taking them apart, showing frames to people."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+LEASE, RESPONSE, SUMMON, DISMISS, CONTENT, CONFIRM, REJECT, PING, PONG = range(1, 10)
+
+NAMES = {
+    LEASE: "Lease",
+    RESPONSE: "Response",
+    SUMMON: "Summon",
+    DISMISS: "Dismiss",
+    CONTENT: "Content",
+    CONFIRM: "Confirm",
+    REJECT: "Reject",
+    PING: "Ping",
+    PONG: "Pong",
+}
+
+NO_TABLE = b"\0\0\0\0"
+"""An empty field table (PROTOCOL.md 1; the RFC leaves its encoding open)."""
+
+_SHOWN = 200
+"""Octets of a frame that are shown."""
+
+
+class Command(NamedTuple):
+    """A data command: its type, its number (0 where it has none), the rest of its header, its body."""
+
+    kind: int
+    number: int
+    rest: bytes
+    body: bytes
+
+    @property
+    def name(self) -> str:
+        """The name of a resource or a lease, which begins the rest of some headers."""
+        return self.rest[1 : 1 + self.rest[0]].decode("utf-8", "replace") if self.rest else ""
+
+    def __str__(self) -> str:
+        return f"{NAMES.get(self.kind, f'type {self.kind}')}({self.number}, {self.rest!r}) {self.body[:40]!r}"
+
+
+def command(header: bytes, body: bytes) -> Command:
+    """What a header says. ValueError for one that ends within its number."""
+    if not header:
+        raise ValueError("an empty header")
+    kind = header[0]
+    if kind in {PING, PONG}:
+        return Command(kind, 0, header[1:], body)
+    if len(header) < 9:
+        raise ValueError("a header that ends within its number")
+    return Command(kind, int.from_bytes(header[1:9], "big"), header[9:], body)
+
+
+def numbered(kind: int, number: int, rest: bytes = b"") -> bytes:
+    """A header of a command with a number."""
+    return struct.pack(">BQ", kind, number) + rest
+
+
+def short(text: str) -> bytes:
+    """A short string."""
+    raw = text.encode()
+    return bytes([len(raw)]) + raw
+
+
+def content(number: int, resource: str, table: bytes = NO_TABLE) -> bytes:
+    """A header of a Content."""
+    return numbered(CONTENT, number, short(resource) + table)
+
+
+def shown(frames: Sequence[bytes]) -> str:
+    """Frames for people: text where they are text, hexadecimal digits where not."""
+    return " | ".join(_one(frame) for frame in frames)
+
+
+def _one(frame: bytes) -> str:
+    more = f"... ({len(frame)} octets)" if len(frame) > _SHOWN else ""
+    head = frame[:_SHOWN]
+    try:
+        text = head.decode()
+    except UnicodeDecodeError:
+        return head.hex() + more
+    if text.isprintable():
+        return (text or '""') + more
+    return head.hex() + more

@@ -1,0 +1,277 @@
+"""A checking client: its sockets, and every frame that went through them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import zmq
+
+from mtl.conformance import frames as f
+from mtl.conformance.report import Failed, NotSeen
+
+TEST = "test"
+"""The RFC's own profile, with one resource and no confirmation."""
+
+SILENCE_S = 0.3
+"""How long nothing has to come for a server to be called silent."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The server, and how to be let in. `resource` is one that exists, or None where the checks may name new ones."""
+
+    endpoint: str
+    profile: str
+    virtual_host: str | None = None
+    resource: str | None = None
+    user: str | None = None
+    password: str | None = None
+    patience_s: float = 5.0
+
+
+class Reply(NamedTuple):
+    """A reply of the control flow."""
+
+    code: int
+    body: dict[str, Any]
+
+
+class Peer:
+    """The sockets of one check; `close` at its end."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.frames: list[str] = []
+        self._context = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
+
+    def close(self) -> None:
+        """Close every socket."""
+        for one in self._sockets:
+            one.close(linger=0)
+        self._context.term()
+
+    def socket(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
+        """A socket that is connected, or will be."""
+        made = self._context.socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        made.setsockopt(zmq.SNDTIMEO, int(self.target.patience_s * 1000))
+        made.connect(endpoint)
+        self._sockets.append(made)
+        return made
+
+    # --- frames ---------------------------------------------------------------------------------------------
+
+    def send(self, socket: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
+        """Send one message."""
+        self.frames.append(f"> {f.shown(frames)}")
+        socket.send_multipart(list(frames))
+
+    def receive(self, socket: zmq.Socket[bytes], patience_s: float) -> list[bytes] | None:
+        """The next message; None when there is none in time."""
+        if not socket.poll(int(patience_s * 1000)):
+            self.frames.append(f"  nothing within {patience_s} s")
+            return None
+        frames = socket.recv_multipart()
+        self.frames.append(f"< {f.shown(frames)}")
+        return frames
+
+    # --- control --------------------------------------------------------------------------------------------
+
+    def requester(self) -> Requester:
+        """A REQ that has not said anything."""
+        return Requester(self, self.socket(zmq.REQ, self.target.endpoint))
+
+    def dealer(self) -> zmq.Socket[bytes]:
+        """A socket on the control port that may send what a REQ would not."""
+        return self.socket(zmq.DEALER, self.target.endpoint)
+
+    def session(self) -> Requester:
+        """A REQ whose session is open, under the profile."""
+        made = self.requester()
+        made.let_in()
+        reply = made.ask("Connection.Profile", {"profile": self.target.profile})
+        if reply.code != 200:
+            raise NotSeen(f"the server does not let us select {self.target.profile!r}: {reply.code}")
+        return made
+
+    def resource(self, session: Requester) -> str:
+        """A resource of this profile: the one of `test`, the one that was named, or a new one."""
+        if self.target.profile == TEST:
+            return "resource"
+        if self.target.resource is not None:
+            return self.target.resource
+        name = f"conformance-{uuid4().hex[:8]}"
+        session.ask(
+            "Resource.Create", {"resource": name}
+        )  # a server that makes them by their name knows no such thing
+        return name
+
+    def need_confirmation(self) -> None:
+        """Raises `NotSeen` where the profile has none."""
+        session = self.session()  # its own: a server may grant a session one lease of a kind only
+        reply = session.ask("Connection.Writer", {"resources": [self.resource(session)], "confirm": "full"})
+        if reply.code == 501:
+            raise NotSeen("the profile has no confirmation")
+
+
+class Requester:
+    """One control session."""
+
+    def __init__(self, peer: Peer, socket: zmq.Socket[bytes]) -> None:
+        self.peer = peer
+        self.socket = socket
+        self.token: str | None = None
+        self.ready: dict[str, Any] = {}
+
+    def open_body(self) -> dict[str, Any]:
+        """Of a Connection.Open."""
+        body: dict[str, Any] = {"protocol": {"name": "MTL", "version": 1}}
+        if self.peer.target.virtual_host is not None:
+            body["virtual-host"] = self.peer.target.virtual_host
+        return body
+
+    def ask(self, command: str, body: dict[str, Any]) -> Reply:
+        """One request and its reply, which has to be one (MTL-16)."""
+        if self.token is not None:
+            body = {**body, "session": self.token}
+        self.peer.send(self.socket, [command.encode(), json.dumps(body).encode()])
+        frames = self.peer.receive(self.socket, self.peer.target.patience_s)
+        if frames is None:
+            raise Failed(f"no reply to {command} within {self.peer.target.patience_s} s")
+        return reply_of(frames)
+
+    def let_in(self) -> Reply:
+        """Open the session, and log in where the server asks for it."""
+        reply = self.ask("Connection.Open", self.open_body())
+        if reply.code == 401:
+            offered = [str(name).upper() for name in reply.body.get("mechanisms", [])]
+            mechanism, response = self._credentials(offered)
+            reply = self.ask("Connection.Authorize", {"mechanism": mechanism, "response": response})
+        if reply.code != 201:
+            raise NotSeen(f"the server does not let us in: {reply.code} {reply.body}")
+        self.ready = reply.body
+        token = reply.body.get("session")  # PROTOCOL.md 2; a server of the RFC alone gives none
+        self.token = token if isinstance(token, str) else None
+        return reply
+
+    def _credentials(self, offered: list[str]) -> tuple[str, str]:
+        target = self.peer.target
+        if target.user is not None and "PLAIN" in offered:
+            plain = f"\0{target.user}\0{target.password or ''}".encode()
+            return "PLAIN", base64.b64encode(plain).decode()
+        if "ANONYMOUS" in offered:
+            return "ANONYMOUS", ""
+        raise NotSeen(
+            f"the server wants one of {offered}; only PLAIN with a user and ANONYMOUS are known here"
+        )
+
+    def lease(self, kind: str, resources: list[str], confirm: str) -> dict[str, Any]:
+        """The body of a 202."""
+        reply = self.ask(f"Connection.{kind}", {"resources": resources, "confirm": confirm})
+        if reply.code != 202:
+            raise NotSeen(f"no lease is granted: {reply.code} {reply.body}")
+        return reply.body
+
+    def connect(self, lease: dict[str, Any]) -> Flow:
+        """A data connection for a lease that was not shown yet."""
+        endpoint = (
+            lease.get("endpoint") or f"{self.peer.target.endpoint.rpartition(':')[0]}:{lease.get('port')}"
+        )
+        return Flow(self.peer, self.peer.socket(zmq.DEALER, endpoint))
+
+    def flow(self, kind: str, resources: list[str], confirm: str) -> Flow:
+        """A data connection whose lease was accepted."""
+        lease = self.lease(kind, resources, confirm)
+        flow = self.connect(lease)
+        flow.respond(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
+        return flow
+
+
+class Flow:
+    """One data connection. Pings are answered and not told."""
+
+    def __init__(self, peer: Peer, socket: zmq.Socket[bytes]) -> None:
+        self.peer = peer
+        self.socket = socket
+        self._sequence = 100
+
+    def send(self, header: bytes, body: bytes = b"") -> None:
+        """One command."""
+        self.peer.send(self.socket, [header, body])
+
+    def ask(self, kind: int, name: str) -> int:
+        """Send a Lease, Summon or Dismiss; its number."""
+        self._sequence += 7
+        self.send(f.numbered(kind, self._sequence, f.short(name)))
+        return self._sequence
+
+    def next(self, patience_s: float | None = None) -> f.Command | None:
+        """The next command but Pings; None when there is none in time."""
+        patience = self.peer.target.patience_s if patience_s is None else patience_s
+        until = time.monotonic() + patience
+        while True:
+            frames = self.peer.receive(self.socket, max(0.0, until - time.monotonic()))
+            if frames is None:
+                return None
+            if len(frames) != 2:
+                raise Failed(f"a data command of {len(frames)} frames")
+            try:
+                command = f.command(*frames)
+            except ValueError as error:
+                raise Failed(str(error)) from error
+            if command.kind != f.PING:
+                return command
+            self.send(bytes([f.PONG]))
+
+    def need(self, kind: int, test: Callable[[f.Command], bool] = lambda _: True) -> f.Command:
+        """The next command, which has to be one of this kind."""
+        command = self.next()
+        if command is None or command.kind != kind or not test(command):
+            raise Failed(f"{f.NAMES[kind]} was expected and {command or 'nothing'} came")
+        return command
+
+    def respond(self, number: int, *codes: bytes) -> bytes:
+        """The next command, a Response to this number with one of these codes."""
+        response = self.need(f.RESPONSE, lambda r: r.number == number)
+        if response.body not in codes:
+            raise Failed(f"the Response has {response.body!r} and not {b' or '.join(codes)!r}")
+        return response.body
+
+    def summon(self, resource: str) -> None:
+        """Summon, with success."""
+        self.respond(self.ask(f.SUMMON, resource), b"200")
+
+    def silent(self, what: str) -> None:
+        """Nothing comes for a while."""
+        command = self.next(SILENCE_S)
+        if command is not None:
+            raise Failed(f"{what}, and {command} came")
+
+
+def reply_of(frames: Sequence[bytes]) -> Reply:
+    """The reply in two frames (MTL-16)."""
+    if len(frames) != 2:
+        raise Failed(f"a reply of {len(frames)} frames, not 2 (MTL-16)")
+    code, text = frames
+    if len(code) != 3 or not code.isdigit() or not 200 <= int(code) <= 599:
+        raise Failed(f"a reply with the status {code!r} (MTL-16)")
+    try:
+        body = json.loads(text)
+    except ValueError:
+        raise Failed("a reply whose body is not JSON (MTL-16)") from None
+    if not isinstance(body, dict):
+        raise Failed("a reply whose body is not an object (MTL-16)")
+    return Reply(int(code), body)
+
+
+def expect(condition: bool, message: str) -> None:
+    """Raises `Failed` unless it is so."""
+    if not condition:
+        raise Failed(message)

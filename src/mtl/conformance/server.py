@@ -1,0 +1,38 @@
+"""Every check of a server, one after the other, each with sockets of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtl.conformance import control, data
+from mtl.conformance.peer import TEST, Peer, Target
+from mtl.conformance.report import Finding, NotSeen, run
+
+
+def offered(target: Target) -> list[str]:
+    """The profiles that the server names in its 201. Raises `Failed` or `NotSeen` where it does not let us in."""
+    peer = Peer(target)
+    try:
+        body = peer.requester().let_in().body
+    finally:
+        peer.close()
+    profiles = body.get("profiles")
+    if not isinstance(profiles, list) or not profiles:
+        raise NotSeen(f"the 201 names no profiles: {body}")
+    return [str(name) for name in profiles]
+
+
+def usual(profiles: list[str]) -> str:
+    """The profile that is checked where none is given: `test`, which the RFC defines, or the first."""
+    return next((name for name in profiles if name.lower() == TEST), profiles[0])
+
+
+def check_server(target: Target) -> Iterator[Finding]:
+    """A finding for each check that concerns the profile."""
+    for check in (*control.CHECKS.all, *data.CHECKS.all):
+        if check.concerns(target.profile.lower()):
+            peer = Peer(target)
+            try:
+                yield run(check, peer, peer.frames)
+            finally:
+                peer.close()

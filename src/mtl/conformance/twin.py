@@ -1,0 +1,299 @@
+"""A server that a client is checked by: it plays RFC 11, records what the client says, and lays traps.
+
+Traps, each once: it is silent on the first request after the 201 (the client has to time out, MTL-05), it asks for a
+log-in in the middle (MTL-28), its contents have numbers that repeat, fall and are 0, and it pings. It serves one
+resource under any profile, ANONYMOUS log-ins, and both confirmation models outside `test`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import zmq
+
+from mtl.conformance import frames as f
+
+RESOURCE = "resource"
+PROFILES = ["test", "log", "queue"]
+NUMBERS = (0, 5, 5, 3, 2**64 - 1)
+"""Of the contents that a reader is sent."""
+
+
+@dataclass
+class Lease:
+    """A lease that was granted: what for, and what the client has done with it."""
+
+    kind: str
+    confirm: str
+    resources: list[str]
+    peer: bytes = b""
+    summoned: set[str] = field(default_factory=set)
+    sent: list[int] = field(default_factory=list)
+    settled: list[f.Command] = field(default_factory=list)
+
+
+@dataclass
+class Wrong:
+    """A requirement that the client did not meet, and why."""
+
+    requirement: str
+    reason: str
+    frames: list[str]
+
+
+class Twin:
+    """A context manager: serves in a thread of its own. `seen` are requirements of which an instance was seen; `wrong`
+    are those that were not met.
+    """
+
+    def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
+        self.seen: set[str] = set()
+        self.wrong: list[Wrong] = []
+        self.frames: list[str] = []
+        self._sessions: dict[bytes, str] = {}
+        """Identity of a REQ -> where its session stands: open, asked (a log-in is due), or the profile's name."""
+        self._leases: dict[str, Lease] = {}
+        self._flows: dict[bytes, list[Lease]] = {}
+        self._numbers: dict[bytes, set[int]] = {}
+        self._traps = {"silence", "log-in"}
+        self._dropped: bytes | None = None
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.LINGER, 0)
+        self._router.bind(endpoint)
+        self.endpoint: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.port = int(self.endpoint.rpartition(":")[2])
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="conformance-twin")
+        self._commands: dict[int, Callable[[bytes, f.Command], None]] = {
+            f.LEASE: self._lease,
+            f.SUMMON: self._summon,
+            f.DISMISS: self._dismiss,
+            f.CONTENT: self._content,
+            f.CONFIRM: self._settle,
+            f.REJECT: self._settle,
+            f.PING: lambda peer, _: self._say(peer, bytes([f.PONG])),
+            f.PONG: self._pong,
+        }
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._router.close()
+        self._context.term()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            if self._router.poll(20):
+                peer, *frames = self._router.recv_multipart()
+                self.frames.append(f"< {f.shown(frames)}")
+                if frames[:1] == [b""]:
+                    self._request(peer, frames)
+                else:
+                    self._command(peer, frames)
+
+    def _check(self, requirement: str, met: bool, reason: str) -> bool:
+        """Note an instance of a requirement, and whether it was met."""
+        self.seen.add(requirement)
+        if not met:
+            self.wrong.append(Wrong(requirement, reason, self.frames[-6:]))
+        return met
+
+    # --- control --------------------------------------------------------------------------------------------
+
+    def _request(self, peer: bytes, frames: list[bytes]) -> None:
+        if not self._check("MTL-15", len(frames) == 3, f"a request of {len(frames) - 1} frames"):
+            return
+        try:
+            body = json.loads(frames[2])
+        except ValueError:
+            body = None
+        if not self._check("MTL-08", isinstance(body, dict), "a request whose body is not a JSON object"):
+            return
+        assert isinstance(body, dict)
+        name = frames[1].decode("utf-8", "replace").lower()
+        if self._trapped(peer, name):
+            return
+        code, reply = self._answer(peer, name, body)
+        text = json.dumps(reply).encode()
+        self.frames.append(f"> {code} | {text.decode()}")
+        self._router.send_multipart([peer, b"", b"%d" % code, text])
+
+    def _trapped(self, peer: bytes, name: str) -> bool:
+        """Whether this request is not answered: the first one after an Open."""
+        if self._dropped is not None and name == "connection.open" and peer != self._dropped:
+            self._check("MTL-05", True, "")
+            self._dropped = None
+        if "silence" in self._traps and name == "connection.profile":
+            self._traps.remove("silence")
+            self._dropped = peer
+            self._sessions.pop(peer, None)
+            return True
+        return False
+
+    def _answer(self, peer: bytes, name: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        state = self._sessions.get(peer)
+        if name == "connection.open":
+            return self._open(peer, body)
+        if not self._check("MTL-21", state is not None, f"{name} before Connection.Open"):
+            return 400, {"status": "Bad Request"}
+        if name == "connection.authorize":
+            self._check(
+                "MTL-30", {"mechanism", "response"} <= body.keys(), f"an Authorize with {sorted(body)}"
+            )
+            self._check("MTL-29", state == "asked", "an Authorize that nobody asked for")
+            self._sessions[peer] = "open"
+            return self._ready()
+        if "log-in" in self._traps or state == "asked":
+            self._traps.discard("log-in")
+            self._sessions[peer] = "asked"
+            return 401, {"status": "Unauthorized", "mechanisms": ["ANONYMOUS"]}
+        if name == "connection.profile":
+            profile = str(body.get("profile")).lower()
+            known = self._check("MTL-36", profile in PROFILES, f"the profile {profile!r} is not in the 201")
+            self._sessions[peer] = profile if known else "open"
+            return (200, {"status": "OK"}) if known else (400, {"status": "Bad Request"})
+        if name in {"connection.reader", "connection.writer"}:
+            return self._grant(name, str(state), body)
+        return 501, {"status": "Not implemented"}
+
+    def _open(self, peer: bytes, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        protocol = body.get("protocol")
+        right = isinstance(protocol, dict) and protocol.get("name") == "MTL" and protocol.get("version") == 1
+        self._check("MTL-22", right, f"an Open with the protocol {protocol!r}")
+        self._check("MTL-21", True, "")
+        self._sessions[peer] = "open"
+        return self._ready()
+
+    def _ready(self) -> tuple[int, dict[str, Any]]:
+        return 201, {"status": "Ready", "profiles": PROFILES}
+
+    def _grant(self, name: str, state: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if not self._check("MTL-45", state in PROFILES, f"{name} before Connection.Profile"):
+            return 400, {"status": "Bad Request"}
+        resources, confirm = body.get("resources"), body.get("confirm")
+        listed = isinstance(resources, list) and all(isinstance(x, str) for x in resources)
+        right = listed and confirm in {"none", "full"}
+        if not self._check("MTL-44", right, f"resources {resources!r} and confirm {confirm!r}"):
+            return 400, {"status": "Bad Request"}
+        if confirm == "full" and state == "test":
+            return 501, {"status": "Not implemented"}
+        token = f"lease {len(self._leases)}"
+        self._leases[token] = Lease(name.rpartition(".")[2], str(confirm), list(resources or []))
+        return 202, {"status": "Data Lease", "port": self.port, "lease": token}
+
+    # --- data -----------------------------------------------------------------------------------------------
+
+    def _command(self, peer: bytes, frames: list[bytes]) -> None:
+        if not self._check("MTL-57", len(frames) == 2, f"a data command of {len(frames)} frames"):
+            return
+        try:
+            command = f.command(*frames)
+        except ValueError as error:
+            self._check("MTL-58", False, str(error))
+            return
+        known = command.kind in self._commands
+        if not self._check("MTL-58", known, f"a command of type {command.kind}") or not self._first(
+            peer, command
+        ):
+            return
+        self._commands[command.kind](peer, command)
+
+    def _first(self, peer: bytes, command: f.Command) -> bool:
+        """A data connection begins with a Lease."""
+        begun = command.kind == f.LEASE or peer in self._flows
+        return self._check("MTL-60", begun, f"{command} before any Lease")
+
+    def _said(self, requirement: str, command: f.Command) -> bool:
+        """Whether a Lease, Summon or Dismiss has one name and nothing else, and a number that is not in use."""
+        whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
+        return self._check(requirement, whole, f"its fields are {command.rest!r}")
+
+    def _lease(self, peer: bytes, command: f.Command) -> None:
+        if not self._said("MTL-61", command):
+            return
+        lease = self._leases.get(command.name)
+        self._check("MTL-60", lease is not None, f"a Lease of {command.name!r}, which no 202 gave")
+        if lease is not None:
+            lease.peer = peer
+            lease.summoned.clear()
+            self._flows.setdefault(peer, []).append(lease)
+        self._say(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
+        self._say(peer, bytes([f.PING]))
+
+    def _of(self, peer: bytes, kind: str) -> Lease | None:
+        return next((x for x in reversed(self._flows[peer]) if x.kind == kind and x.peer == peer), None)
+
+    def _summon(self, peer: bytes, command: f.Command) -> None:
+        if not self._said("MTL-67", command):
+            return
+        lease, name = self._of(peer, "reader"), command.name
+        named = lease is not None and (not lease.resources or name in lease.resources)
+        self._check("MTL-69", named, f"a Summon of {name!r}, which the lease does not name")
+        self._check("MTL-70", lease is None or name not in lease.summoned, f"{name!r} is summoned already")
+        if lease is None or not named or name in lease.summoned:
+            self._say(peer, f.numbered(f.RESPONSE, command.number), b"400")
+            return
+        lease.summoned.add(name)
+        self._say(peer, f.numbered(f.RESPONSE, command.number), b"200")
+        for place, number in enumerate(NUMBERS):
+            lease.sent.append(number)
+            self._say(peer, f.content(number, name), b"%d" % place)
+
+    def _dismiss(self, peer: bytes, command: f.Command) -> None:
+        if not self._said("MTL-73", command):
+            return
+        lease, name = self._of(peer, "reader"), command.name
+        summoned = lease is not None and name in lease.summoned
+        self._check("MTL-75", summoned, f"a Dismiss of {name!r}, which is not summoned")
+        if lease is not None:
+            lease.summoned.discard(name)
+        self._say(peer, f.numbered(f.RESPONSE, command.number), b"200" if summoned else b"400")
+
+    def _content(self, peer: bytes, command: f.Command) -> None:
+        whole = bool(command.rest) and len(command.rest) > command.rest[0]
+        if not self._check("MTL-78", whole, f"its fields are {command.rest!r}"):
+            return
+        lease = self._of(peer, "writer")
+        if not self._check("MTL-43", lease is not None, "a Content without a writing lease"):
+            return
+        assert lease is not None
+        needed = len(lease.resources) != 1
+        self._check(
+            "MTL-79", bool(command.name) or not needed, "a Content without a name, of several resources"
+        )
+        if lease.confirm == "full":
+            self._say(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
+
+    def _settle(self, peer: bytes, command: f.Command) -> None:
+        """A Confirm or Reject."""
+        requirement, fields = ("MTL-89", 1) if command.kind == f.CONFIRM else ("MTL-94", 2)
+        whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
+        if not self._check(requirement, whole, f"its fields are {command.rest!r}"):
+            return
+        lease = self._of(peer, "reader")
+        confirms = lease is not None and lease.confirm == "full"
+        if not self._check("MTL-85", confirms, f'{command} where the lease has confirm "none"'):
+            return
+        assert lease is not None
+        sent = command.number in lease.sent
+        self._check("MTL-87", sent, f"{command} of a number that no content had: {lease.sent}")
+        lease.settled.append(command)
+
+    def _pong(self, _peer: bytes, command: f.Command) -> None:
+        self._check("MTL-100", not command.rest, "a Pong with fields")
+
+    def _say(self, peer: bytes, header: bytes, body: bytes = b"") -> None:
+        self.frames.append(f"> {f.shown([header, body])}")
+        self._router.send_multipart([peer, header, body])

@@ -1,0 +1,84 @@
+"""Who comes in at a WebSocket's upgrade: by HTTP Basic, a bearer token or a client certificate, as configured."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+
+from mtl.doors.config import DoorConfig
+from mtl.doors.guessing import Guessing
+from mtl.doors.identity import Basic, Bearer, Tokens, certified, parse
+from mtl.doors.limits import DOOR_LOGINS
+from mtl.errors import MtlError, Refused
+from mtl.wire.control import NOT_AUTHORIZED
+
+Check = Callable[[str, str], Awaitable[None]]
+"""Logs in at the broker with a user and a password and leaves again. Raises what the client raises."""
+
+
+class Turned(Exception):
+    """Not let in: the status and the words of the answer, and the challenges that are its WWW-Authenticate."""
+
+    def __init__(self, status: HTTPStatus, words: str, challenges: tuple[str, ...] = ()) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+        self.challenges = challenges
+
+
+class Gate:
+    """See the module. A header that is given decides; without one the certificate does."""
+
+    def __init__(self, config: DoorConfig, check: Check) -> None:
+        self._config = config
+        self._check = check
+        self._tokens = Tokens(Path(config.tokens_file)) if config.tokens_file is not None else None
+        self._guessing = Guessing(time.monotonic)
+        self._room = asyncio.Semaphore(DOOR_LOGINS)
+
+    async def user(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
+        """The user that a peer comes in as; None where nobody has to prove anything. Raises `Turned`."""
+        if not self._config.authenticates:
+            return None
+        user = certified(tls) if header is None else await self._shown(parse(header), address)
+        if user is None:
+            raise self._unauthorized(
+                "credentials are needed" if header is None else "these credentials are wrong"
+            )
+        return user
+
+    async def _shown(self, said: Basic | Bearer | None, address: str) -> str | None:
+        match said:
+            case Bearer(token) if self._tokens is not None:
+                return self._tokens.user(token)
+            case Basic(user, password) if self._config.basic:
+                return await self._logged_in(user, password, address)
+            case _:
+                return None
+
+    async def _logged_in(self, user: str, password: str, address: str) -> str | None:
+        async with self._room:
+            if self._guessing.too_many(address):
+                raise Turned(HTTPStatus.TOO_MANY_REQUESTS, "too many log-ins failed; try again in a minute")
+            try:
+                await self._check(user, password)
+            except Refused as refused:
+                if refused.reason != NOT_AUTHORIZED:
+                    raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
+                self._guessing.count(address)
+                return None
+            except MtlError as error:
+                raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "the broker is away; try again later") from error
+        return user
+
+    def _unauthorized(self, words: str) -> Turned:
+        challenges = []
+        if self._config.basic:
+            challenges.append('Basic realm="mtl", charset="UTF-8"')
+        if self._tokens is not None:
+            challenges.append('Bearer realm="mtl"')
+        return Turned(HTTPStatus.UNAUTHORIZED, words, tuple(challenges))

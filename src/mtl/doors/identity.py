@@ -1,0 +1,100 @@
+"""Who a peer is, by what its protocol or transport offers: a client certificate, HTTP's Authorization, a CURVE key.
+
+Each gives the name of a user of the broker, or nothing.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import ssl
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, cast
+
+from mtl.errors import OptionError
+from mtl.net.curve import read_public
+from mtl.net.private import check_password_file
+
+SHORTEST_TOKEN: Final = 16
+"""Characters of a bearer token: nobody looks whether somebody guesses, so it has to be one that nobody can."""
+
+
+class Basic(NamedTuple):
+    """A user of the broker and its password (RFC 7617)."""
+
+    user: str
+    password: str
+
+
+class Bearer(NamedTuple):
+    """A token (RFC 6750)."""
+
+    token: str
+
+
+def parse(header: str) -> Basic | Bearer | None:
+    """What the value of an Authorization header says; None for what is neither of these."""
+    scheme, _, rest = header.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return Bearer(rest.strip())
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = b64decode(rest.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return Basic(user, password) if colon and user else None
+
+
+def certified(tls: ssl.SSLObject | None) -> str | None:
+    """The user of a client certificate that was verified: its one common name."""
+    certificate = tls.getpeercert() if tls is not None else None
+    if not certificate:
+        return None
+    subject = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
+    names = [value for part in subject for name, value in part if name == "commonName"]
+    return names[0] if len(names) == 1 and names[0] else None
+
+
+class Tokens:
+    """The users of bearer tokens, from a file with a line `USER TOKEN` for each; empty lines and # are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise OptionError(f"cannot read the tokens in {path}: {reason}") from error
+        check_password_file(path, str(path), "token")
+        self._users: list[tuple[str, bytes]] = []
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            user, _, token = line.strip().rpartition(" ")
+            if not user or len(token) < SHORTEST_TOKEN:
+                raise OptionError(
+                    f"line {number} of {path} is not USER TOKEN, with a token of {SHORTEST_TOKEN} characters or more "
+                    "(`openssl rand -hex 32` makes one)"
+                )
+            self._users.append((user.strip(), token.encode()))
+
+    def user(self, token: str) -> str | None:
+        """Whose token it is. Every one is compared, in a time that tells nothing."""
+        said, found = token.encode(), None
+        for user, known in self._users:
+            if hmac.compare_digest(known, said):
+                found = user
+        return found
+
+
+def users_of(peer_keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """By CURVE public key in Z85 the user to whom it belongs. Raises `OptionError`."""
+    found: dict[str, str] = {}
+    for user, keys in peer_keys.items():
+        for key in keys:
+            public = read_public(key).decode()
+            if found.setdefault(public, user) != user:
+                raise OptionError(f"peer-keys: the users {found[public]!r} and {user!r} have the same key")
+    return found

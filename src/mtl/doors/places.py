@@ -1,0 +1,84 @@
+"""Where a door listens: one syntax for all doors, [TRANSPORT://]HOST:PORT, and ipc://PATH for those on ZeroMQ."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, NamedTuple
+
+from mtl.errors import OptionError
+
+DEFAULTS: Final = {
+    "mbws": "ws://127.0.0.1:5979",
+    "mc0": "tcp://127.0.0.1:61616",
+    "micromessage": "tcp://127.0.0.1:5978",
+    "reactive": "tcp://127.0.0.1:5977",
+}
+"""By the name of each door. 61616 is the port of the implementations that mc0's document describes (MC0-30); the others
+are ours: MBWS recommends TLS at 443 (MBWS-45), which is the configuration's to say, and the others name no port."""
+
+TRANSPORTS: Final = {
+    "mbws": ("ws",),
+    "mc0": ("tcp", "ipc"),
+    "micromessage": ("tcp",),
+    "reactive": ("tcp", "ws"),
+}
+"""What each door can listen on; the first is meant where none is named. wss is ws with a certificate."""
+
+_HIGHEST_PORT = 65_535
+
+
+class Place(NamedTuple):
+    """A place to listen at: `host` and `port` (0: any free one), or with ipc the path as `host`."""
+
+    transport: str
+    host: str
+    port: int
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.transport == "ipc" or self.host == "localhost" or _is_loopback(self.host)
+
+    def __str__(self) -> str:
+        """With its transport."""
+        if self.transport == "ipc":
+            return f"ipc://{self.host}"
+        return f"{self.transport}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+
+def place_of(door: str, listen: str | None, *, secure: bool = False) -> Place:
+    """Where a door listens that was told so, or its default. `secure`: there is a certificate. Raises `OptionError`."""
+    said = listen or DEFAULTS[door]
+    transport, separator, rest = said.rpartition("://")
+    if not separator:
+        transport = TRANSPORTS[door][0]
+    if (transport, secure) in {("wss", False), ("ws", True)} and listen is not None and separator:
+        raise OptionError(
+            f"listen {said!r}: it is wss:// with certificate-file and key-file, and ws:// without"
+        )
+    transport = "ws" if transport == "wss" else transport
+    if transport not in TRANSPORTS[door]:
+        raise OptionError(f"listen {said!r}: the door {door} listens on {', '.join(TRANSPORTS[door])}")
+    if transport == "ipc":
+        return Place(transport, rest, 0)
+    try:
+        return Place(transport, *host_and_port(rest))
+    except OptionError as error:
+        raise OptionError(
+            f"listen {said!r} is not HOST:PORT, such as {DEFAULTS[door].partition('://')[2]}"
+        ) from error
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """HOST:PORT, [HOST]:PORT for IPv6; ports are below 65,536. Raises `OptionError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port[:9]) > _HIGHEST_PORT:
+        raise OptionError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, an interface or "*": it may be anything

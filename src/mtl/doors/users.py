@@ -1,0 +1,66 @@
+"""The users that peers come in as, and a way to the broker for each: a peer has its user's grants, not the door's.
+
+The door logs in as itself and acts as the user (`acting_as`, PROTOCOL.md 2.1), which `mtl grant DOOR --act-as` lets it
+do. So it needs nobody's password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from mtl.client.aio import Connection
+from mtl.doors.bridge import Bridge, Shares
+from mtl.doors.limits import DOOR_USERS
+from mtl.doors.logins import Logins
+from mtl.doors.telling import Unfit
+from mtl.wire.control import OVERLOADED
+
+
+class Bridges:
+    """`own` is for peers that show no credentials, where none are asked for: they have the door's grants."""
+
+    def __init__(self, connection: Connection, logins: Logins, create: Sequence[str] = ()) -> None:
+        async def own() -> Connection:
+            return connection
+
+        self._shares = Shares()
+        self.own = Bridge(own, create, self._shares)
+        self.logins = logins
+        self._create = create
+        self._users: dict[str, Bridge] = {}  # the one that was asked for last is last
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def of(self, user: str | None) -> Bridge:
+        """The way of a user; it is opened when it is first used. Raises `Unfit` when too many users are busy."""
+        if user is None:
+            return self.own
+        bridge = self._users.pop(user, None)
+        if bridge is None:
+            self._make_room()
+            bridge = Bridge(partial(self.logins.acting, user), self._create, self._shares)
+        self._users[user] = bridge
+        return bridge
+
+    def _make_room(self) -> None:
+        if len(self._users) < DOOR_USERS:
+            return
+        idle = next((user for user, bridge in self._users.items() if bridge.idle), None)
+        if idle is None:
+            raise Unfit(503, OVERLOADED, f"{DOOR_USERS} users at once are this door's limit; try again later")
+        leaving = asyncio.create_task(self._users.pop(idle).leave())
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Flush what was taken in, and end the writers; the makers of subscriptions end them."""
+        await asyncio.gather(*(bridge.close() for bridge in (self.own, *self._users.values())))
+
+    async def leave(self) -> None:
+        """Close the users' connections, after `close`. The opener of the door's own closes that."""
+        await asyncio.gather(*self._leaving, *(bridge.leave() for bridge in self._users.values()))
+
+    async def drop(self) -> None:
+        """Close them at once, also when the broker does not answer."""
+        await asyncio.gather(*(bridge.drop() for bridge in self._users.values()))

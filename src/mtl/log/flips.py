@@ -1,0 +1,102 @@
+"""Telling a flipped bit from an unfinished write, in the last group of a log: nothing says that it was durable.
+
+A page that a crash kept from the disk shows what was there before, which behind the end of a log is zeros, or nothing.
+So a chunk that does not verify was not written whole if the file ends within it, or one of its sectors is all zeros.
+A chunk that is there in full and verifies when one certain bit is flipped was written, and has changed since.
+
+What is left is damage of more than one bit, and of a chunk that has sectors of zeros by itself: that looks like an
+unfinished write.
+"""
+
+from __future__ import annotations
+
+from mtl.log.chunk import HEADER_SIZE, ChunkHeader, NewerChunk, checksum, decode_header
+from mtl.log.files import File
+
+_SECTOR = 512
+"""Octets that a disk writes whole or not at all."""
+
+_POLYNOMIAL = 0x82F63B78
+"""Of crc32c, bits reversed, as the checksum is computed."""
+
+_TOP = 1 << 31
+
+
+def one_bit_off(file: File, offset: int, size: int, salt: int, sequence: int) -> ChunkHeader | None:
+    """The header that the chunk at `offset` of a file of `size` octets had, if it fails to verify for one flipped bit;
+    None when it is unfinished, or damaged otherwise. `sequence`: the relative one that is due there.
+    """
+    data = file.pread(HEADER_SIZE, offset)
+    header = _header(data, offset, salt)
+    flipped = header is None
+    if header is None:
+        candidates = (_header(_flip(data, bit), offset, salt) for bit in range(8 * len(data)))
+        header = next((one for one in candidates if one is not None), None)
+    if header is None or header.sequence != sequence or offset + header.stored > size:
+        return None
+    region = file.pread(header.region, offset + HEADER_SIZE)
+    if len(region) < header.region or _has_empty_sector(data + region, offset):
+        return None
+    wrong = checksum(region) ^ header.crc
+    if flipped:
+        return header if not wrong else None
+    return header if flipped_bit(wrong, 8 * len(region)) is not None else None
+
+
+def _header(data: bytes, offset: int, salt: int) -> ChunkHeader | None:
+    try:
+        return decode_header(data, offset, salt)
+    except NewerChunk:
+        return None
+
+
+def _flip(data: bytes, bit: int) -> bytes:
+    image = bytearray(data)
+    image[bit // 8] ^= 1 << bit % 8
+    return bytes(image)
+
+
+def _has_empty_sector(data: bytes, offset: int) -> bool:
+    """Whether what lies in one of the sectors that the octets at `offset` of a file fill or touch is all zeros."""
+    start = -(offset % _SECTOR)
+    return any(not data[max(at, 0) : at + _SECTOR].strip(b"\0") for at in range(start, len(data), _SECTOR))
+
+
+def flipped_bit(wrong: int, bits: int) -> int | None:
+    """Which bit of `bits`, counted from the last one, was flipped if that made a checksum wrong by the xor `wrong`;
+    None if no single one does.
+
+    A bit with k others behind it changes the checksum by x^(32 + k) modulo the polynomial. k is found in two halves, by
+    baby steps and giant steps: for 4 MiB some thousand of each.
+    """
+    stride = max(1, int(bits**0.5))
+    baby: dict[int, int] = {}
+    value = _POLYNOMIAL
+    for steps in range(stride):
+        baby[value] = steps
+        value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+    back = [_steps_back(1 << bit, stride) for bit in range(32)]
+    tables = [_combinations(back[at : at + 8]) for at in range(0, 32, 8)]
+    value = wrong
+    for giant in range(0, bits, stride):
+        found = baby.get(value)
+        if found is not None and giant + found < bits:
+            return giant + found
+        one, two, three, four = value.to_bytes(4, "little")
+        value = tables[0][one] ^ tables[1][two] ^ tables[2][three] ^ tables[3][four]
+    return None
+
+
+def _steps_back(value: int, steps: int) -> int:
+    """`value` divided by x^steps."""
+    for _ in range(steps):
+        value = ((value ^ _POLYNOMIAL) << 1 | 1) if value & _TOP else value << 1
+    return value
+
+
+def _combinations(basis: list[int]) -> list[int]:
+    """The xor of every subset of eight values, by the subset's bits."""
+    sums = [0]
+    for value in basis:
+        sums += [one ^ value for one in sums]
+    return sums

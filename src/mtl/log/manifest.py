@@ -1,0 +1,134 @@
+"""The manifest of a log: what its segments cannot say of themselves. Pure functions between values and bytes.
+
+    manifest        two lines: a JSON object, and the crc32c of its octets in 8 hexadecimal digits
+    version         of this format, 1
+    owner           opaque octets of whoever made the log, in base64: what it takes to make a lost record again
+    earliest        contents below it are gone on purpose
+    newest          base of the newest segment that may hold contents
+    salt            that segment's salt, which tells it from another log's; null: not known
+    end             contents below it were durable when this was written
+    epochs          [[first sequence, id], ...], ascending; see `Epoch`
+
+The file is replaced as a whole. What it says is durable before anything depends on it: `earliest` before segments are
+removed, `newest` with its salt and an epoch before a content of theirs is acknowledged. `newest` and `end` are lowered
+before contents are taken back, and `salt` is null before a segment takes the place of an empty one. So a log whose
+files begin above `earliest`, or end before `newest` or `end`, has lost some, and one with another salt has a segment of
+another log.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from mtl.errors import Damaged
+from mtl.limits import LOG_EPOCHS
+from mtl.log.chunk import checksum
+from mtl.log.segment import newer
+
+VERSION = 1
+MANIFEST = "manifest"
+NEW_MANIFEST = "manifest.new"
+
+_CRC = 9
+"""Octets of the last line: 8 digits and the end of the line."""
+
+
+class Epoch(NamedTuple):
+    """The contents that one run of the broker appended to a log: from sequence `first` up to the next epoch's first.
+
+    `id` is "<number>.<8 hexadecimal digits>": the number counts the log's epochs, the digits are the run's. Two copies
+    of a log that went different ways have different ids. An epoch without contents counts as not there.
+    """
+
+    first: int
+    id: str
+
+
+History = tuple[Epoch, ...]
+"""A log's epochs, ascending."""
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """See the module."""
+
+    earliest: int
+    newest: int
+    end: int = 1
+    owner: bytes = b""
+    epochs: History = ()
+    version: int = VERSION
+    salt: int | None = None
+
+
+def begun(history: History, epoch: Epoch) -> History:
+    """`history` with one more. Epochs that began no earlier lost all their contents before; of more than LOG_EPOCHS
+    the oldest go.
+    """
+    return (*(one for one in history if one.first < epoch.first), epoch)[-LOG_EPOCHS:]
+
+
+def run_id(history: History, run: str) -> str:
+    """The id of the epoch that the run with the token `run` has in a log, begun or not."""
+    number, _, last = (history[-1].id if history else "0.").partition(".")
+    return f"{number}.{run}" if last == run else f"{int(number) + 1}.{run}"
+
+
+def epoch_of(history: History, sequence: int) -> str | None:
+    """The id of the epoch that a content belongs to; None when it is older than the history."""
+    return next((one.id for one in reversed(history) if one.first <= sequence), None)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    data = msgspec.json.encode(manifest)
+    return data + b"\n%08x\n" % checksum(data)
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """Damaged when the octets do not verify, NewerVersion when they are of a later format."""
+    text, crc = data[: -_CRC - 1], data[-_CRC - 1 :]
+    try:
+        if crc != b"\n%08x\n" % checksum(text):
+            raise unusable(path, "its checksum does not match")
+        version = _VERSION_DECODER.decode(text).version
+        if version != VERSION:
+            raise newer(path, version)
+        manifest = _DECODER.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise unusable(path, str(error)) from error
+    if not _is_sound(manifest):
+        raise unusable(path, "its numbers are out of order")
+    return manifest
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+_VERSION_DECODER = msgspec.json.Decoder(_Version)
+_DECODER = msgspec.json.Decoder(Manifest)
+"""Made here, in one thread: logs are opened in several, and two that decode the same type for the first time end the
+process (msgspec 0.22).
+"""
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    firsts = [one.first for one in manifest.epochs]
+    numbers = [one.id.partition(".")[0] for one in manifest.epochs]
+    return (
+        manifest.earliest >= 1
+        and manifest.newest >= 1
+        and manifest.end >= 1
+        and firsts == sorted(set(firsts))
+        and all(number.isascii() and number.isdigit() and len(number) < 20 for number in numbers)
+    )
+
+
+def unusable(path: str, reason: str) -> Damaged:
+    """What to tell about a manifest that is missing or not whole."""
+    return Damaged(
+        f"{path}: the log's manifest cannot be used: {reason}. Stop the broker and run `mtl recover`: it makes a new "
+        "one from the segments",
+        file=path,
+    )

@@ -1,0 +1,338 @@
+"""The settings that a read or a write has by its options (pyspark_mtl.options.table). Pure.
+
+Spark hands options over as text under lower-cased names. They are taken strictly: an unknown name is an error that
+suggests the right one, so is a value that does not fit, an option that has no meaning where it is given, and two that
+contradict each other. Only names are ever shown of an unknown option, never its value: it may be a misspelt secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtl.errors import OptionError
+from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Places
+from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
+
+
+@dataclass(frozen=True)
+class Connect:
+    """How to reach the broker, and what to show there. Times in seconds. Files and variables are read where a
+    connection is made: on the driver and on executors.
+    """
+
+    endpoint: str
+    virtual_host: str
+    request_timeout: float
+    retry_deadline: float
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    password_file: str | None = None
+    password_env: str | None = None
+    sasl_mechanism: str | None = None
+    curve_server_key: str | None = None
+    curve_key_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one batch: contents, stored octets, contents to wait for, and the longest wait in seconds."""
+
+    max_contents: int | None = None
+    max_bytes: int | None = None
+    min_contents: int | None = None
+    max_delay: float = float(MAX_TRIGGER_DELAY_S)
+
+    @property
+    def any(self) -> bool:
+        """Whether a batch is limited at all."""
+        return not (self.max_contents is None and self.max_bytes is None and self.min_contents is None)
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """What bodies are, where they are typed: their format and which columns are not theirs. For a read also what
+    becomes of bad ones: `mode`, the name of the column that has them, the resource that they are written to.
+    """
+
+    format: str
+    metadata: bool = False
+    mode: str = "permissive"
+    corrupt: str = "_corrupt_record"
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """What a read does. Exactly one of `resources` and `pattern` is set. `ending` latest means no end in a stream."""
+
+    connect: Connect
+    resources: tuple[str, ...] | None
+    pattern: str | None
+    group: str | None
+    starting: Places
+    ending: Places
+    late_start_is_latest: bool
+    fail_on_data_loss: bool
+    limits: Limits
+    min_partitions: int | None
+    max_records: int | None
+    include_properties: bool
+    confirm_on_start: bool
+    bodies: Bodies | None = None
+
+
+@dataclass(frozen=True)
+class Creation:
+    """What a resource is like that a write creates: durability "sync" or "os", and what it keeps, as octets, seconds,
+    contents and groups; None and no group are no bound.
+    """
+
+    durability: str
+    bytes: int | None = None
+    age: float | None = None
+    contents: int | None = None
+    groups: tuple[str, ...] = ()
+    hard_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """What a write does. `resource` None means: the column names it; `create` None: what is not there is an error;
+    `truncate`: it takes the place of what the resources held.
+    """
+
+    connect: Connect
+    resource: str | None
+    create: Creation | None
+    exactly_once: bool
+    application: str | None
+    version: int | None
+    truncate: bool = False
+    fail_on_data_loss: bool = True
+    bodies: Bodies | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options that were given, parsed, under their proper names; a password is one of them."""
+
+    values: Mapping[str, Any] = field(repr=False)
+
+    def __getitem__(self, name: str) -> Any:
+        """The value given for `name`, else its default."""
+        return self.values.get(name, BY_KEY[name.lower()].default)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it was given."""
+        return name in self.values
+
+
+def parse(options: Mapping[str, str]) -> Given:
+    """Names and values, each by itself. OptionError for an unknown name or a value that does not fit."""
+    values = {}
+    for key, text in options.items():
+        option = BY_KEY.get(key.lower())
+        if option is not None:
+            values[option.name] = _value(option, text)
+        elif key.lower() not in SPARKS_OWN and not key.startswith("__"):  # Spark's internal ones, no user's
+            raise OptionError(f"unknown option {key!r}; {_suggestion(key)}")
+    return Given(values)
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise OptionError(f"option {option.name}: {error}") from error
+
+
+def _suggestion(key: str) -> str:
+    close = difflib.get_close_matches(key.lower(), BY_KEY, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {BY_KEY[close[0]].name!r}?"
+    return f"there are {', '.join(sorted(option.name for option in OPTIONS))}"
+
+
+def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
+    """The settings of a read. OptionError for what has no meaning there, is missing, or contradicts."""
+    use = Use.STREAM_READ if streaming else Use.BATCH_READ
+    _meaningful(given, use)
+    resources, pattern = given["resources"], given["resourcePattern"]
+    if (resources is None) == (pattern is None):
+        trouble = "both are given" if resources else "neither is given"
+        raise OptionError(f"a read needs one of the options resources and resourcePattern; {trouble}")
+    starting = _starting(given, streaming=streaming)
+    ending = _ending(given, streaming=streaming)
+    for what, places in (("start", starting), ("end", ending)):
+        _names_fit(what, places, resources)
+    return ReadSettings(
+        connect=_connect(given),
+        resources=resources,
+        pattern=pattern,
+        group=given["group"],
+        starting=starting,
+        ending=ending,
+        late_start_is_latest=given["startingOffsetsByTimestampStrategy"] == "latest",
+        fail_on_data_loss=given["failOnDataLoss"],
+        limits=_limits(given),
+        min_partitions=given["minPartitions"],
+        max_records=given["maxRecordsPerPartition"],
+        include_properties=given["includeProperties"],
+        confirm_on_start=given["confirmOn"] == "start",
+        bodies=bodies(given),
+    )
+
+
+def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) -> WriteSettings:
+    """The settings of a write; `overwrite` is what Spark wants of it. OptionError for what has no meaning there or
+    contradicts.
+    """
+    _meaningful(given, Use.STREAM_WRITE if streaming else Use.BATCH_WRITE)
+    exactly_once = given["deliveryGuarantee"] == "exactly-once"
+    application = given.values.get("txnAppId")
+    if not exactly_once and application is not None:
+        raise OptionError(
+            "txnAppId has no meaning with deliveryGuarantee=at-least-once: nothing is remembered"
+        )
+    if not streaming and ("txnAppId" in given) != ("txnVersion" in given):
+        raise OptionError("a batch write is repeatable with both txnAppId and txnVersion; only one is given")
+    if overwrite:
+        _check_overwrite(given, "outputMode" if streaming else "mode", exactly_once=exactly_once)
+    return WriteSettings(
+        connect=_connect(given),
+        resource=given["resource"],
+        create=_creation(given),
+        exactly_once=exactly_once,
+        application=application,
+        version=given["txnVersion"],
+        truncate=overwrite,
+        fail_on_data_loss=given["failOnDataLoss"],
+        bodies=bodies(given),
+    )
+
+
+def _creation(given: Given) -> Creation | None:
+    if given["createResource"]:
+        return Creation(
+            given["createDurability"],
+            given["createRetainBytes"],
+            given["createRetainAge"],
+            given["createRetainContents"],
+            given["createRetainFor"] or (),
+            given["createHardBytes"],
+        )
+    for name in given.values:
+        if name.startswith("create") and name != "createResource":
+            raise OptionError(f"option {name} has no meaning without createResource=true")
+    return None
+
+
+def _check_overwrite(given: Given, mode: str, *, exactly_once: bool) -> None:
+    if given["overwriteMode"] is None:
+        raise OptionError(
+            f"format mtl appends: resources are logs. Use .{mode}('append'); or overwriteMode=truncate, with which "
+            "what is written takes the place of all that the resource held"
+        )
+    if not exactly_once:
+        raise OptionError("overwriteMode=truncate is one step with what is written: it needs exactly-once")
+
+
+def bodies(given: Given) -> Bodies | None:
+    """How bodies are typed; None for raw ones. OptionError for what has no meaning with raw or typed bodies."""
+    if given["bodyFormat"] == "raw":
+        for name in ("includeMetadata", "mode", "columnNameOfCorruptRecord", "deadLetter"):
+            if name in given:
+                raise OptionError(f"option {name} has no meaning with raw bodies; give a bodyFormat")
+        return None
+    if "includeProperties" in given:
+        raise OptionError(
+            f"includeProperties has no meaning with bodyFormat={given['bodyFormat']}; "
+            "give includeMetadata, and a column properties map<string,string> in the schema"
+        )
+    mode, dead_letter = given["mode"], given["deadLetter"]
+    if mode == "failfast" and dead_letter is not None:
+        raise OptionError("deadLetter has no meaning with mode=FAILFAST: the first bad body ends the query")
+    return Bodies(
+        given["bodyFormat"], given["includeMetadata"], mode, given["columnNameOfCorruptRecord"], dead_letter
+    )
+
+
+def _meaningful(given: Given, use: Use) -> None:
+    for name in given.values:
+        option = BY_KEY[name.lower()]
+        if not option.use & use:
+            places = " or ".join(one.words for one in Use.ALL if one & option.use)
+            hint = "; did you mean 'resources'?" if name == "resource" else ""
+            raise OptionError(f"option {name} has no meaning in {use.words}, only in {places}{hint}")
+
+
+def _connect(given: Given) -> Connect:
+    timeout, deadline = given["requestTimeout"], given["retryDeadline"]
+    if timeout > deadline:
+        raise OptionError(f"requestTimeout ({timeout:g} s) is longer than retryDeadline ({deadline:g} s)")
+    return Connect(
+        given["endpoint"],
+        given["virtualHost"],
+        timeout,
+        deadline,
+        given["user"],
+        given["password"],
+        given["passwordFile"],
+        given["passwordEnv"],
+        given["saslMechanism"],
+        given["curveServerKey"],
+        given["curveKeyFile"],
+    )
+
+
+def _limits(given: Given) -> Limits:
+    least, most = given["minOffsetsPerTrigger"], given["maxOffsetsPerTrigger"]
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+    if "maxTriggerDelay" in given and least is None:
+        raise OptionError("maxTriggerDelay has no meaning without minOffsetsPerTrigger")
+    return Limits(most, given["maxBytesPerTrigger"], least, given["maxTriggerDelay"])
+
+
+def _starting(given: Given, *, streaming: bool) -> Places:
+    places = _foremost(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+    if "startingOffsetsByTimestampStrategy" in given and not (places and places.uses("time")):
+        raise OptionError("startingOffsetsByTimestampStrategy has no meaning without a starting time")
+    if places is None:
+        return Places(GROUP if "group" in given else LATEST if streaming else EARLIEST)
+    if places.uses("group") and "group" not in given:
+        raise OptionError("startingOffsets=group needs the option group")
+    if places.uses("latest") and not streaming:
+        raise OptionError("a batch read that starts at latest reads nothing; choose another startingOffsets")
+    return places
+
+
+def _ending(given: Given, *, streaming: bool) -> Places:
+    places = _foremost(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+    if places and places.uses("latest") and streaming:
+        raise OptionError(
+            "endingOffsets=latest has no meaning in a streaming read: a restart would find another end; "
+            "name sequences or a time, or use Trigger.AvailableNow"
+        )
+    return places or Places(LATEST)
+
+
+def _foremost(given: Given, *names: str) -> Places | None:
+    """The value of the first that is given. Kafka's order, so that its users' settings mean the same here."""
+    return next((given[name] for name in names if name in given), None)
+
+
+def _names_fit(what: str, places: Places, resources: tuple[str, ...] | None) -> None:
+    """With listed resources every one has its place and no other is named, as Kafka's users know it."""
+    if resources is None or not places.named:
+        return
+    for name in places.named:
+        if name not in resources:
+            raise OptionError(f"a place to {what} is given for {name!r}, which resources does not name")
+    for name in resources:
+        if name not in places.named:
+            raise OptionError(f"no place to {what} is given for the resource {name!r}")

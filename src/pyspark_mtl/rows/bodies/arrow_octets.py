@@ -1,0 +1,191 @@
+"""How many octets an Arrow body takes once it is decompressed and cast, said before anything is allocated for it.
+
+A few octets can stand for gigabytes: a compressed buffer, a dictionary's value or a view that is used many times, a
+null column, a fixed-size list of nulls. What Arrow would allocate is stated in the stream, so it is added up first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from mtl.wire.flatbuffers import I64, U32, field, follow, length, read
+from pyspark_mtl.limits import MAX_BODY_ROWS
+
+_TEXT = 64
+"""Octets that a number or a time has as text, at most."""
+
+_OFFSET = 4
+"""Octets of an offset of Spark's strings, lists and maps."""
+
+# --- decompressing ------------------------------------------------------------------------------------------
+
+
+def decompressed(body: Any, names: Collection[str]) -> int:
+    """What decompressing the columns of these names takes, and all dictionaries, by the lengths that are stated there.
+
+    Nothing is decompressed, and nothing allocated but for the stream's schema. Whatever Arrow raises for a damaged
+    stream, and Malformed for damaged metadata.
+    """
+    total = 0
+    schema: Any = None
+    messages = pa.ipc.MessageReader.open_stream(body)
+    while (message := _next(messages)) is not None:
+        if message.type == "schema":
+            schema = pa.ipc.read_schema(message)
+        elif message.type in {"record batch", "dictionary"}:
+            meta = message.metadata.to_pybytes()
+            batch = follow(meta, field(meta, read(U32, meta, 0), 2))
+            wanted = None
+            if message.type == "dictionary":
+                batch = follow(meta, field(meta, batch, 1))
+            elif schema is not None:
+                wanted = _wanted(schema, names, _variadic(meta, batch))
+            total += sum(_stated(meta, batch, memoryview(message.body), wanted))
+    return total
+
+
+def _next(messages: Any) -> Any:
+    try:
+        return messages.read_next_message()
+    except StopIteration:
+        return None
+
+
+def _stated(meta: bytes, batch: int, body: memoryview, wanted: list[bool] | None) -> Iterator[int]:
+    """The length of each buffer of a batch once it is decompressed; of those alone that are `wanted`, if all are told.
+
+    RecordBatch {2 buffers [{offset, length}], 3 compression}; a compressed buffer begins with its length, -1 where it
+    is not compressed after all.
+    """
+    if not field(meta, batch, 3):
+        return
+    count, first = length(meta, batch, 2), follow(meta, field(meta, batch, 2)) + 4
+    if wanted is None or len(wanted) != count:
+        wanted = [True] * count
+    for number, is_wanted in enumerate(wanted):
+        at, size = read(I64, meta, first + 16 * number), read(I64, meta, first + 16 * number + 8)
+        if is_wanted and size >= I64.size:
+            yield max(0, read(I64, bytes(body[at : at + I64.size]), 0))
+
+
+def _variadic(meta: bytes, batch: int) -> Iterator[int]:
+    """How many buffers of data each column of views has, in their order (RecordBatch field 4)."""
+    for number in range(length(meta, batch, 4)):
+        yield read(I64, meta, follow(meta, field(meta, batch, 4)) + 4 + 8 * number)
+
+
+def _wanted(schema: Any, names: Collection[str], variadic: Iterator[int]) -> list[bool]:
+    """For each buffer of a batch whether it belongs to a column of these names."""
+    found: list[bool] = []
+    for column in schema:
+        found += [column.name in names] * _buffers(column.type, variadic)
+    return found
+
+
+def _buffers(kind: Any, variadic: Iterator[int]) -> int:
+    """The buffers of a column in a message, by Columnar.rst "RecordBatch message"."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _buffers(kind.storage_type, variadic)
+    if types.is_null(kind):
+        return 0
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return 2 + next(variadic, 0)
+    if (
+        types.is_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_large_binary(kind)
+    ):
+        return 3
+    own = 2
+    if types.is_union(kind):
+        own = 1 if kind.mode == "sparse" else 2
+    elif types.is_struct(kind) or types.is_fixed_size_list(kind):
+        own = 1
+    elif types.is_list_view(kind) or types.is_large_list_view(kind):
+        own = 3
+    elif types.is_run_end_encoded(kind):
+        own = 0
+    return own + sum(_buffers(kind.field(at).type, variadic) for at in range(kind.num_fields))
+
+
+# --- casting ------------------------------------------------------------------------------------------------
+
+
+def cast(column: Any, kind: Any) -> int:
+    """What a valid column takes once it is cast to a type of Spark's, at most. ValueError for one that cannot be."""
+    if isinstance(column, pa.ExtensionArray):
+        return cast(column.storage, kind)
+    if types.is_null(column.type):
+        return nulls(len(column), kind)
+    if types.is_struct(kind):
+        return _of_struct(column, kind)
+    if types.is_map(kind):
+        if not types.is_map(column.type):
+            raise _unfit(column, kind)
+        return _OFFSET * len(column) + cast(column.keys, kind.key_type) + cast(column.items, kind.item_type)
+    if types.is_list(kind):
+        if not isinstance(column, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+            raise _unfit(column, kind)
+        return _OFFSET * len(column) + cast(column.values, kind.value_type)
+    if types.is_string(kind) or types.is_binary(kind):
+        return _OFFSET * len(column) + _of_text(column)
+    values = _of_dictionary(column) if types.is_dictionary(column.type) else 0
+    return values + nulls(len(column), kind)
+
+
+def nulls(count: int, kind: Any) -> int:
+    """What so many rows of a type of Spark's take where their values take nothing."""
+    if types.is_struct(kind):
+        return sum(nulls(count, kind.field(at).type) for at in range(kind.num_fields))
+    if types.is_nested(kind) or types.is_string(kind) or types.is_binary(kind):
+        return _OFFSET * count
+    return 0 if types.is_null(kind) else count * max(8, int(kind.bit_width)) // 8
+
+
+def _of_struct(column: Any, kind: Any) -> int:
+    if not types.is_struct(column.type):
+        raise _unfit(column, kind)
+    total = 0
+    for at in range(kind.num_fields):
+        wanted = kind.field(at)
+        place = column.type.get_field_index(wanted.name)
+        total += nulls(len(column), wanted.type) if place < 0 else cast(column.field(place), wanted.type)
+    return total
+
+
+def _of_text(column: Any) -> int:
+    """The octets of the values of a column that is cast to text or binary."""
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _of_dictionary(column)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        views = memoryview(column.buffers()[1]).cast("B").cast("i")  # 16 octets each, the length first
+        return sum(max(0, size) for size in views[4 * column.offset : 4 * (column.offset + len(column)) : 4])
+    if isinstance(column, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
+        return int(column.nbytes)
+    if types.is_nested(kind):
+        raise _unfit(column, kind)
+    return _TEXT * len(column)
+
+
+def _of_dictionary(column: Any) -> int:
+    """Each row has a copy of its value: counted one by one, unless there are more than a body may have rows."""
+    values = column.dictionary
+    if not isinstance(values, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
+        if types.is_nested(values.type) or types.is_dictionary(values.type):
+            raise _unfit(column, values.type)
+        return _TEXT * len(column)
+    sizes = pc.binary_length(values)
+    if len(column) > MAX_BODY_ROWS:
+        return len(column) * (pc.max(sizes).as_py() or 0)
+    return int(pc.sum(pc.take(sizes, column.indices)).as_py() or 0)
+
+
+def _unfit(column: Any, kind: Any) -> ValueError:
+    return ValueError(f"a column of {column.type} is not read as {kind}")

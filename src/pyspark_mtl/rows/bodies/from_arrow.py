@@ -1,0 +1,99 @@
+"""Arrow: a body is an IPC stream, its schema and any number of record batches, and so any number of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from mtl.errors import Malformed
+from pyspark_mtl.limits import MAX_BODY_OCTETS, MAX_BODY_ROWS
+from pyspark_mtl.rows.bodies import arrow_octets
+from pyspark_mtl.rows.bodies.values import UNFIT, Decoded
+
+_DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError, Malformed)
+"""What reading a damaged stream raises besides; see mtl.wire.packs."""
+
+
+class FromArrow:
+    """Decodes bodies (binary) with these fields. Columns are found by name, and cast where nothing is lost by it. The
+    other columns of a body are not decompressed (but for one where it has none of the fields, which tells its rows).
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._names = frozenset(schema.names)
+        self._nulls = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+
+    def __call__(self, bodies: Any) -> Decoded:
+        """The rows of each body, in order; a bad body is one row of nulls. It ends after the body with which they take
+        more than MAX_BODY_OCTETS.
+        """
+        parts: list[Any] = []
+        bad: dict[int, str] = {}
+        origin: list[int] = []
+        octets = 0
+        for index, body in enumerate(bodies):
+            try:
+                found, size = self._rows(body.as_buffer())
+            except _DAMAGED as error:
+                bad[index] = str(error) or type(error).__name__
+                found, size = [self._nulls], 0
+            parts += found
+            origin += [index] * sum(part.num_rows for part in found)
+            octets += size
+            if octets > MAX_BODY_OCTETS:
+                bodies = bodies.slice(0, index + 1)
+                break
+        table = pa.Table.from_batches(parts, self._schema).combine_chunks()
+        columns = [column.combine_chunks() for column in table.columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return Decoded(rows, bad, pa.array(origin, pa.int64()), len(bodies))
+
+    def _rows(self, body: Any) -> tuple[list[Any], int]:
+        """The rows of a body, and how many octets they take at most."""
+        with pa.ipc.open_stream(body) as stream:
+            names = stream.schema.names
+        included = [at for at, name in enumerate(names) if name in self._names] or [
+            0
+        ]  # no field means all of them
+        _check_octets(arrow_octets.decompressed(body, {names[at] for at in included if names}))
+        options = pa.ipc.IpcReadOptions(included_fields=included if names else [])
+        found, count, octets = [], 0, 0
+        with pa.ipc.open_stream(body, options=options) as stream:
+            for batch in stream:
+                count += batch.num_rows
+                if count > MAX_BODY_ROWS:
+                    raise ValueError(f"more than {MAX_BODY_ROWS} rows in one body")
+                batch.validate(full=True)
+                octets += self._octets(batch)
+                _check_octets(octets)
+                found.append(self._fitted(batch))
+        return found, octets
+
+    def _octets(self, batch: Any) -> int:
+        return sum(
+            arrow_octets.cast(batch.column(place), field.type)
+            if (place := batch.schema.get_field_index(field.name)) >= 0
+            else arrow_octets.nulls(batch.num_rows, field.type)
+            for field in self._schema
+        )
+
+    def _fitted(self, batch: Any) -> Any:
+        columns = []
+        for field in self._schema:
+            places = batch.schema.get_all_field_indices(field.name)
+            if len(places) > 1:
+                raise ValueError(f"the column {field.name!r} is there {len(places)} times")
+            columns.append(
+                batch.column(places[0]).cast(field.type) if places else pa.nulls(batch.num_rows, field.type)
+            )
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _check_octets(octets: int) -> None:
+    if octets > MAX_BODY_OCTETS:
+        raise ValueError(
+            f"{octets} octets in one body once it is decompressed and cast, more than {MAX_BODY_OCTETS}; "
+            "put fewer rows into a body"
+        )

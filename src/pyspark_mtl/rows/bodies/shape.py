@@ -1,0 +1,135 @@
+"""Which columns of a schema are fields of the body, and which belong to the content around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types
+
+from mtl.errors import SchemaError
+from pyspark_mtl.options.settings import Bodies
+from pyspark_mtl.rows.columns import check_names
+from pyspark_mtl.rows.frames import ROWS_WITH_PROPERTIES
+
+_KEYS = (types.is_string, types.is_int8, types.is_int16, types.is_int32, types.is_int64)
+"""What the key of a map may be: the names of a JSON object are text, and whole numbers can be told from it."""
+
+_LEAVES = (
+    *_KEYS,
+    types.is_boolean,
+    types.is_float32,
+    types.is_float64,
+    types.is_decimal128,
+    types.is_binary,
+    types.is_date32,
+    types.is_timestamp,
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A schema, divided. `columns` are all of it in their order; `body` those that the body holds.
+
+    `corrupt` is the name of the column that a bad body is put in, None where the schema has none.
+    """
+
+    options: Bodies
+    columns: Any
+    body: Any
+    corrupt: str | None = None
+
+
+def of_source(columns: Any, options: Bodies) -> Shape:
+    """The shape of rows with `columns` (a pyarrow.Schema), as a reader makes them. SchemaError for what cannot be."""
+    corrupt = options.corrupt if options.corrupt in columns.names else None
+    if corrupt is not None and columns.field(corrupt).type != pa.string():
+        raise SchemaError(f"the column {corrupt!r} takes bad bodies; it has to be string")
+    shape = _divided(columns, options, corrupt)
+    _check_nulls(columns)
+    return shape
+
+
+def of_sink(columns: Any, options: Bodies) -> Shape:
+    """The shape of a DataFrame that is written. SchemaError for what cannot be."""
+    shape = _divided(columns, options, None)
+    if options.format == "arrow":
+        for name in ("properties", "timestamp"):
+            if name in _metadata(columns, options):
+                raise SchemaError(
+                    f"with bodyFormat=arrow a content is many rows, and has one {name!r} for all of them; "
+                    "leave the column out"
+                )
+    return shape
+
+
+def _divided(columns: Any, options: Bodies, corrupt: str | None) -> Shape:
+    check_names(columns.names)
+    beside = {corrupt, *_metadata(columns, options)}
+    body = pa.schema([field for field in columns if field.name not in beside])
+    if not len(body):
+        raise SchemaError("the schema has no column for the body")
+    for field in body:
+        _check_type(field.name, field)
+    if options.format == "text" and [field.type for field in body] != [pa.string()]:
+        raise SchemaError(
+            f"with bodyFormat=text the body is one column of type string; the schema has {_shown(body)}"
+        )
+    return Shape(options, columns, body, corrupt)
+
+
+def _metadata(columns: Any, options: Bodies) -> list[str]:
+    """The columns of the content, which have to be of the type that a raw row has."""
+    if not options.metadata:
+        return []
+    names = [name for name in columns.names if name in ROWS_WITH_PROPERTIES.names and name != "body"]
+    for name in names:
+        given, wanted = columns.field(name).type, ROWS_WITH_PROPERTIES.field(name).type
+        if given != wanted:
+            raise SchemaError(f"the column {name!r} is the content's by includeMetadata, and is {wanted}")
+    return names
+
+
+def _check_nulls(fields: Sequence[Any], inside: str = "") -> None:
+    """Every column may be null at every depth: nobody can promise what a body holds."""
+    for field in fields:
+        name = f"{inside}{field.name}"
+        if not field.nullable:
+            raise SchemaError(f"the column {name!r} is NOT NULL; what comes from a body may be null")
+        if types.is_map(field.type):
+            _check_nulls([field.type.item_field], f"{name}.")
+        else:
+            _check_nulls(children(field.type), f"{name}.")
+
+
+def _check_type(name: str, field: Any) -> None:
+    kind = field.type
+    metadata = [child.metadata for child in children(kind) if child.metadata]
+    if any(key in one for one in metadata for key in (b"variant", b"geometry")):
+        raise SchemaError(
+            f"the column {name!r} is a type that no body holds; parse_json makes variants of text"
+        )
+    if types.is_map(kind) and not any(is_key(kind.key_type) for is_key in _KEYS):
+        raise SchemaError(f"the column {name!r} is a map by {kind.key_type}; keys are text or whole numbers")
+    if not (types.is_nested(kind) or any(is_leaf(kind) for is_leaf in _LEAVES)):
+        raise SchemaError(f"the column {name!r} is {kind}, a type that no body holds")
+    for child in children(kind):
+        _check_type(f"{name}.{child.name}", child)
+
+
+def children(kind: Any) -> list[Any]:
+    """The fields that a nested type is made of; none of a leaf."""
+    return (
+        [kind.field(index) for index in range(kind.num_fields)]
+        if not types.is_map(kind)
+        else [
+            kind.key_field,
+            kind.item_field,
+        ]
+    )
+
+
+def _shown(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,135 @@
+"""What a task writes: rows into stages (or straight into resources), a writer lease for all resources of a frame.
+
+Resources that a later frame brings get a lease of their own; a task without rows never speaks to the broker. A stage is
+invisible until the driver names it in Stage.Commit; that of a failed or a second attempt is never named, and expires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from mtl.errors import OptionError, Refused
+from mtl.wire.control import UNKNOWN_RESOURCE, Durability, Retention, StageSpec
+from pyspark_mtl.connections import connection
+from pyspark_mtl.limits import GATHERED_OCTETS, MAX_OPEN_RESOURCES_PER_TASK
+from pyspark_mtl.options.settings import WriteSettings
+from pyspark_mtl.rows.frames import contents, gathered, split
+
+if TYPE_CHECKING:
+    from mtl.client import Writer
+
+
+def create(settings: WriteSettings, resource: str) -> None:
+    """Make a resource that is not there. OptionError where that is not wanted."""
+    wanted = settings.create
+    if wanted is None:
+        raise OptionError(
+            f"the resource {resource!r} to write to does not exist; create it, or give createResource=true"
+        )
+    retention = Retention(
+        bytes=wanted.bytes,
+        age=wanted.age,
+        contents=wanted.contents,
+        groups=wanted.groups,
+        hard_bytes=wanted.hard_bytes,
+    )
+    connection(settings.connect).create_resource(
+        resource,
+        durability=cast(Durability, wanted.durability),
+        retention=None if retention == Retention() else retention,
+        exist_ok=True,
+    )
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a task has written: the public ids of its sealed stages, in order, and the contents for each resource."""
+
+    stages: tuple[str, ...] = ()
+    contents: tuple[tuple[str, int], ...] = ()
+
+
+class TaskWriter:
+    """The writers of one task. `version` numbers the batch of `application` that its stages are for.
+
+    As a context manager it drops its writers when the task fails; `finish` is what makes its contents count.
+    """
+
+    def __init__(self, settings: WriteSettings, application: str, version: int) -> None:
+        self._settings = settings
+        self._application = application
+        self._version = version
+        self._writers: dict[str, Writer] = {}
+        self._counts: dict[str, int] = {}
+
+    def write(self, frame: Any) -> None:
+        """Send a frame's rows; blocks while the writers' windows are full."""
+        batches = list(contents(frame, self._settings.resource))
+        self._open([resource for resource, _ in batches if resource not in self._writers])
+        for resource, batch in batches:
+            writer = self._writers[resource]
+            for part in split(batch, writer.max_content, writer.max_pack):
+                writer.send_pack(part, resource=resource)
+            self._counts[resource] = self._counts.get(resource, 0) + batch.num_rows
+
+    def finish(self) -> Written:
+        """Wait until everything is durable, and seal the stages."""
+        if self._settings.exactly_once:
+            stages = tuple(writer.seal().stage for writer in self._opened)
+        else:
+            stages = ()
+            for writer in self._opened:
+                writer.close()
+        return Written(stages, tuple(self._counts.items()))
+
+    @property
+    def _opened(self) -> list[Writer]:
+        """Each writer once, in the order in which they were opened."""
+        return list(dict.fromkeys(self._writers.values()))
+
+    def _open(self, resources: list[str]) -> None:
+        """One lease for all of these, for every lease costs a connection and, in the broker, a stage."""
+        if not resources:
+            return
+        if len(self._writers) + len(resources) > MAX_OPEN_RESOURCES_PER_TASK:
+            raise OptionError(
+                f"one task writes to more than {MAX_OPEN_RESOURCES_PER_TASK} resources; "
+                "repartition the DataFrame by its column 'resource', so that each task has fewer"
+            )
+        try:
+            writer = self._lease(resources)
+        except Refused as refused:
+            if refused.reason != UNKNOWN_RESOURCE:
+                raise
+            for resource in refused.members.get("missing", resources):
+                create(self._settings, resource)
+            writer = self._lease(resources)
+        self._writers.update(dict.fromkeys(resources, writer))
+
+    def _lease(self, resources: list[str]) -> Writer:
+        stage = None
+        if self._settings.exactly_once:
+            stage = StageSpec(application=self._application, version=self._version)
+        return connection(self._settings.connect).writer(resources, packed=True, stage=stage)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the writers of a task that failed, without waiting for anything."""
+        if kind is not None:
+            for writer in self._opened:
+                writer.abandon()
+
+
+def write(settings: WriteSettings, frames: Iterable[Any], application: str, version: int) -> Written:
+    """All rows of a task. They are durable on return, and invisible until the driver's commit (when exactly-once)."""
+    with TaskWriter(settings, application, version) as task:
+        for frame in gathered(frames, GATHERED_OCTETS):
+            task.write(frame)
+        return task.finish()

@@ -1,0 +1,127 @@
+"""Bad bodies, written to the resource that `deadLetter` names: each once, with the coordinates of its source.
+
+A task may run again, or twice at a time. All attempts at the same contents write under one name, which the broker
+remembers, and number the dead letters in the order of the source: whoever comes later goes on behind what is there
+(PROTOCOL.md 5.4). The name says everything that decides which bodies are bad: the range, the schema and the format.
+What is planned in other ranges (a batch that failed, repeated with another minPartitions) or for another user has other
+names, and after a day without use the broker forgets: any of these may write a dead letter again, and never lose one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from mtl.errors import Fenced, FieldError, Refused
+from mtl.wire.control import UNKNOWN_RESOURCE
+from mtl.wire.fields import Value, decode_table, encode_properties
+from pyspark_mtl.connections import connection
+from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
+from pyspark_mtl.options.settings import Connect
+from pyspark_mtl.rows.bodies.shape import Shape
+from pyspark_mtl.rows.typed import Bad
+from pyspark_mtl.source.offsets import Range
+
+if TYPE_CHECKING:
+    from mtl.client import Writer
+
+PREFIX = "dead-letter-"
+"""Of the properties that say where a dead letter came from and why, as the broker's queues name theirs."""
+
+
+def writer_name(contents: Range, shape: Shape) -> str:
+    """The name that every attempt at these contents writes under: text of 40 characters."""
+    said = (
+        contents.resource,
+        contents.incarnation,
+        contents.first,
+        contents.until,
+        shape.options.format,
+        shape.body.to_string(),
+    )
+    return f"letters-{hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()}"
+
+
+def properties(bad: Bad, contents: Range) -> dict[str, Value]:
+    """The content's own properties and its coordinates; only the latter where both are too large for a table."""
+    origin: dict[str, Value] = {
+        f"{PREFIX}resource": contents.resource,
+        f"{PREFIX}incarnation": contents.incarnation,
+        f"{PREFIX}sequence": bad.sequence,
+        f"{PREFIX}reason": bad.reason[:DEAD_LETTER_REASON],
+    }
+    own = decode_table(bad.properties) if bad.properties else {}
+    both = {name: value for name, value in own.items() if not name.startswith(PREFIX)} | origin
+    try:
+        encode_properties(both)
+    except FieldError:
+        return origin
+    return both
+
+
+class DeadLetters:
+    """The dead letters of one task, in a context manager. Writes nothing where no resource is named for them.
+
+    Raises Fenced when other attempts at the same contents take the writer over and over again.
+    """
+
+    def __init__(self, connect: Connect, contents: Range, shape: Shape) -> None:
+        self._connect = connect
+        self._contents = contents
+        self._name = writer_name(contents, shape)
+        self._target = shape.options.dead_letter
+        self._writer: Writer | None = None
+        self._count = 0
+
+    def write(self, letters: Sequence[Bad]) -> None:
+        """Write these behind those before, and wait until they are durable; pass over what another attempt wrote."""
+        if self._target is None or not letters:
+            return
+        for left in reversed(range(FENCED_DEAD_LETTERS)):
+            try:
+                self._write(self._target, letters)
+                break
+            except Fenced:
+                self._drop()
+                if not left:
+                    raise
+        self._count += len(letters)
+
+    def _write(self, target: str, letters: Sequence[Bad]) -> None:
+        writer = self._open(target)
+        had = writer.last.get(target, 0)
+        for number, letter in enumerate(letters, self._count + 1):
+            if number > had:
+                writer.send(letter.body, properties(letter, self._contents))
+        writer.flush()
+
+    def _open(self, target: str) -> Writer:
+        if self._writer is None:
+            try:
+                self._writer = self._lease(target)
+            except Refused as refused:
+                if refused.reason != UNKNOWN_RESOURCE:
+                    raise
+                connection(self._connect).create_resource(target, exist_ok=True)
+                self._writer = self._lease(target)
+        return self._writer
+
+    def _lease(self, target: str) -> Writer:
+        broker = connection(self._connect)
+        return broker.writer(target, name=broker.own_name(self._name))
+
+    def _drop(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the writer: what was written is durable, the rest is the next attempt's."""
+        self._drop()

@@ -1,0 +1,265 @@
+"""What the reader process on Spark's driver does with the broker: look, locate, hold and confirm.
+
+Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
+resource it holds a reader lease that is never summoned, the holder's; Confirm on it is how Spark's commits reach the
+broker, and what is not confirmed is not retention's to take (PROTOCOL.md 5.3).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtl.errors import OptionError, Refused
+from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Description, Epochs, Located
+from mtl.wire.history import History
+from pyspark_mtl.connections import connection
+from pyspark_mtl.limits import LET_GO_S
+from pyspark_mtl.options.kinds import Place
+from pyspark_mtl.options.settings import ReadSettings
+from pyspark_mtl.source.news import Known, News, describe
+from pyspark_mtl.source.offsets import Position
+
+if TYPE_CHECKING:
+    from mtl.client import Connection, Reader
+
+_GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
+"""Why a resource that was read earlier cannot be held: nothing is left to confirm there."""
+
+
+class Driver:
+    """The broker, as one query's driver sees it. Connects with the first call."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self._settings = settings
+        self._holders: dict[str, _Holder] = {}
+        self._confirmed: dict[str, Position] = {}
+        self._histories: dict[str, tuple[str, Epochs]] = {}
+        """Per resource the epochs of its log, and the last of them."""
+        self._news = News(lambda: self._broker, settings.resources, settings.pattern)
+
+    @property
+    def _broker(self) -> Connection:
+        return connection(self._settings.connect)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def look(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
+        """The query's resources that exist. With `known` it waits, up to `wait` seconds, until that is not so any more
+        (`News.look`).
+        """
+        return self._news.look(known, wait)
+
+    def is_silent(self, wait: float) -> bool:
+        """Whether `look` with the same arguments would find what it found last, as far as the broker tells."""
+        return self._news.is_silent(wait)
+
+    def look_at(self, names: Sequence[str]) -> dict[str, Description]:
+        """Those of `names` that exist."""
+        return describe(self._broker, names)
+
+    def histories(self, found: Iterable[Description]) -> dict[str, History]:
+        """The epochs of the logs of resources as they were found. A log's last epoch tells whether it has others than
+        when it was asked for them before, which is so once per start of the broker.
+        """
+        asked = list(found)
+        stale = [
+            one.resource
+            for one in asked
+            if one.log_epoch is not None and self._histories.get(one.resource, ("",))[0] != one.log_epoch
+        ]
+        if stale:
+            described = describe(self._broker, stale, history=True)
+            self._histories |= {
+                name: (one.log_epoch or "", one.history or ()) for name, one in described.items()
+            }
+        return {
+            one.resource: History.of(
+                self._histories.get(one.resource, ("", ()))[1] if one.log_epoch is not None else (), one.next
+            )
+            for one in asked
+        }
+
+    # --- locating -------------------------------------------------------------------------------------------
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        """The sequence that `place` means in a resource as it was found.
+
+        A group that has no cursor there begins at the earliest content; with `create_cursor` it has one then. A time
+        after all contents is an OptionError, unless that is to mean the end.
+        """
+        if place.kind == "earliest":
+            return found.earliest
+        if place.kind == "latest":
+            return found.next
+        if place.kind == "sequence":
+            return place.value
+        if place.kind == "group":
+            return self._of_group(found, create=create_cursor)
+        sequence, matched = self._broker.locate_time(found.resource, place.value)
+        if not matched and not self._settings.late_start_is_latest:
+            raise OptionError(
+                f"{found.resource!r} has no content at or after the starting time; "
+                "startingOffsetsByTimestampStrategy=latest would start at its end"
+            )
+        return sequence if matched else found.next
+
+    def locate_end(self, found: Description, place: Place) -> int:
+        """The sequence to end before; a time after all contents means the end."""
+        if place.kind == "time":
+            sequence, matched = self._broker.locate_time(found.resource, place.value)
+            return min(sequence, found.next) if matched else found.next
+        return found.next if place.kind == "latest" else place.value
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        """The end of what lies within so many stored octets of `first`: at least one chunk."""
+        return self._broker.locate_end(resource, first, bytes=octets)
+
+    def unread(self, found: Description, first: int, end: int) -> Located | None:
+        """Octets and age of contents [first, end), as far as they are kept; None where the resource is gone."""
+        start = max(first, found.earliest)
+        try:
+            return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            return None
+
+    def _of_group(self, found: Description, *, create: bool) -> int:
+        group = self._settings.group
+        assert group is not None, "options check that startingOffsets=group comes with a group"
+        if create:
+            opened = self._broker.cursor_open(group, found.resource, incarnation=found.incarnation)
+            return opened.position
+        for cursor in self._broker.cursors(group=group, resource=found.resource):
+            if cursor.incarnation == found.incarnation:
+                return cursor.position
+        return found.earliest
+
+    # --- holding and confirming -----------------------------------------------------------------------------
+
+    def hold(self, resource: str, position: Position) -> int | None:
+        """Hold a resource from `position` on, unless it is held; the epoch that members name, if there is a group."""
+        holder = self._holders.get(resource)
+        if holder is None or holder.incarnation != position.incarnation or holder.is_gone:
+            self._let_go(resource)
+            holder = _Holder(self._lease(resource, position), position.incarnation)
+            self._holders[resource] = holder
+        return holder.reader.epoch if self._settings.group is not None else None
+
+    def try_to_hold(self, resource: str, position: Position) -> bool:
+        """As `hold`; False when the place, or the resource, is gone."""
+        try:
+            self.hold(resource, position)
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            return False
+        return True
+
+    def confirm(self, positions: Mapping[str, Position]) -> None:
+        """Everything before these is done with. Fenced when another driver took over.
+
+        On return the broker has taken it in: the Pong to the Ping behind each Confirm says so. What is confirmed
+        already costs nothing, and a resource that a nameless group does not hold has nothing to remember it.
+        """
+        moved = {}
+        for resource, position in positions.items():
+            done = self._confirmed.get(resource) == position.settled
+            if not done and position.next > 1 and self._is_held(resource, position):
+                self._confirm(resource, position)
+                moved[resource] = position.settled
+        for resource, position in moved.items():
+            self._await_pong(resource, position)
+        self._confirmed.update(moved)
+
+    def _confirm(self, resource: str, position: Position) -> None:
+        self._holders[resource].reader.confirm(position.next - 1, log_epoch=position.epoch)
+
+    def _is_held(self, resource: str, position: Position) -> bool:
+        """Whether there is a holder to confirm on. A durable group gets one: after a restart, the first commit is for
+        a batch of the run before.
+        """
+        holder = self._holders.get(resource)
+        if holder is not None:
+            return holder.incarnation == position.incarnation
+        return self._settings.group is not None and self.try_to_hold(resource, position)
+
+    def _await_pong(self, resource: str, position: Position) -> None:
+        """Wait for the Pong; hold the resource anew when its lease did not survive a restart of the broker.
+
+        That is so where retention has moved past the place that the lease began at: what it took was confirmed.
+        """
+        try:
+            self._holders[resource].reader.ping_holder()
+        except Refused as refused:
+            if refused.reason not in _GONE:
+                raise
+            self._let_go(resource)
+            if self.try_to_hold(resource, position):
+                self._confirm(resource, position)
+                self._holders[resource].reader.ping_holder()
+
+    def _let_go(self, resource: str) -> None:
+        holder = self._holders.pop(resource, None)
+        if holder is not None:
+            holder.reader.close()
+
+    def _lease(self, resource: str, position: Position) -> Reader:
+        return self._broker.reader(
+            resource,
+            start=position.next,
+            group=self._settings.group,
+            holder=driver_id(),
+            incarnation=position.incarnation,
+            log_epoch=position.epoch,
+        )
+
+    def close(self) -> None:
+        """Let go of the holdings, for a moment at most. Nothing depends on it: they expire where nobody answers."""
+        letting_go = threading.Thread(target=self._let_go_of_all, daemon=True)
+        letting_go.start()
+        letting_go.join(LET_GO_S)
+
+    def _let_go_of_all(self) -> None:
+        for resource in list(self._holders):
+            self._let_go(resource)
+
+
+@dataclass(frozen=True)
+class _Holder:
+    reader: Reader
+    incarnation: str
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether a restart of the broker showed that its place is not there any more."""
+        return isinstance(self.reader.error, Refused) and self.reader.error.reason in _GONE
+
+
+def driver_id() -> str:
+    """Names Spark's driver, the parent of this process: its host, process and start.
+
+    Reader processes of one driver (a self-join, two loads, two queries) share a group's cursor by it, and only another
+    driver fences them; the start tells a process from an older one of the same number.
+    """
+    parent = os.getppid()
+    return f"{socket.gethostname()}/{parent}/{_started(parent)}"
+
+
+def _started(process: int) -> str:
+    stat = Path(f"/proc/{process}/stat")
+    if stat.exists():
+        return (
+            stat.read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        )  # field 22, after the name in brackets
+    listed = subprocess.run(
+        ["/bin/ps", "-o", "lstart=", "-p", str(process)], capture_output=True, text=True, check=True
+    )
+    return "-".join(listed.stdout.split())

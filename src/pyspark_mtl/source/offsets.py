@@ -1,0 +1,182 @@
+"""Offsets: how far a streaming query has read in each resource, and their JSON in Spark's checkpoint. Pure.
+
+    {"resources": {"orders": {"e": "3.0a1b2c3d", "f": 1, "i": "9f2c", "n": 4001}}, "version": 1}
+
+`i` is the resource's incarnation, `n` the next sequence to read, and `e` the epoch of the content before that
+(PROTOCOL.md 5.1.1): by both a broker whose data is another copy is recognized. Offsets of before there were epochs have
+none, and are not checked until the query reads on. `f` is where reading began; it is there only in the first offset
+that names the resource (or this incarnation of it, or that goes on further back, in another copy of the data), so that
+Spark's own log pins what "latest", a time or a group's cursor meant when the query began. Keys are sorted and positions
+that stand still keep their text, so an idle query's offset never changes and costs no batch.
+
+The offset of a query that has not begun is `{"new": true, "resources": {}, "version": 1}`. Only `initialOffset` answers
+it, and no checkpoint holds it: an offset without resources and without `new` is of a query that has begun and found
+none, so what that query finds later is read from its first content.
+
+The JSON outlives every version of this code: tests/golden/pyspark_mtl holds examples that must stay readable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mtl.errors import OffsetError
+from mtl.wire.history import History
+
+VERSION = 1
+
+_EPOCH = re.compile(r"[0-9]{1,18}\.[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next sequence to read (from 1) in one incarnation of a resource, and the epoch of the content before it.
+    `began` only where reading begins there.
+    """
+
+    incarnation: str
+    next: int
+    began: int | None = None
+    epoch: str | None = None
+
+    @property
+    def settled(self) -> Position:
+        """The same in a later offset: where reading began is in Spark's log by now."""
+        return replace(self, began=None)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Positions by resource; `new` for a query that has not begun. Immutable."""
+
+    resources: Mapping[str, Position] = field(default_factory=dict)
+    new: bool = False
+
+    def json(self) -> dict[str, Any]:
+        """The JSON value, keys sorted; Spark keeps its text."""
+        new: dict[str, Any] = {"new": True} if self.new else {}
+        return {
+            **new,
+            "resources": {name: _position_json(self.resources[name]) for name in sorted(self.resources)},
+            "version": VERSION,
+        }
+
+    def with_positions(self, changed: Mapping[str, Position]) -> Offset:
+        """This offset with some positions replaced or added, of a query that has begun; itself when nothing moves.
+
+        Positions that are not `changed` stay as they are: of resources that left the options (parked) or are gone.
+        Where anything moves, what began earlier is dropped everywhere, for it is in Spark's log by now.
+        """
+        merged = {**self.resources, **changed}
+        if merged == self.resources and not self.new:
+            return self
+        return Offset(
+            {name: one.settled if one == self.resources.get(name) else one for name, one in merged.items()}
+        )
+
+    def without(self, gone: Collection[str]) -> Offset:
+        """This offset without the resources that are gone for good; itself when it has none of them."""
+        if self.resources.keys().isdisjoint(gone):
+            return self
+        return Offset(
+            {name: position for name, position in self.resources.items() if name not in gone}, self.new
+        )
+
+
+INITIAL = Offset(new=True)
+"""What initialOffset answers, always: a moving one would lose data when batch 0 is replayed."""
+
+
+def _position_json(position: Position) -> dict[str, Any]:
+    optional = {"e": position.epoch, "f": position.began}
+    found = {name: value for name, value in optional.items() if value is not None}
+    return {**found, "i": position.incarnation, "n": position.next}
+
+
+def parse(value: object) -> Offset:
+    """The offset of a JSON value. OffsetError unless this connector wrote it, in a version that this one knows."""
+    if not isinstance(value, dict) or type(value.get("version")) is not int:
+        raise OffsetError(f"the checkpoint holds an offset that is not of this source: {value!r:.200}")
+    if value["version"] != VERSION:
+        raise OffsetError(
+            f"the checkpoint holds an offset of version {value['version']}; this pyspark-mtl knows version {VERSION}"
+        )
+    resources = value.get("resources")
+    if not isinstance(resources, dict):
+        raise OffsetError(f"the checkpoint holds an offset without resources: {value!r:.200}")
+    if "new" in value and (value["new"] is not True or resources):
+        raise OffsetError(f"the checkpoint holds an offset that is new and has resources: {value!r:.200}")
+    return Offset({name: _parse_position(name, one) for name, one in resources.items()}, "new" in value)
+
+
+def _parse_position(name: object, value: object) -> Position:
+    if isinstance(name, str) and isinstance(value, dict):
+        incarnation, following, began = value.get("i"), value.get("n"), value.get("f")
+        epoch = value.get("e")
+        if (
+            isinstance(incarnation, str)
+            and type(following) is int
+            and following >= 1
+            and (began is None or (type(began) is int and 1 <= began <= following))
+            and (epoch is None or (isinstance(epoch, str) and _EPOCH.fullmatch(epoch)))
+        ):
+            return Position(incarnation, following, began, epoch)
+    raise OffsetError(f"the checkpoint holds an ill-formed position of {name!r}: {value!r:.200}")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Contents [first, until) of one incarnation of a resource.
+
+    `before` is the epoch of the content before `first`, `last` that of the last one, as far as offsets tell. `epochs`
+    are those of the log, once it is known to have these contents (planning.py).
+    """
+
+    resource: str
+    incarnation: str
+    first: int
+    until: int
+    before: str | None = None
+    last: str | None = None
+    epochs: tuple[tuple[int, str], ...] = ()
+
+    def epoch_of(self, position: int) -> str | None:
+        """The epoch of the content before `position` in the log."""
+        return History(self.epochs, self.until).epoch_of(position)
+
+    @property
+    def count(self) -> int:
+        """How many contents it holds."""
+        return self.until - self.first
+
+
+def between(start: Offset, end: Offset) -> list[Range]:
+    """What a batch reads, per resource that moved, sorted by name.
+
+    A resource begins where `start` left it; where `start` does not know it, or knew another incarnation of it or
+    another copy of its log, it begins at the `began` of `end`. One that `end` does not name was found to be gone, and
+    told so, when `end` was made (progress.py). OffsetError where `end` does not follow from `start`.
+    """
+    ranges = (
+        _between(name, start.resources.get(name), end.resources[name]) for name in sorted(end.resources)
+    )
+    return [one for one in ranges if one.count]
+
+
+def _between(name: str, before: Position | None, after: Position) -> Range:
+    goes_on = before is not None and goes_on_from(before, after)
+    first = before.next if before is not None and goes_on else after.began
+    if first is None:
+        raise OffsetError(f"the batch's end is the first to name {name!r} and does not say where it began")
+    if first > after.next:
+        raise OffsetError(f"the batch ends before it starts in {name!r}: from {first} to {after.next}")
+    epoch = before.epoch if before is not None and goes_on else None
+    return Range(name, after.incarnation, first, after.next, epoch, after.epoch)
+
+
+def goes_on_from(before: Position, after: Position) -> bool:
+    """Whether a batch that ends `after` begins where the one before it ended."""
+    return before.incarnation == after.incarnation and (after.began is None or after == before)

@@ -1,0 +1,141 @@
+"""From what a batch reads to its tasks. Pure.
+
+A range of contents is cut at sequences: a reader that begins inside a stored chunk is sent all of it and trims, which
+costs less than asking the broker where its chunks lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mtl.errors import DataLoss, OptionError
+from mtl.wire.history import History
+from pyspark_mtl.limits import MAX_PARTITIONS
+from pyspark_mtl.source.admission import share
+from pyspark_mtl.source.offsets import Range
+
+
+@dataclass(frozen=True)
+class Split:
+    """How ranges are cut: at least so many pieces, and none with more contents than."""
+
+    min_partitions: int | None = None
+    max_records: int | None = None
+
+
+def plan(ranges: Sequence[Range], split: Split) -> list[Range]:
+    """The tasks of a batch: every content of `ranges` in exactly one, in order.
+
+    `max_records` is always kept. `min_partitions` is reached unless there are fewer contents; pieces are then about
+    equal, so a large resource is cut into more than a small one. OptionError above MAX_PARTITIONS.
+    """
+    pieces = [_least_pieces(one, split.max_records) for one in ranges]
+    wanted = min(split.min_partitions or 0, sum(one.count for one in ranges))
+    if sum(pieces) < wanted:
+        pieces = _more_pieces(ranges, pieces, wanted)
+    if sum(pieces) > MAX_PARTITIONS:
+        raise OptionError(
+            f"a batch of {sum(pieces)} partitions is planned, more than {MAX_PARTITIONS}; "
+            "raise maxRecordsPerPartition or lower minPartitions"
+        )
+    return [part for one, count in zip(ranges, pieces, strict=True) for part in _cut(one, count)]
+
+
+def _least_pieces(whole: Range, max_records: int | None) -> int:
+    return 1 if max_records is None else -(-whole.count // max_records)
+
+
+def _more_pieces(ranges: Sequence[Range], pieces: Sequence[int], wanted: int) -> list[int]:
+    """Pieces in proportion to the contents, but no fewer than are needed already and no empty ones."""
+    proportional = share([one.count for one in ranges], wanted)
+    return [max(one) for one in zip(pieces, proportional, strict=True)]
+
+
+def _cut(whole: Range, pieces: int) -> Iterator[Range]:
+    """`pieces` parts of `whole` whose counts differ by at most one."""
+    for index in range(pieces):
+        first = whole.first + whole.count * index // pieces
+        until = whole.first + whole.count * (index + 1) // pieces
+        yield replace(whole, first=first, until=until)
+
+
+class Extent(NamedTuple):
+    """What there is of a resource now: contents from `earliest` up to the end of its `history`, of an incarnation."""
+
+    incarnation: str
+    earliest: int
+    history: History
+
+
+def lost(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[DataLoss]:
+    """What of `ranges` is gone, exactly, by the extents of the resources that exist.
+
+    The DataLoss values are returned, not raised: what happens then is failOnDataLoss's to say.
+    """
+    return [loss for one in ranges for loss in _lost(one, extents.get(one.resource))]
+
+
+def _lost(one: Range, extent: Extent | None) -> Iterator[DataLoss]:
+    if extent is None or extent.incarnation != one.incarnation:
+        trouble = "does not exist any more" if extent is None else "was deleted and made again"
+        message = (
+            f"resource {one.resource!r} {trouble}: contents {one.first} to {one.until - 1} "
+            f"({one.count} in all) of its incarnation {one.incarnation} are gone"
+        )
+        yield DataLoss(one.resource, one.first, one.until, message)
+        return
+    parting = extent.history.parting(one.first, one.before)
+    if parting is not None:
+        yield _parted(one, parting, one.first, one.before)
+        return
+    kept = max(one.first, min(extent.earliest, one.until))
+    if kept > one.first:
+        yield DataLoss(one.resource, one.first, kept)
+    parting = extent.history.parting(one.until, one.last)
+    if parting is not None and kept < one.until:
+        yield _parted(one, parting, max(kept, parting), one.last)
+
+
+def _parted(one: Range, parting: int, first: int, epoch: str | None) -> DataLoss:
+    return DataLoss(one.resource, first, one.until, parted(one.resource, parting, first, one.until, epoch))
+
+
+def parted(resource: str, parting: int, first: int, until: int, epoch: str | None) -> str:
+    """What to say when contents [first, until), of `epoch`, are not in a log, which parts with that of a query at
+    `parting`.
+    """
+    lost = f"contents {first} to {until - 1} ({max(0, until - first)} in all) are gone"
+    if epoch is None:
+        return f"resource {resource!r} ends at {parting}: {lost}; is the broker's data an older copy?"
+    return (
+        f"resource {resource!r}: {lost}. From {parting} on it does not have the contents of epoch {epoch} and before: "
+        "the broker's data is another copy, or a crash took what was not synced"
+    )
+
+
+def dated(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[Range]:
+    """`ranges` with the epochs of their contents, for their readers to check; they are in the logs as they are now."""
+    return [replace(one, epochs=_epochs(one, extents[one.resource].history)) for one in ranges]
+
+
+def _epochs(one: Range, history: History) -> tuple[tuple[int, str], ...]:
+    """Those of the contents from the one before `first` up to the last."""
+    before = [first for first, _ in history.entries if first < one.first][-1:]
+    begin = (before or [one.first])[0]
+    return tuple(entry for entry in history.entries if begin <= entry[0] < one.until)
+
+
+def without(ranges: Sequence[Range], losses: Sequence[DataLoss]) -> list[Range]:
+    """`ranges` without what is lost, which is at an end of a range, or all of it."""
+    kept = list(ranges)
+    for loss in losses:
+        kept = [_cut_off(one, loss) if one.resource == loss.resource else one for one in kept]
+    return [one for one in kept if one.count > 0]
+
+
+def _cut_off(one: Range, loss: DataLoss) -> Range:
+    if loss.first <= one.first:
+        return replace(one, first=loss.end)
+    return replace(one, until=loss.first)

@@ -1,0 +1,337 @@
+"""How a streaming query's offset moves: what is new, what was lost, how much of it the next batch takes.
+
+It asks the broker through a small interface and is told the time, so that it runs in a test without either.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from mtl.errors import DataLoss, Refused
+from mtl.wire.control import UNKNOWN_RESOURCE, Description
+from mtl.wire.history import History
+from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, Place, matches
+from pyspark_mtl.options.settings import Limits, ReadSettings
+from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
+from pyspark_mtl.source.ends import Ends, ends_too_early
+from pyspark_mtl.source.offsets import Offset, Position
+from pyspark_mtl.source.planning import parted
+
+log = logging.getLogger(__name__)
+
+WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
+
+
+class Broker(Protocol):
+    """What of the broker is asked here (pyspark_mtl.source.driver.Driver)."""
+
+    def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
+        """The query's resources that exist; waits until there is something else than is known."""
+
+    def is_silent(self, wait: float) -> bool:
+        """Whether nothing came since the last look with `known`, nor comes within `wait` seconds."""
+
+    def histories(self, found: Iterable[Description]) -> dict[str, History]:
+        """The epochs of their logs."""
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        """The sequence that `place` means."""
+
+    def locate_end(self, found: Description, place: Place) -> int:
+        """The sequence to end before; a time after all contents means the end."""
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        """The end of what lies within so many stored octets of `first`."""
+
+
+class Progress:
+    """One query run's view of what there is to read. `now` is monotonic, in seconds."""
+
+    def __init__(self, settings: ReadSettings, broker: Broker, now: float) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._last_batch = now
+        self._held_back = False
+        self._idle: Offset | None = None
+        self._histories: dict[str, History] = {}
+        self._caps: dict[str, Description] | None = None
+        self._seen: dict[str, int] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._deleted: list[str] = []  # nothing but the offset knows their names any more
+        self._ends = Ends(settings.ending, broker.locate_end)
+        self.looked = False
+        self.latest: dict[str, Description] = {}
+        """The resources as they were found last, once `looked` is true; a look may have found none."""
+
+    def fix_the_end(self) -> None:
+        """Trigger.AvailableNow: read up to what is there now, per incarnation, and nothing that comes later.
+
+        A resource that is deleted before it was read up to there is a loss in this run, one that is deleted later in
+        the next run.
+        """
+        self._caps = dict(self._broker.look())
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the end is fixed: minimum and delay are ignored then."""
+        return self._caps is not None
+
+    def advance(self, start: Offset, now: float, *, unlimited: bool, wait: float = WAIT_S) -> Offset:
+        """The end of the next batch after `start`, or `start` itself when there is nothing to do.
+
+        Waits for contents when there are none, `wait` seconds at most. DataLoss for what is gone, unless failOnDataLoss
+        is false; Refused 404 for a resource that is named and never was there. One that a pattern found and that is
+        gone leaves the offset with the loss: nobody could take it out of the options.
+        """
+        found = self._found(start, self._patience(now, wait))
+        self._histories = self._broker.histories(self._of_other_epochs(start, found))
+        positions = {name: self._position(start, name, one) for name, one in found.items()}
+        waiting = [self._waiting(positions[name].next, one) for name, one in found.items()]
+        limits = Limits() if unlimited else self._settings.limits
+        total = sum(one.count for one in waiting)
+        held_back = not self.is_fixed and is_held_back(
+            total, limits.min_contents, limits.max_delay, now - self._last_batch
+        )
+        allowed = [] if held_back else allow(waiting, limits.max_contents, limits.max_bytes)
+        if allowed:
+            self._last_batch = now
+        self._held_back = held_back and total > 0
+        admitted = {one.resource for one in allowed}
+        for one in allowed:
+            before, until = positions[one.resource], self._end(one)
+            began = None if before == start.resources.get(one.resource) else before.began
+            epoch = self._epoch(found[one.resource], until)
+            positions[one.resource] = Position(before.incarnation, until, began, epoch)
+        self._seen = {
+            name: LARGEST if self._is_done(name, positions[name]) else one.next
+            for name, one in found.items()
+            if name not in admitted
+        }
+        end = start.without(self._deleted).with_positions(positions)
+        self._idle = end if end is start and not total and not self.is_fixed else None
+        return end
+
+    def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
+        """Whether `advance` from `start` would find nothing, as it did with the same object the last time; waits as
+        that does. It looks at no resource, so that an idle query of thousands costs no more than one of a single one.
+        """
+        return start is self._idle and self._broker.is_silent(self._patience(now, wait))
+
+    # --- what there is --------------------------------------------------------------------------------------
+
+    def _found(self, start: Offset, patience: float) -> dict[str, Description]:
+        """The resources that this batch may read."""
+        known = None if self.is_fixed else self._known(start)
+        found = self.latest = self._broker.look(known, patience)
+        self.looked = True
+        missing = [name for name in self._missing(start, found) if not self._is_finished(start, name)]
+        for name in missing:
+            self._tell_missing(start, name)
+        self._deleted = missing if self._settings.pattern is not None else []
+        if self._caps is None:
+            return found
+        return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
+
+    def _known(self, start: Offset) -> dict[str, Position]:
+        """What is no news: the resources as they were found last, up to where the query knows them. One that was not
+        found is not among them, so that it is news when it comes back and none while it does not.
+        """
+        if not self.looked:
+            return dict(start.resources)
+        return {
+            name: Position(self.latest[name].incarnation, max(one.next, self._seen.get(name, 0)))
+            for name, one in start.resources.items()
+            if name in self.latest
+        }
+
+    def _missing(self, start: Offset, found: Mapping[str, Description]) -> list[str]:
+        """What should be there and is not: what is named, or what the pattern has found before."""
+        pattern = self._settings.pattern
+        if pattern is None:
+            return [name for name in self._settings.resources or () if name not in found]
+        known = {**start.resources, **(self._caps or {})}  # in order, each once
+        return [name for name in known if name not in found and matches(pattern, name)]
+
+    def _is_finished(self, start: Offset, name: str) -> bool:
+        """Whether an AvailableNow run has read a resource up to where the run ends."""
+        reached, cap = self._reached(start, name), self._cap(name)
+        if reached is None or cap is None:
+            return False
+        return reached.incarnation == cap.incarnation and reached.next >= cap.next
+
+    def _is_of_this_run(self, start: Offset, found: Description) -> bool:
+        """Whether an AvailableNow run looks at a resource. It ignores one that came later, and one that has the name of
+        a resource that the run has finished.
+        """
+        name, cap = found.resource, self._cap(found.resource)
+        if cap is None:
+            return name in start.resources
+        return found.incarnation == cap.incarnation or not self._is_finished(start, name)
+
+    def _cap(self, name: str) -> Description | None:
+        """The resource as it was when an AvailableNow run began."""
+        return None if self._caps is None else self._caps.get(name)
+
+    def _reached(self, start: Offset, name: str) -> Position | None:
+        """What was read of a resource: nothing of one that only the beginning of an AvailableNow run has seen."""
+        before, cap = start.resources.get(name), self._cap(name)
+        if before is None and cap is not None:
+            return Position(cap.incarnation, cap.earliest, cap.earliest)
+        return before
+
+    def _patience(self, now: float, wait: float) -> float:
+        """How long to wait for contents: not past the moment at which what waits already is let through."""
+        if self.is_fixed:
+            return 0.0
+        left = self._last_batch + self._settings.limits.max_delay - now
+        return max(0.0, min(wait, left)) if self._held_back else wait
+
+    def _tell_missing(self, start: Offset, name: str) -> None:
+        before = self._reached(start, name)
+        if before is None:
+            raise absent(name)
+        if self._is_done(name, before):
+            return
+        self._lost(
+            DataLoss(
+                name,
+                before.next,
+                before.next,
+                f"resource {name!r} was deleted: whatever came in it from {before.next} on is gone",
+            ),
+            before.incarnation,
+        )
+
+    def _position(self, start: Offset, name: str, found: Description) -> Position:
+        """Where reading goes on in a resource; where it begins in one that is new."""
+        before = self._reached(start, name)
+        if before is None or (name not in start.resources and before.incarnation == found.incarnation):
+            began = self._begin(found, self._place(start, name))
+            return Position(found.incarnation, began, began, found.log_epoch if began == found.next else None)
+        if self._is_done(name, before):
+            return before
+        if before.incarnation != found.incarnation:
+            self._lost(
+                DataLoss(
+                    name,
+                    before.next,
+                    before.next,
+                    f"resource {name!r} was deleted and made again: whatever came in it from {before.next} on, "
+                    f"in its incarnation {before.incarnation}, is gone",
+                ),
+                before.incarnation,
+            )
+            return Position(found.incarnation, found.earliest, found.earliest)
+        history = self._histories.get(name) or _history(found)
+        parting = history.parting(before.next, before.epoch)
+        if parting is not None:
+            message = parted(name, parting, parting, before.next, before.epoch)
+            self._lost(
+                DataLoss(name, parting, before.next, message, resume=parting), f"{before.epoch} {before.next}"
+            )
+            at = min(max(parting, found.earliest), found.next)
+            return Position(found.incarnation, at, at, history.epoch_of(at))
+        if before.next < found.earliest:
+            end = self._ends.known(name, found.incarnation) or found.next
+            if self._settings.fail_on_data_loss or end <= found.earliest:  # or no batch comes that would tell
+                self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
+        return before
+
+    def _of_other_epochs(self, start: Offset, found: Mapping[str, Description]) -> list[Description]:
+        """Resources whose last content is of another epoch than what the query has read of them last."""
+        known = ((one, start.resources.get(name)) for name, one in found.items())
+        return [one for one, before in known if before and before.epoch not in {None, one.log_epoch}]
+
+    def _epoch(self, found: Description, position: int) -> str | None:
+        """The epoch of the content before a position."""
+        if position == found.next:
+            return found.log_epoch
+        return self._broker.histories([found])[found.resource].epoch_of(position)
+
+    def last_to_read(self, found: Description) -> int:
+        """Where the resource ends for this query: at what is there, or at the end that the options give."""
+        end = self._ends.known(found.resource, found.incarnation)
+        return found.next if end is None else min(end, found.next)
+
+    def _is_done(self, name: str, position: Position) -> bool:
+        """Whether a resource was read to its end: what becomes of it then is no loss."""
+        end = self._ends.known(name, position.incarnation)
+        return end is not None and position.next >= end
+
+    def _place(self, start: Offset, name: str) -> Place:
+        """A new query begins where its options say; what is found later, where no content of it is missed.
+
+        Only its start tells whether a query is new (offsets.INITIAL): one without a resource may have begun earlier.
+        """
+        starting = self._settings.starting
+        if start.new:
+            return starting.of(name, EARLIEST)
+        return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
+
+    def _begin(self, found: Description, place: Place) -> int:
+        began = self._broker.locate(found, place, create_cursor=True)
+        end = self._ends.known(found.resource, found.incarnation) or LARGEST
+        if began > end and place.kind not in {"time", "group"}:
+            raise ends_too_early(found.resource, began, end)
+        if began > found.next:
+            self._lost(_behind(found.resource, began, found), found.incarnation)
+        elif began < min(found.earliest, end):
+            self._lost(DataLoss(found.resource, began, min(found.earliest, end)), found.incarnation)
+        return min(max(began, found.earliest), found.next)
+
+    def _lost(self, loss: DataLoss, of: str) -> None:
+        """Ends the query, or is said once `of` an incarnation, or of a place in another copy."""
+        if self._settings.fail_on_data_loss:
+            raise loss
+        if (loss.resource, of) not in self._told:
+            self._told.add((loss.resource, of))
+            log.warning("skipped, since failOnDataLoss is false: %s", loss)
+
+    # --- how much of it -------------------------------------------------------------------------------------
+
+    def _waiting(self, first: int, found: Description) -> Waiting:
+        kept = max(first, found.earliest)
+        count = max(0, found.next - kept)
+        stored = found.bytes or 0
+        octets = stored * count // max(1, found.next - found.earliest)
+        waiting = Waiting(found.resource, kept, kept + count, octets, stored)
+        if self._caps is not None:
+            cap = self._cap(found.resource)
+            known = cap is not None and cap.incarnation == found.incarnation
+            waiting = capped(waiting, cap.next if cap and known else kept)
+        end = self._ends.bound(found) if waiting.count else None
+        return waiting if end is None else capped(waiting, end)
+
+    def _end(self, allowed: Allowance) -> int:
+        if allowed.max_bytes is None:
+            return allowed.end
+        within = self._broker.within(allowed.resource, allowed.first, allowed.max_bytes)
+        return max(allowed.first + 1, min(allowed.end, within))
+
+
+def _history(found: Description) -> History:
+    """What a description says of the epochs of its log: which one is the last."""
+    return History(() if found.log_epoch is None else ((1, found.log_epoch),), found.next)
+
+
+def absent(name: str) -> Refused:
+    """The error for a resource that is named in the options and does not exist."""
+    return Refused(
+        404,
+        UNKNOWN_RESOURCE,
+        f"the resource {name!r} to read does not exist; create it first",
+        missing=[name],
+    )
+
+
+def _behind(name: str, wanted: int, found: Description) -> DataLoss:
+    return DataLoss(
+        name,
+        found.next,
+        wanted,
+        f"resource {name!r} ends at {found.next} and should be read from {wanted}: "
+        f"contents {found.next} to {wanted - 1} are gone, or the broker's data is an older copy",
+    )

@@ -1,0 +1,238 @@
+"""The source: Spark's stream reader and batch reader over MTL resources.
+
+Which process calls what is Spark's affair, and odd: constructors have no side effects, an error that is found while a
+reader is made is kept and raised by the first method that may, and readers are pickled to executors with nothing in
+them but their settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from mtl.errors import DataLoss, MtlError
+from mtl.wire.control import Description
+from pyspark_mtl.limits import PACED_S
+from pyspark_mtl.options.kinds import EARLIEST, LATEST
+from pyspark_mtl.options.settings import ReadSettings
+from pyspark_mtl.source import offsets, reading
+from pyspark_mtl.source.driver import Driver
+from pyspark_mtl.source.ends import ends_too_early
+from pyspark_mtl.source.offsets import INITIAL, Position, Range
+from pyspark_mtl.source.planning import Extent, Split, dated, lost, plan, without
+from pyspark_mtl.source.progress import WAIT_S, Progress, absent
+from pyspark_mtl.source.reading import Task
+
+if TYPE_CHECKING:
+    from pyspark_mtl.rows.bodies.shape import Shape
+
+log = logging.getLogger(__name__)
+
+
+class TaskPartition(InputPartition):
+    """A task, as Spark sends it to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self.task = task
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads resources in micro-batches. `settings` may be the error that says why there are none.
+
+    What Spark of every version asks for; `latestOffset` is in stream_limited.py and stream_unlimited.py.
+    """
+
+    def __init__(self, settings: ReadSettings | MtlError, shape: Shape | None = None) -> None:
+        self._given = settings
+        self._shape = shape
+        self._driver: Driver | None = None
+        self._progress: Progress | None = None
+        self._report: dict[str, Any] | None = None
+        """What was told of the resources that the last look found."""
+        self._reached(INITIAL)
+        self._answered = -math.inf
+
+    # --- called on the driver -------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names, here and below
+        """A constant: where reading begins is pinned by the first offset that names a resource."""
+        self._query()
+        return INITIAL.json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch. DataLoss when some of it is gone; with failOnDataLoss=false that is logged, here."""
+        driver, _ = self._query()
+        ranges = offsets.between(offsets.parse(start), offsets.parse(end))
+        if not ranges:
+            return []
+        found = driver.look_at([one.resource for one in ranges])
+        kept = _what_is_kept(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        epochs = {one.resource: driver.hold(one.resource, _start(one)) for one in kept}
+        return [
+            TaskPartition(Task(part, self._settings.group, epochs[part.resource]))
+            for part in plan(kept, Split(self._settings.min_partitions, self._settings.max_records))
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything before `end`."""
+        driver, _ = self._query()
+        self._confirm(driver, offsets.parse(end))
+
+    def stop(self) -> None:
+        """Let go of what is held; called where Spark lets the process end by itself, or on SIGTERM (see below)."""
+        if self._driver is not None:
+            self._driver.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor: the rows of a partition, as record batches."""
+        return _rows(self._settings, self._shape, partition)
+
+    def _next_batch(self, begin: offsets.Offset, *, unlimited: bool) -> offsets.Offset:
+        """The end of the batch that begins at `begin`, whose contents retention leaves alone from here on."""
+        driver, progress = self._query()
+        self._report = None
+        now = time.monotonic()
+        end = progress.advance(begin, now, unlimited=unlimited, wait=self._patience(now))
+        for one in offsets.between(begin, end):
+            earliest = progress.latest[one.resource].earliest
+            first = Position(one.incarnation, earliest) if earliest > one.first else _start(one)
+            driver.try_to_hold(one.resource, first)
+        self._reached(end)
+        self._answered = time.monotonic()
+        return end
+
+    def _is_idle(self, start: dict[str, Any]) -> bool:
+        """Whether the next batch would begin where the last one ended, and there is nothing for it. Nothing else is
+        done then, so that such a trigger costs little more than one of a source that does nothing at all.
+        """
+        now = time.monotonic()
+        if self._progress is None or start != self._end_json:
+            return False
+        if not self._progress.is_idle(self._end, now, self._patience(now)):
+            return False
+        self._answered = time.monotonic()
+        return True
+
+    def _patience(self, now: float) -> float:
+        """How long an answer without news may wait for some: who takes time between his questions is not kept."""
+        return 0.0 if now - self._answered >= PACED_S else WAIT_S
+
+    def _reached(self, end: offsets.Offset) -> None:
+        """Batches are planned up to here; kept as Spark knows it, too, which says it again with every trigger."""
+        self._end, self._end_json = end, end.json()
+
+    @staticmethod
+    def _confirm(driver: Driver, offset: offsets.Offset) -> None:
+        driver.confirm(offset.resources)
+
+    @property
+    def _settings(self) -> ReadSettings:
+        if isinstance(self._given, MtlError):
+            raise self._given
+        return self._given
+
+    def _query(self) -> tuple[Driver, Progress]:
+        if self._driver is None or self._progress is None:
+            self._driver = Driver(self._settings)
+            self._progress = Progress(self._settings, self._driver, time.monotonic())
+            _stop_on_sigterm()
+        return self._driver, self._progress
+
+
+class BatchReader(DataSourceReader):
+    """Reads resources once, up to the ends that were there when the read was planned."""
+
+    def __init__(self, settings: ReadSettings, shape: Shape | None = None) -> None:
+        self._settings = settings
+        self._shape = shape
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of the read, planned from one look at all resources."""
+        driver = Driver(self._settings)
+        found = driver.look()
+        for name in self._settings.resources or ():
+            if name not in found:
+                raise absent(name)
+        ranges = [one for name in sorted(found) if (one := self._range(driver, found[name])).count]
+        kept = _what_is_kept(driver, ranges, found, fail_on_data_loss=self._settings.fail_on_data_loss)
+        split = Split(self._settings.min_partitions, self._settings.max_records)
+        return [TaskPartition(Task(part)) for part in plan(kept, split)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor: the rows of a partition, as record batches."""
+        return _rows(self._settings, self._shape, partition)
+
+    def _range(self, driver: Driver, found: Description) -> Range:
+        starting = self._settings.starting.of(found.resource, EARLIEST)
+        ending = self._settings.ending.of(found.resource, LATEST)
+        first, until = driver.locate(found, starting), driver.locate_end(found, ending)
+        if until < first:
+            if "time" in {starting.kind, ending.kind}:
+                until = first  # no content lies between the two times
+            else:
+                raise ends_too_early(found.resource, first, until)
+        return Range(found.resource, found.incarnation, first, until)
+
+
+def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:
+    if not isinstance(partition, TaskPartition):
+        return iter(())  # how Spark hands over an empty plan of a batch read
+    if shape is not None:
+        from pyspark_mtl.source.typed_reading import read  # noqa: PLC0415 raw bodies do without that code
+
+        return read(settings.connect, partition.task, shape, fail_on_data_loss=settings.fail_on_data_loss)
+    return reading.read(
+        settings.connect,
+        partition.task,
+        include_properties=settings.include_properties,
+        fail_on_data_loss=settings.fail_on_data_loss,
+    )
+
+
+def _start(one: Range) -> Position:
+    return Position(one.incarnation, one.first, epoch=one.before)
+
+
+def _what_is_kept(
+    driver: Driver, ranges: Sequence[Range], found: dict[str, Description], *, fail_on_data_loss: bool
+) -> list[Range]:
+    """What of `ranges` can still be read; the rest is raised, or logged on the driver once."""
+    histories = driver.histories(found.values())
+    extents = {name: Extent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()}
+    losses = lost(ranges, extents)
+    if losses and fail_on_data_loss:
+        raise _together(losses)
+    for loss in losses:
+        log.warning("skipped, since failOnDataLoss is false: %s", loss)
+    return dated(without(ranges, losses), extents)
+
+
+def _together(losses: Sequence[DataLoss]) -> DataLoss:
+    """The first of them, saying all."""
+    first = losses[0]
+    text = "; ".join(loss.message for loss in losses)
+    return DataLoss(
+        first.resource, first.first, first.end, f"{text}. With failOnDataLoss=false it is skipped and logged"
+    )
+
+
+def _stop_on_sigterm() -> None:
+    """Spark ends this process by SIGTERM, twice, without calling `stop`. Leaving by SystemExit calls it, so the next
+    run of the query does not wait for the holdings of this one to expire. Nothing else depends on it.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(0)

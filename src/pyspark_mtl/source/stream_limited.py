@@ -1,0 +1,70 @@
+"""The stream reader of Spark 4.2 and newer, which asks for a batch within limits and says where it starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mtl.wire.control import Description
+from pyspark_mtl.options.kinds import LARGEST
+from pyspark_mtl.options.settings import ReadSettings
+from pyspark_mtl.source import offsets
+from pyspark_mtl.source.source import StreamReader
+
+
+class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
+    """Batches within limits, and runs with an end."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """With limits, a marker: Trigger.Once says ReadAllAvailable instead, and means it."""
+        if isinstance(self._given, ReadSettings) and self._given.limits.any:
+            return ReadMaxRows(self._given.limits.max_contents or LARGEST)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the run to what is there now."""
+        _, progress = self._query()
+        progress.fix_the_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch. Under AvailableNow `start` is in the commit log, so it is confirmed here: Spark
+        commits no last batch.
+        """
+        if self._is_idle(start):
+            return start
+        driver, progress = self._query()
+        begin = offsets.parse(start)
+        if progress.is_fixed or self._settings.confirm_on_start:
+            self._confirm(driver, begin)
+        end = self._next_batch(begin, unlimited=isinstance(limit, ReadAllAvailable))
+        if progress.is_fixed and end == begin:
+            driver.close()  # the run is over; Spark ends the process without a word
+        return self._end_json
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What latestOffset found, for the query's progress: see lag.py. Only what a batch leaves is asked for."""
+        if self._progress is None or not self._progress.looked:
+            return None
+        if self._report is None:
+            found = self._progress.latest
+            self._report = {
+                "resources": {name: self._reported(found[name]) for name in sorted(found)},
+                "version": offsets.VERSION,
+            }
+        return self._report
+
+    def _reported(self, found: Description) -> dict[str, Any]:
+        driver, progress = self._query()
+        end, reached = progress.last_to_read(found), self._end.resources.get(found.resource)
+        told: dict[str, Any] = {"i": found.incarnation, "n": end}
+        if reached is not None and reached.incarnation == found.incarnation and reached.next < end:
+            unread = driver.unread(found, reached.next, end)
+            if unread is not None:
+                told |= {"bytes": unread.bytes, "since": unread.timestamp}
+        return told

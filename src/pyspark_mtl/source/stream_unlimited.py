@@ -1,0 +1,47 @@
+"""The stream reader of Spark 4.0 and 4.1, which asks for all that there is and does not say where a batch starts.
+
+It needs no telling. A batch starts where the one before ended, and a query that starts again first plans the empty
+range at the last offset in its log (PythonMicroBatchStream.setLatestSeenOffset; seen on 4.0.5 and 4.1.4).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import pyspark
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_mtl import versions
+from pyspark_mtl.source import offsets
+from pyspark_mtl.source.source import StreamReader
+
+log = logging.getLogger(__name__)
+
+
+class UnlimitedStreamReader(StreamReader):
+    """Every batch is all that there is. What that lacks is logged once."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 as 4.0 and 4.1 call it
+        """The end of the next batch."""
+        if self._is_idle(self._end_json):
+            return self._end_json
+        driver, _ = self._query()
+        _tell_once()
+        if self._settings.confirm_on_start:
+            self._confirm(driver, self._end)
+        self._next_batch(self._end, unlimited=True)
+        return self._end_json
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch; its end is where the next one starts."""
+        planned = super().partitions(start, end)
+        self._reached(offsets.parse(end))
+        return planned
+
+
+@cache
+def _tell_once() -> None:
+    log.warning(versions.missing(pyspark.__version__))

@@ -1,0 +1,25 @@
+"""What a task with typed bodies reads: its contents as rows of the schema, and bad ones as dead letters on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark_mtl.options.settings import Connect
+from pyspark_mtl.rows.bodies.shape import Shape
+from pyspark_mtl.rows.typed import TypedRows
+from pyspark_mtl.source.dead_letters import DeadLetters
+from pyspark_mtl.source.reading import Task, packs
+
+
+def read(connect: Connect, task: Task, shape: Shape, *, fail_on_data_loss: bool) -> Iterator[Any]:
+    """The rows of a task, as record batches. The dead letters of a batch are durable before it is handed over.
+
+    Raises BadBody (mode FAILFAST) and DataLoss as `reading.packs`.
+    """
+    rows = TypedRows(shape)
+    with DeadLetters(connect, task.contents, shape) as letters:
+        for pack in packs(connect, task, fail_on_data_loss=fail_on_data_loss):
+            for batch, bad in rows(pack.batch, pack.resource, pack.first, pack.timestamp_us):
+                letters.write(bad)
+                yield batch

@@ -1,0 +1,307 @@
+"""One damaged file in a data directory: everything is as it was, or the broker says that it is not.
+
+A directory is filled by the usual clients and left by a clean stop, or by a kill of a broker that had nothing to do any
+more. Everything in it is read once: that is the truth. Then, again and again, a file of a copy is damaged (a bit is
+flipped, it is lost, it is exchanged for another or for an older copy of itself), a broker is started on the copy, and
+everything is read as before.
+
+A difference has to be reported: by a line of the broker's log (a warning or worse), a refusal, the `trouble` of a
+resource, or `mtl verify`. A content with other octets, or in another's place, is wrong whatever was reported.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain, cycle, islice
+from pathlib import Path
+from typing import Any
+
+import mtl
+from mtl.client.connection import Connection
+from mtl.errors import Refused, Unreachable
+from mtl.wire.control import ApplicationInfo, StageSpec
+from tests.crash.bodies import body
+from tests.crash.checker import Finding, check
+from tests.crash.machine import TRACEBACK, ForkServer, Machine, MachineFailed
+from tests.crash.outcomes import SEGMENT_BYTES, Outcome, Spec, ended
+from tests.crash.workload import NAMED, PLAIN, TRIMMED, Clients, observe
+
+OLDER = "older"
+"""Beside the directory, as it was when it was half full."""
+
+PENDING = "pending"
+"""The application of a stage that is sealed and not committed when the broker ends."""
+
+FILL_S = 1.2
+"""How long the clients fill the directory."""
+
+REST_S = 1.5
+"""How long the broker has nothing to do before it is killed: what it writes when it is idle, is written."""
+
+PATIENCE_S = 20.0
+"""How long a client waits for an answer, on a machine with other work. None that comes is no report."""
+
+_ENDS = 160
+"""Octets at both ends of a file that are flipped more often than the others: headers, marks, last chunks."""
+
+_REPORT = re.compile(r"^\S+ \S+ (WARNING|ERROR|CRITICAL) |^mtl: ", re.MULTILINE)
+
+
+@dataclass
+class Facts:
+    """What clients find out: contents by (resource, sequence), everything else by name, and what they were refused."""
+
+    contents: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+
+def play(spec: Spec, server: ForkServer, place: Path) -> Outcome:
+    """Fill a directory, and damage copies of it."""
+    began, outcome = time.monotonic(), Outcome(spec)
+    try:
+        outcome.findings = _play(outcome, server, place, random.Random(spec.seed))
+    except MachineFailed as error:
+        outcome.findings.append(Finding("wrong", str(error)))
+    return ended(outcome, place, began)
+
+
+def _play(outcome: Outcome, server: ForkServer, place: Path, chance: random.Random) -> list[Finding]:
+    source, stage, findings = _fill(outcome.spec, server, place / "source", chance)
+    truth, reports = _read(Machine(server, place / "truth", source=source), stage)
+    if truth is None or reports:
+        findings.append(Finding("wrong", f"reported without a reason: {'; '.join(reports)}"))
+    if findings or truth is None:
+        return findings
+    outcome.contents = len(truth.contents)
+    for number, path in enumerate(_paths(source, outcome.spec.count, chance)):
+        machine = Machine(server, place / f"{number}", source=source)
+        what = DAMAGES[outcome.spec.fault](machine.data, path, chance)
+        findings += _judge(machine, f"{path} of {machine.data.parent}, {what}", stage, truth)
+        outcome.count += 1
+    return findings
+
+
+def _fill(
+    spec: Spec, server: ForkServer, place: Path, chance: random.Random
+) -> tuple[Path, str, list[Finding]]:
+    """A data directory, a stage in it that nobody has committed, and what is wrong with it as it is."""
+    machine = Machine(server, place, segment_bytes=SEGMENT_BYTES)
+    machine.start()
+    clients = Clients(machine.endpoint, spec.seed)
+    try:
+        clients.begin()
+        with clients.connection.writer(PLAIN, stage=StageSpec(application=PENDING, version=1)) as writer:
+            for number in range(1, 20):
+                writer.send(body(PENDING, number))
+            stage = writer.seal().stage
+        time.sleep(FILL_S / 2)
+        _copy(machine.data, place.parent / OLDER)
+        time.sleep(FILL_S / 2)
+        clients.end()
+        found = check(clients.history, observe(clients.connection, packed=True))
+        if chance.random() < 0.5:
+            machine.stop()
+        else:
+            time.sleep(REST_S)
+            machine.kill()
+    finally:
+        clients.close()
+        if machine.running:
+            machine.kill()
+    return machine.data, stage, found
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a directory in which files and directories come and go."""
+    for directory, _, names in os.walk(source):  # one that is gone meanwhile is passed over
+        place = target / Path(directory).relative_to(source)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            with suppress(FileNotFoundError):
+                shutil.copyfile(Path(directory) / name, place / name)
+
+
+def _paths(source: Path, count: int, chance: random.Random) -> list[Path]:
+    """Files to damage: of each kind in turns, all of a kind before one of them again."""
+    newest = _newest(source)
+    kinds: dict[str, list[Path]] = {}
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and path.stat().st_size:
+            kinds.setdefault("newest segment" if path in newest else path.suffix or path.name, []).append(
+                path
+            )
+    for paths in kinds.values():
+        chance.shuffle(paths)
+    in_turns = zip(*map(cycle, kinds.values()), strict=True)
+    return [path.relative_to(source) for path in islice(chain.from_iterable(in_turns), count)]
+
+
+def _newest(data: Path) -> set[Path]:
+    """The newest segment of each log."""
+    logs = (list(directory.glob("*.segment")) for directory in data.glob("*/**/"))
+    return {max(segments) for segments in logs if segments}
+
+
+# --- what happens to a file ---------------------------------------------------------------------------------
+
+
+def _flip(data: Path, path: Path, chance: random.Random) -> str:
+    octets = bytearray((data / path).read_bytes())
+    at = chance.randrange(len(octets))
+    if chance.random() < 0.4:
+        near = min(at, chance.randrange(_ENDS))
+        at = chance.choice((near, len(octets) - 1 - near))
+    bit = chance.randrange(8)
+    octets[at] ^= 1 << bit
+    (data / path).write_bytes(octets)
+    return f"bit {bit} of octet {at} flipped"
+
+
+def _lose(data: Path, path: Path, _: random.Random) -> str:
+    (data / path).unlink()
+    return "lost"
+
+
+def _exchange(data: Path, path: Path, chance: random.Random) -> str:
+    """For another of the same name where there is one, such as the first index of another log."""
+    others = [x for x in sorted(data.rglob(f"*{path.suffix}")) if x.is_file() and x != data / path]
+    alike = [x for x in others if x.name == path.name]
+    if not others:
+        return "left alone"
+    other = chance.choice(alike or others)
+    octets = other.read_bytes()
+    other.write_bytes((data / path).read_bytes())
+    (data / path).write_bytes(octets)
+    return f"exchanged for {other.relative_to(data)}"
+
+
+def _put_back(data: Path, path: Path, _: random.Random) -> str:
+    """As it was when the directory was half full; nothing happens to a file that is younger."""
+    older = data.parent.parent / OLDER / path
+    if not older.exists():
+        return "left alone"
+    shutil.copyfile(older, data / path)
+    return "an older copy"
+
+
+DAMAGES: dict[str, Callable[[Path, Path, random.Random], str]] = {
+    "flipped bit": _flip,
+    "lost file": _lose,
+    "exchanged file": _exchange,
+    "older file": _put_back,
+}
+
+
+# --- judging ------------------------------------------------------------------------------------------------
+
+
+def _judge(machine: Machine, what: str, stage: str, truth: Facts) -> list[Finding]:
+    """Start a broker on a damaged directory, and compare."""
+    try:
+        found, reports = _read(machine, stage)
+    except MachineFailed as error:
+        return [Finding("wrong", f"{what}: {error}")]
+    wrong, differences = _compare(truth, found) if found is not None else ([], [])
+    if wrong:
+        return [Finding("wrong", f"{what}: {'; '.join(wrong[:5])}", len(wrong))]
+    if differences and not reports and not machine.command("verify", str(machine.data))[0]:
+        return [Finding("undetected", f"{what}: {'; '.join(differences[:5])}")]
+    shutil.rmtree(machine.data.parent)
+    return []
+
+
+def _read(machine: Machine, stage: str) -> tuple[Facts | None, list[str]]:
+    """What clients find (None when the broker refuses to start), and everything that is reported."""
+    found = None
+    machine.launch()
+    if machine.await_ready():
+        connection = mtl.connect(machine.endpoint, request_timeout=PATIENCE_S, retry_deadline=PATIENCE_S)
+        try:
+            found = _facts(connection, stage)
+        finally:
+            connection.drop()
+            machine.kill()
+    else:
+        machine.ended()
+    said = machine.said()
+    if TRACEBACK in said:
+        raise MachineFailed(f"a traceback: {said[said.find(TRACEBACK) :][:3000]}")
+    reports = [line for line in said.splitlines() if _REPORT.search(line)]
+    if found is None and not reports:
+        raise MachineFailed(f"the broker did not start and said no reason; {machine.tail()}")
+    return found, reports + (found.refused if found is not None else [])
+
+
+def _facts(connection: Connection, stage: str) -> Facts:
+    found = Facts()
+
+    def of(name: str, ask: Callable[[], Any]) -> None:
+        try:
+            found.others[name] = ask()
+        except Refused as error:
+            found.refused.append(f"{name}: {error}")
+        except Unreachable:
+            pass  # what is missing is missing without a report
+
+    of("stages", lambda: [(one.stage, one.contents, one.state) for one in connection.stages().stages])
+    of(
+        "applications",
+        lambda: [(a.application, a.version, a.digest) for a in connection.stages().applications],
+    )
+    of("queues", lambda: [(q.group, q.resource, q.position, q.unsettled) for q in connection.queues()])
+    # It can be read in no other way.
+    of("pending", lambda: connection.stage_commit(PENDING, 1, [stage]).resources[PLAIN])
+    _resources(connection, found)
+    of("cursors", lambda: {(one.group, one.resource): one.position for one in connection.cursors()})
+    for resource, writer in NAMED:
+        of(f"writer {writer}", lambda r=resource, w=writer: _last(connection, r, w))  # type: ignore[misc]
+    return found
+
+
+def _resources(connection: Connection, found: Facts) -> None:
+    observed = observe(connection, packed=True, patience=PATIENCE_S)
+    for name, kept in observed.kept.items():
+        found.contents |= {(name, sequence): octets for sequence, octets in kept.contents}
+        if kept.trouble:
+            found.refused.append(f"{name}: {kept.trouble}")
+    for one in connection.list_resources():
+        settings = (one.durability, one.retention, one.max_deliveries)
+        found.others[f"resource {one.resource}"] = (one.incarnation, one.known_next, *settings)
+
+
+def _applications(connection: Connection) -> list[ApplicationInfo]:
+    return connection.stages().applications
+
+
+def _last(connection: Connection, resource: str, name: str) -> int | None:
+    with connection.writer(resource, name=name) as writer:
+        return writer.last.get(resource)
+
+
+def _compare(truth: Facts, found: Facts) -> tuple[list[str], list[str]]:
+    """What is wrong whatever was reported, and what is right only if that was."""
+    wrong = [
+        f"{key} is another content"
+        for key, octets in found.contents.items()
+        if truth.contents.get(key) != octets
+    ]
+    first = min((sequence for name, sequence in found.contents if name == TRIMMED), default=0)
+    missing = [
+        f"{name}: content {sequence} is missing"
+        for name, sequence in truth.contents
+        if (name, sequence) not in found.contents and not (name == TRIMMED and sequence < first)
+    ]
+    others = [
+        f"{name} was {truth.others.get(name)} and is {found.others.get(name)}"
+        for name in truth.others
+        if found.others.get(name) != truth.others[name]
+    ]
+    return wrong, missing + others

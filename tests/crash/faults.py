@@ -1,0 +1,160 @@
+"""What happens to a machine, one function for each kind of fault. Each returns when the broker runs again."""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mtl.errors import MtlError
+from tests.crash.checker import Finding
+from tests.crash.image import Survives
+from tests.crash.machine import Machine, MachineFailed, wait_until
+from tests.crash.shim import EVERYTHING, ROOM, Kind
+from tests.crash.workload import Clients
+
+PLACES = ("", "", "resources/", "stages/", "broker.db", ".segment", ".index", "manifest")
+"""In which files a disk fails: all, or those with this in their names."""
+
+SERVING_S = 10.0
+"""How long a broker may take to serve everything again when its disk works again."""
+
+WRITING_S = 3.0
+"""How long a fault waits for clients to write again. In vain is no error here: the end of a round shows it."""
+
+
+@dataclass
+class Scene:
+    """A round under way."""
+
+    machine: Machine
+    clients: Clients
+    chance: random.Random
+    findings: list[Finding] = field(default_factory=list)
+
+
+def kill(scene: Scene) -> None:
+    """SIGKILL at some moment, or before an operation of the disk chosen by its number; some of them while starting."""
+    _die(scene)
+    _start(scene)
+
+
+def cut(scene: Scene) -> None:
+    """SIGKILL, and of what was not synced everything, something or nothing survives."""
+    _die(scene)
+    _lose(scene)
+    _start(scene)
+
+
+def full_disk(scene: Scene) -> None:
+    """From some operation on nothing more can be written, and then there is room again, which has to be enough."""
+    _fail(scene, ROOM, errno.ENOSPC, 1_000_000)
+    if not _serves(scene):
+        stopped = "; ".join(_stopped(scene))
+        scene.findings.append(Finding("wrong", f"there is room again, and this is stopped still: {stopped}"))
+        _restart(scene)
+
+
+def bad_disk(scene: Scene) -> None:
+    """Some operations fail, and then all work again. A resource may have stopped until the broker starts again."""
+    kinds = scene.chance.choice(
+        (Kind.SYNC, Kind.SYNC, Kind.WRITE, Kind.WRITE | Kind.SYNC, Kind.READ, ROOM, EVERYTHING)
+    )
+    _fail(scene, kinds, errno.EIO, scene.chance.choice((1, 1, 2, 5, 50)))
+    if not _serves(scene, seconds=1.0):
+        _restart(scene)
+        if not _serves(scene):
+            stopped = "; ".join(_stopped(scene))
+            scene.findings.append(
+                Finding("wrong", f"the disk works, and this is stopped after a start: {stopped}")
+            )
+
+
+# --- dying and starting -------------------------------------------------------------------------------------
+
+
+def _die(scene: Scene) -> None:
+    machine, chance = scene.machine, scene.chance
+    if chance.random() < 0.6:
+        control = machine.control
+        control.kill(control["operations"] + int(10 ** chance.uniform(0, 2.3)), torn=chance.random() < 0.5)
+        machine.await_end(0.5)
+    else:
+        time.sleep(chance.uniform(0.0, 0.3))
+    machine.kill()
+
+
+def _lose(scene: Scene) -> None:
+    survives: Survives = scene.chance.choice(("none", "some", "some", "all"))
+    scene.machine.lose(survives, scene.chance)
+
+
+def _start(scene: Scene) -> None:
+    """Start again. Now and then the next fault comes while it starts, or before any client is back."""
+    before = scene.clients.confirmed
+    scene.machine.launch()
+    soon = scene.chance.random()
+    if soon < 0.2:
+        return
+    if not scene.machine.await_ready():
+        raise MachineFailed(f"the broker did not start again; {scene.machine.tail()}")
+    if soon > 0.4:
+        wait_until(lambda: scene.clients.confirmed > before, WRITING_S)
+
+
+def _restart(scene: Scene) -> None:
+    scene.machine.kill()
+    scene.machine.start()
+
+
+# --- the disk -----------------------------------------------------------------------------------------------
+
+
+def _fail(scene: Scene, kinds: Kind, error: int, count: int) -> None:
+    """Have the disk fail for a while; now and then the broker is killed, loses its power or is stopped meanwhile, and
+    has to start on the bad disk.
+    """
+    machine, chance = scene.machine, scene.chance
+    after, path = int(10 ** chance.uniform(0, 2)), chance.choice(PLACES)
+    machine.control.fail(kinds, error, after=after, count=count, path=path)
+    time.sleep(chance.choice((0.05, 0.1, 0.3, 0.6)))
+    end = chance.choice((None, None, None, None, "kill", "cut", "stop"))
+    if end is not None:
+        if end == "stop":
+            code = machine.stop()
+            if code < 0:
+                scene.findings.append(Finding("wrong", f"told to stop, the broker ended with {code}"))
+        else:
+            machine.kill()
+        if end == "cut":
+            _lose(scene)
+        machine.launch()
+        if chance.random() < 0.5:
+            machine.control.fail(kinds, error, after=chance.choice((0, 3, 30)), count=count, path=path)
+        if not machine.await_ready():  # a disk on which nobody can start
+            machine.ended()
+            machine.start()
+    machine.control.work()
+
+
+def _stopped(scene: Scene) -> list[str]:
+    try:
+        listed = scene.clients.connection.list_resources()
+    except MtlError as problem:
+        return [f"nothing is listed: {problem}"]
+    return [f"{one.resource}: {one.trouble}" for one in listed if one.state != "serving"]
+
+
+def _serves(scene: Scene, seconds: float = SERVING_S) -> bool:
+    return wait_until(lambda: not _stopped(scene), seconds, step=0.05)
+
+
+FAULTS: dict[str, Callable[[Scene], None]] = {
+    "kill": kill,
+    "power cut": cut,
+    "full disk": full_disk,
+    "bad disk": bad_disk,
+}
+JOURNALED = {"power cut", "full disk", "bad disk"}

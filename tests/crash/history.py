@@ -1,0 +1,102 @@
+"""What was done to a broker and what it said of it: the checker's only source. No code of the project is used here, nor
+in bodies.py and checker.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+Origin = tuple[str, int]
+"""Whose content it is, and which of theirs: from 1, in the order of its resource."""
+
+
+@dataclass
+class Sent:
+    """What a named writer sent to a resource, numbered from 1, and how much of it is confirmed."""
+
+    sent: int = 0
+    confirmed: int = 0
+
+
+@dataclass
+class Commit:
+    """A version of an application: `contents` are how many it has for each resource, `first` where they are by the
+    broker's answer (None: none came). `floors` are what writers had sent to the truncated resources by then.
+    """
+
+    application: str
+    version: int
+    contents: dict[str, int]
+    truncate: tuple[str, ...] = ()
+    first: dict[str, int] | None = None
+    floors: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def writer(self) -> str:
+        """The name that its contents carry."""
+        return f"{self.application}@{self.version}"
+
+
+@dataclass
+class Cursor:
+    """`asked` is one above the highest content that was confirmed for the group, `told` the highest position that a
+    Cursor.Describe answered, which is durable by then.
+    """
+
+    asked: int = 1
+    told: int = 1
+
+
+@dataclass
+class History:
+    """Everything, in the order of no clock. `trimmed` are resources with retention; `lasting` says of a resource that
+    was made or deleted whether it has to be there (None: its request had no answer); `troubles` are errors that no
+    client should have had.
+    """
+
+    sent: dict[tuple[str, str], Sent] = field(default_factory=dict)
+    commits: list[Commit] = field(default_factory=list)
+    seen: dict[str, dict[int, Origin]] = field(default_factory=dict)
+    cursors: dict[tuple[str, str], Cursor] = field(default_factory=dict)
+    delivered: dict[str, set[int]] = field(default_factory=dict)
+    trimmed: set[str] = field(default_factory=set)
+    lasting: dict[str, bool | None] = field(default_factory=dict)
+    troubles: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def saw(self, resource: str, sequence: int, origin: Origin | None) -> None:
+        """A reader was given a content. What it saw is durable: nobody may see another one in its place."""
+        known = self.seen.setdefault(resource, {}).setdefault(sequence, origin or ("nobody", 0))
+        if origin is None:
+            self.troubles.append(f"{resource}: content {sequence} has octets that nobody sent")
+        elif known != origin:
+            self.troubles.append(f"{resource}: content {sequence} was {known} and is {origin}")
+
+    def was_delivered(self, resource: str, sequence: int, origin: Origin | None, *, again: bool) -> None:
+        """A consumer was given a content of a queue."""
+        self.saw(resource, sequence, origin)
+        known = self.delivered.setdefault(resource, set())
+        if sequence in known and not again:
+            self.troubles.append(
+                f"{resource}: the queue delivered content {sequence} again and did not say so"
+            )
+        known.add(sequence)
+
+
+@dataclass
+class Kept:
+    """What a resource has in the end: contents from `earliest` on, in order, or why they cannot be read."""
+
+    earliest: int
+    next: int
+    contents: list[tuple[int, bytes]]
+    trouble: str = ""
+
+
+@dataclass
+class Observed:
+    """What a client finds in the end."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    cursors: dict[tuple[str, str], int] = field(default_factory=dict)

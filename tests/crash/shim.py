@@ -1,0 +1,97 @@
+"""The shim (shim.c): how it is built, and what it is told while it runs."""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import struct
+import subprocess
+from enum import IntFlag
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("shim.c")
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+_FIELDS = ("operations", "kill_at", "kill_torn", "kinds", "after", "count", "error", "torn", "failed")
+_PATH = 92
+_SIZE = 4 * len(_FIELDS) + _PATH
+
+
+class Kind(IntFlag):
+    """Operations that can be made to fail. A full disk fails those that need room: WRITE, CREATE and NAME."""
+
+    WRITE = 1
+    SYNC = 2
+    CREATE = 4
+    NAME = 8
+    REMOVE = 16
+    READ = 32
+
+
+ROOM = Kind.WRITE | Kind.CREATE | Kind.NAME
+EVERYTHING = Kind(63)
+
+
+def build(place: Path) -> Path:
+    """Compile the shim into a directory. Raises `RuntimeError` where there is no compiler, or it complains."""
+    if COMPILER is None:
+        raise RuntimeError("there is no C compiler; install gcc (apt-get install gcc libc6-dev)")
+    library = place / "shim.so"
+    command = [
+        COMPILER,
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(library),
+        str(SOURCE),
+    ]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise RuntimeError(f"the shim does not compile:\n{made.stderr}")
+    return library
+
+
+class Control:
+    """What the shim of one process is told, in memory that both have. Changes count from its next operation on."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(_SIZE))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), _SIZE)
+
+    def __getitem__(self, name: str) -> int:
+        value: int = struct.unpack_from("<I", self._memory, 4 * _FIELDS.index(name))[0]
+        return value
+
+    def __setitem__(self, name: str, value: int) -> None:
+        struct.pack_into("<I", self._memory, 4 * _FIELDS.index(name), value)
+
+    def kill(self, number: int, *, torn: bool = False) -> None:
+        """SIGKILL before the operation of this number, counted from the start; a write is half done then, if `torn`."""
+        self["kill_torn"] = torn
+        self["kill_at"] = number
+
+    def fail(
+        self, kinds: Kind, error: int, *, after: int = 0, count: int = 0xFFFFFFFF, path: str = ""
+    ) -> None:
+        """Have operations fail with `error`: `count` of them, when `after` more have worked, in files with `path` in
+        their names.
+        """
+        name = path.encode()
+        assert len(name) < _PATH
+        self["count"] = 0
+        self._memory[4 * len(_FIELDS) : _SIZE] = name.ljust(_PATH, b"\0")
+        self["error"], self["after"], self["torn"], self["kinds"] = error, after, 1, kinds
+        self["count"] = count
+
+    def work(self) -> int:
+        """Have everything work again; how many operations failed."""
+        self["count"] = 0
+        return self["failed"]
+
+    def close(self) -> None:
+        self._memory.close()

@@ -1,0 +1,117 @@
+"""The checker finds what it is there for: each promise is broken once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.crash.bodies import body, origin
+from tests.crash.checker import check
+from tests.crash.history import Commit, Cursor, History, Kept, Observed, Sent
+
+
+def whole() -> tuple[History, Observed]:
+    """Two writers and two commits, of which the second one truncates, and everything as it must be."""
+    history = History(
+        sent={("a", "w"): Sent(3, 3), ("b", "v"): Sent(4, 4)},
+        commits=[
+            Commit("app", 1, {"a": 2, "b": 1}, (), {"a": 2, "b": 2}),
+            Commit("app", 2, {"a": 0, "b": 1}, ("b",), {"b": 4}, {("b", "v"): 2}),
+        ],
+        seen={"a": {1: ("w", 1), 2: ("app@1", 1)}},
+        cursors={("g", "a"): Cursor(asked=3, told=2)},
+        lasting={"made": True, "deleted": False},
+    )
+    a = [body("w", 1), body("app@1", 1), body("app@1", 2), body("w", 2), body("w", 3)]
+    b = [body("app@2", 1), body("v", 3), body("v", 4)]
+    kept = {
+        "a": Kept(1, 6, list(enumerate(a, 1))),
+        "b": Kept(4, 7, list(enumerate(b, 4))),
+        "made": Kept(1, 1, []),
+    }
+    return history, Observed(kept, {("g", "a"): 3})
+
+
+def test_nothing_is_found_where_everything_is_right() -> None:
+    assert check(*whole()) == []
+
+
+def _drop(number: int) -> Callable[[History, Observed], None]:
+    """A content of resource a is left out, and those after it move up."""
+
+    def change(_: History, observed: Observed) -> None:
+        bodies = [octets for sequence, octets in observed.kept["a"].contents if sequence != number]
+        observed.kept["a"] = Kept(1, len(bodies) + 1, list(enumerate(bodies, 1)))
+
+    return change
+
+
+def _append(octets: bytes) -> Callable[[History, Observed], None]:
+    def change(_: History, observed: Observed) -> None:
+        kept = observed.kept["a"]
+        observed.kept["a"] = Kept(1, kept.next + 1, [*kept.contents, (kept.next, octets)])
+
+    return change
+
+
+def _swap(_: History, observed: Observed) -> None:
+    contents = observed.kept["a"].contents
+    contents[3], contents[4] = (4, contents[4][1]), (5, contents[3][1])
+
+
+def _alter(_: History, observed: Observed) -> None:
+    sequence, octets = observed.kept["a"].contents[0]
+    observed.kept["a"].contents[0] = (sequence, octets[:-1] + bytes([octets[-1] ^ 1]))
+
+
+def _bring_back(_: History, observed: Observed) -> None:
+    observed.kept["b"] = Kept(3, 7, [(3, body("app@1", 1)), *observed.kept["b"].contents])
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("lost", _drop(5)),
+        ("lost", _drop(4)),
+        ("wrong", _drop(3)),
+        ("duplicated", _append(body("w", 2))),
+        ("wrong", _append(body("w", 4))),
+        ("wrong", _append(b"nobody")),
+        ("wrong", _swap),
+        ("wrong", _alter),
+        ("wrong", _bring_back),
+        ("lost", lambda _, observed: observed.kept.pop("b")),
+        ("lost", lambda _, observed: observed.kept.pop("made")),
+        ("wrong", lambda _, observed: observed.kept.update(deleted=Kept(1, 1, []))),
+        ("wrong", lambda _, observed: observed.cursors.update({("g", "a"): 4})),
+        ("lost", lambda _, observed: observed.cursors.update({("g", "a"): 1})),
+        ("lost", lambda _, observed: observed.cursors.clear()),
+        ("lost", lambda history, _: history.saw("a", 6, ("w", 4))),
+        ("wrong", lambda history, _: history.saw("a", 1, ("w", 2))),
+        ("wrong", lambda history, _: [history.was_delivered("q", 1, ("w", 1), again=False) for _ in (1, 2)]),
+    ],
+)
+def test_a_broken_promise_is_found(kind: str, change: Callable[[History, Observed], object]) -> None:
+    history, observed = whole()
+    change(history, observed)
+    assert kind in {finding.kind for finding in check(history, observed)}
+
+
+def test_what_was_reported_is_not_lost_but_must_be_right() -> None:
+    history, observed = whole()
+    observed.kept["a"].contents = observed.kept["a"].contents[:1]
+    assert {finding.kind for finding in check(history, observed)} == {"lost"}
+    assert check(history, observed, reported={"a"}) == []
+    _alter(history, observed)
+    assert {finding.kind for finding in check(history, observed, reported={"a"})} == {"wrong"}
+
+
+def test_a_body_says_whose_it_is_and_every_flipped_bit_is_noticed() -> None:
+    octets = body("w", 7)
+    assert origin(octets) == ("w", 7)
+    for at in range(len(octets)):
+        for bit in range(8):
+            altered = bytearray(octets)
+            altered[at] ^= 1 << bit
+            assert origin(bytes(altered)) is None

@@ -1,0 +1,122 @@
+"""Quotas: a user who takes all that it can get, beside another one who wants to be served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import mtl
+from mtl.client import Writer
+from mtl.client.control import Waiter
+from mtl.errors import Refused
+from mtl.testing import RunningBroker
+from mtl.wire import control as w
+from tests.hostile.harness import scenario
+from tests.hostile.scenarios.rights import PATIENCE_S, user
+
+QUOTAS = """
+[quotas]
+leases = 50
+waits = 20
+writer-names = 100
+stages = 40
+stored-bytes = 1000000
+"""
+
+
+def until_refused(work: Callable[[int], object], limit: int) -> Refused:
+    """What comes once it was done `limit` times."""
+    for number in range(limit):
+        work(number)
+    with pytest.raises(Refused) as caught:
+        work(limit)
+    return caught.value
+
+
+def outcome(waiter: Waiter) -> Refused | None:
+    """The refusal that a request came to, if so."""
+    try:
+        waiter.wait(PATIENCE_S)
+    except Refused as error:
+        return error
+    return None
+
+
+def write_for_ever(writer: Writer) -> None:
+    while True:
+        writer.send(b"x" * 100_000)
+        writer.flush()
+
+
+@scenario(memory=192, config=QUOTAS)  # with TAIL_BYTES of what it wrote
+def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
+    """Of everything as much as there is; each refusal names the quota and its value, and the next user gets its own."""
+    rounds = 5 if heavy else 1
+    spec = w.StageSpec(application="greedy.app", version=1)
+
+    def leases(connection: mtl.Connection, names: bool) -> Callable[[int], object]:
+        def ask(number: int) -> object:
+            name = f"{connection.settings.user}.w{number}" if names else None
+            granted = connection.request(w.Writer(resources=["r"], confirm="full", writer=name))
+            assert isinstance(granted, w.DataLease)
+            if names:
+                connection.request(w.LeaseClose(lease=granted.lease))
+            else:
+                held.append(granted.lease)
+            return granted
+
+        return ask
+
+    def stage(_: int) -> None:
+        granted = greedy.request(w.Writer(resources=["r"], confirm="full", stage=spec))
+        assert isinstance(granted, w.DataLease)
+        assert granted.stage is not None
+        greedy.request(w.LeaseClose(lease=granted.lease))
+        staged.append(granted.stage)
+
+    with (
+        mtl.connect(broker.endpoint) as admin,
+        user(broker, "greedy", "read .*", "write .*", "manage g.*") as greedy,
+        user(broker, "modest", "read .*", "write .*") as modest,
+    ):
+        admin.create_resource("r")
+        held: list[str] = []
+        staged: list[str] = []
+        for turn in range(rounds):
+            error = until_refused(leases(greedy, names=False), 50)
+            assert (error.reason, error.members["quota"], error.members["limit"]) == ("quota", "leases", 50)
+            leases(modest, names=False)(0)
+            for lease in held[:50]:
+                greedy.request(w.LeaseClose(lease=lease))
+            modest.request(w.LeaseClose(lease=held[50]))
+            held.clear()
+            if not turn:
+                error = until_refused(leases(greedy, names=True), 100)
+                assert (error.members["quota"], error.members["limit"]) == ("writer-names", 100)
+            error = until_refused(stage, 40)
+            assert (error.members["quota"], error.members["limit"]) == ("stages", 40)
+            greedy.stage_abort(staged)
+            staged.clear()
+        leases(modest, names=True)(0)
+        asks = w.ResourceDescribe(resource="r", after={"r": 1}, wait=20_000)
+        waiting = [greedy.ask(asks, patience=20.0)[1] for _ in range(25)]
+        until = time.monotonic() + PATIENCE_S
+        while sum(one.is_waiting(0.1) for one in waiting) > 20:
+            assert time.monotonic() < until, "more wait than the quota allows"
+        with modest.writer("r") as writer:
+            writer.send(b"x")
+        refused = [error for error in map(outcome, waiting) if error is not None]
+        assert len(refused) == 5
+        assert (refused[0].members["quota"], refused[0].members["limit"]) == ("waits", 20)
+        greedy.create_resource("great")
+        writer = greedy.writer("great", name="greedy.w0")
+        with pytest.raises(Refused) as caught:
+            write_for_ever(writer)
+        full = caught.value.members
+        assert (full["quota"], full["limit"]) == ("stored-bytes", 1_000_000)
+        writer.abandon()
+        with modest.writer("r") as writer:
+            writer.send(b"y")
+    return f"{rounds} times all leases and stages, all names, waits and octets"

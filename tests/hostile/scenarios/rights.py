@@ -1,0 +1,88 @@
+"""Rights: a user with one grant on something else, and what it tries to do to the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import mtl
+from mtl.broker.runtime.users import Users, new_password
+from mtl.broker.storage.records import GrantRecord
+from mtl.client import Connection
+from mtl.errors import MtlError, Refused
+from mtl.testing import RunningBroker
+from mtl.wire import control as w
+from tests.hostile.harness import scenario
+
+PATIENCE_S = 20.0
+PASSWORD = "a password of low"
+
+
+def user(broker: RunningBroker, name: str, *grants: str) -> Connection:
+    """A new user's connection; grants are "read a" and the like. A running broker finds users within a second."""
+    with Users(broker.data) as users:
+        users.add(name, new_password(PASSWORD, os.urandom, 4096), [])
+        users.grant(name, [GrantRecord("/", *grant.split(" ", 1)) for grant in grants])
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return mtl.connect(broker.endpoint, user=name, password=PASSWORD, retry_deadline=5.0)
+        except MtlError:
+            assert time.monotonic() < until, f"{name} never comes in"
+            time.sleep(1.0)  # the broker tells nobody; slower than log-ins are limited
+
+
+def status(work: Callable[[], object]) -> int:
+    """Of a refusal; 0 when there is none."""
+    try:
+        work()
+    except Refused as error:
+        return error.status
+    return 0
+
+
+@scenario()
+def a_user_with_one_grant(broker: RunningBroker, heavy: bool) -> str:
+    """Fences, blocks, resets, settles, forgets and takes over by names that others use; nothing of it happens."""
+    rounds = 300 if heavy else 5
+    spec = w.StageSpec(application="theirs", version=2)
+    with mtl.connect(broker.endpoint) as owner:
+        for name in ("unrelated", "orders"):
+            owner.create_resource(name)
+        owner.stage_commit("theirs", 1, [])
+        owner.cursor_open("theirs", "orders")
+        writer = owner.writer("orders", name="theirs")
+        staged = owner.writer(["orders", "unrelated"], stage=spec)
+        staged.send(b"staged", resource="orders")
+        staged.flush()
+        stage = staged.stage
+        assert stage is not None
+        again = w.StageSpec(application="theirs", version=2, id=stage)
+        with user(broker, "low", "read unrelated", "write unrelated") as low:
+            tries = (
+                lambda: low.writer("unrelated", name="theirs").abandon(),
+                lambda: low.writer("unrelated", stage=again).abandon(),
+                lambda: low.stage_commit("theirs", 1 << 62, []),
+                lambda: low.stage_commit("theirs to be", 1 << 62, []),
+                lambda: low.stage_abort([stage]),
+                lambda: low.stage_forget("theirs"),
+                lambda: low.reader("unrelated", group="theirs", start="earliest").close(),
+                lambda: low.cursor_open("theirs", "unrelated"),
+                lambda: low.cursor_reset("theirs", "orders", to="latest", force=True),
+                lambda: low.cursor_delete("theirs", "orders"),
+                lambda: low.consumer("unrelated").close(),
+                lambda: low.queue_delete("default", "unrelated"),
+            )
+            for number in range(rounds):
+                for at, attempt in enumerate(tries):
+                    assert status(attempt) == 403, f"attempt {at} was not refused"
+                writer.send(b"%d" % number)
+                writer.flush()
+        sealed = staged.seal().stage
+        owner.stage_commit("theirs", 2, [sealed])
+        assert owner.stage_commit("theirs to be", 1, []).already is False
+        (cursor,) = owner.cursors("theirs", "orders")
+        assert cursor.position == 1
+        writer.close()
+    return f"{rounds * len(tries):,} attempts of {len(tries)} kinds, each refused"

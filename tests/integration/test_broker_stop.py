@@ -1,0 +1,130 @@
+"""A broker that is told to stop while its disk is dead: it ends, with exit status 1, and says what is not synced."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import mtl
+from mtl.errors import MtlError
+
+BROKER = """
+import sys, threading
+from pathlib import Path
+from mtl import limits
+from mtl.broker.runtime import stopping
+from mtl.broker.storage.sqlite import SqliteStore
+from mtl.cli.main import main
+from mtl.errors import StorageFailed
+from mtl.log.files import RealFile
+
+limits.STOP_S, stopping.STUCK_S, limits.ZMTP_HEARTBEAT_MS = 4.0, 3.0, 1_000
+what, how, dead = sys.argv.pop(1), sys.argv.pop(1), Path(sys.argv.pop(1))
+
+def wrap(kind, name, error):
+    work = getattr(kind, name)
+    def wrapped(*arguments):
+        if dead.exists():
+            if how == "hangs":
+                threading.Event().wait()
+            raise error
+        return work(*arguments)
+    setattr(kind, name, wrapped)
+
+if what in {"logs", "everything"}:
+    for name in ("sync", "writev", "truncate"):
+        wrap(RealFile, name, OSError(5, "Input/output error"))
+if what in {"records", "everything"}:
+    wrap(SqliteStore, "save", StorageFailed("disk I/O error"))
+main()
+"""
+
+
+class Desk:
+    """A broker process whose disk can be made dead."""
+
+    def __init__(self, place: Path, what: str, how: str) -> None:
+        self._dead = place / "dead"
+        arguments = [what, how, str(self._dead), "broker", "--endpoint", "tcp://127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BROKER, *arguments, "--data", str(place / "data")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.endpoint = self.process.stdout.readline().split()[4]
+
+    def die(self) -> None:
+        self._dead.touch()
+
+    def stop(self) -> tuple[int, str, float]:
+        """Exit status, the last line on standard error, seconds."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            _, errors = self.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, errors = self.process.communicate()
+            raise AssertionError(f"it does not end: {errors[-2_000:]}") from None
+        return self.process.returncode, errors.splitlines()[-1], time.monotonic() - began
+
+
+def flood(endpoint: str, flowing: threading.Event, over: threading.Event) -> None:
+    """Send more than the broker's queues hold, and be gone without waiting for anything."""
+    connection = mtl.connect(endpoint, retry_deadline=1.0)
+    try:
+        writer = connection.writer("a")
+        for number in range(1_000_000):
+            writer.send(bytes(1_000))
+            if number == 100:
+                flowing.set()
+            if over.is_set():
+                break
+    except MtlError:
+        pass  # nobody confirms anything any more
+    finally:
+        connection.drop()
+
+
+@pytest.mark.parametrize(
+    ("what", "how", "named"),
+    [
+        ("logs", "hangs", ["resource 'a'"]),
+        ("records", "hangs", ["the records (broker.db)"]),
+        ("records", "fails", ["the records (broker.db)"]),
+        ("everything", "hangs", ["resource 'a'"]),
+        ("everything", "fails", ["the records (broker.db)"]),
+    ],
+)
+def test_a_dead_disk_does_not_keep_it_from_stopping(
+    tmp_path: Path, what: str, how: str, named: list[str]
+) -> None:
+    desk = Desk(tmp_path, what, how)
+    with mtl.connect(desk.endpoint) as connection:
+        connection.create_resource("a")
+    flowing, over = threading.Event(), threading.Event()
+    writer = threading.Thread(target=flood, args=(desk.endpoint, flowing, over))
+    writer.start()
+    assert flowing.wait(30)
+    holder = mtl.connect(desk.endpoint, retry_deadline=1.0)
+    reader = holder.reader("a", group="g", start="earliest")
+    first = next(iter(reader))
+    desk.die()
+    reader.confirm(first.sequence)  # the records have something to write
+    time.sleep(0.5)  # until the queues are full
+    threading.Timer(1.0, over.set).start()  # the peer goes while its queue is full
+    code, line, seconds = desk.stop()
+    over.set()
+    writer.join()
+    holder.drop()
+    assert (code, "not synced" in line) == (1, True), line
+    assert all(name in line for name in named), line
+    assert seconds < 20

@@ -1,0 +1,173 @@
+"""`mtl conformance`: our broker meets all, a server with a defect fails by its number, and clients are told theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from mtl.conformance.peer import Target
+from mtl.conformance.report import Finding, Level, Verdict
+from mtl.conformance.server import check_server
+from mtl.testing import RunningBroker
+from tests.support.defective_server import DEFECTS
+from tests.support.minimal_server import MinimalServer
+
+MTL = [sys.executable, "-c", "from mtl.cli.main import main; main()"]
+
+OUR_CLIENT = """
+import os, mtl
+endpoint = os.environ["MTL_ENDPOINT"]
+for profile, confirm in (("log", "full"), ("test", "none")):
+    with mtl.connect(endpoint, profile=profile, request_timeout=0.5) as c:
+        with c.reader("resource", confirm=confirm) as reader, c.writer("resource", confirm=confirm) as writer:
+            for place in range(5):
+                content = reader.next(timeout=10)
+                assert content.body == b"%d" % place, content
+            reader.next(timeout=0.1)
+            writer.send(b"x", {"n": 1})
+            writer.flush()
+with mtl.connect(endpoint, profile="queue") as c, c.consumer(["resource"]) as consumer:
+    for place in range(5):
+        content = consumer.next(timeout=10)
+        content.reject(recycle=True) if place else content.confirm()
+    consumer.dismiss("resource")
+    consumer.next(timeout=0.2)
+"""
+
+
+def checked(target: Target) -> dict[str, Finding]:
+    return {finding.requirement: finding for finding in check_server(target)}
+
+
+def failed(findings: dict[str, Finding]) -> set[str]:
+    return {
+        name for name, one in findings.items() if one.verdict is Verdict.FAILED and one.level is Level.MUST
+    }
+
+
+def tool(*arguments: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and findings."""
+    result = subprocess.run(
+        [*MTL, "--timeout", "8", "conformance", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert not result.stderr, result.stderr
+    return result.returncode, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# --- servers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["test", "log", "queue"])
+def test_our_broker_meets_everything(mtl_broker: RunningBroker, profile: str) -> None:
+    code, findings = tool(mtl_broker.endpoint, "--profile", profile)
+    assert [one for one in findings if one["verdict"] == "FAILED"] == []
+    assert code == 0
+    unseen = {one["requirement"] for one in findings if one["verdict"] == "not seen"}
+    assert unseen == ({"MTL-86", "MTL-93"} if profile == "test" else set())
+    assert all(one["frames"] for one in findings)
+
+
+def test_a_server_of_the_rfc_alone_meets_all_that_it_must() -> None:
+    with MinimalServer() as server:
+        findings = checked(Target(server.endpoint, "test", patience_s=1.0))
+    assert failed(findings) == set()
+    assert findings["MTL-102"].verdict is Verdict.FAILED, "it never pings, which it only should"
+
+
+@pytest.mark.parametrize("requirement", DEFECTS)
+def test_a_planted_defect_is_told_by_its_requirement(requirement: str) -> None:
+    with DEFECTS[requirement]() as server:
+        findings = checked(Target(server.endpoint, "test", patience_s=0.5))
+    assert requirement in failed(findings)
+    assert findings[requirement].frames
+    if requirement != "MTL-62":  # without it nothing of the data flow can be told apart
+        assert failed(findings) == {requirement}
+
+
+def test_a_defect_is_printed_with_its_frames() -> None:
+    with DEFECTS["MTL-82"]() as server:
+        result = subprocess.run(
+            [*MTL, "--timeout", "2", "conformance", server.endpoint],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
+    [at] = [n for n, line in enumerate(lines) if line.startswith("MTL-82 ")]
+    assert "FAILED" in lines[at]
+    assert any(line.startswith("    < ") and "late" in line for line in lines[at + 1 : at + 30])
+
+
+def test_nobody_there_is_an_error() -> None:
+    result = subprocess.run(
+        [*MTL, "--timeout", "1", "conformance", "tcp://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "cannot be checked" in result.stderr
+
+
+# --- clients ------------------------------------------------------------------------------------------------
+
+
+def test_our_client_meets_everything() -> None:
+    code, findings = tool("--client", "--", sys.executable, "-c", OUR_CLIENT)
+    assert [one for one in findings if one["verdict"] == "FAILED"] == []
+    assert code == 0
+    unseen = {one["requirement"] for one in findings if one["verdict"] == "not seen"}
+    assert unseen == set()
+
+
+BAD_CLIENT = """
+import os, json, zmq, struct
+endpoint = os.environ["MTL_ENDPOINT"]
+context = zmq.Context()
+def ask(req, name, **body):
+    req.send_multipart([name.encode(), json.dumps(body).encode()])
+    return [json.loads(x) if n else x for n, x in enumerate(req.recv_multipart())] if req.poll(500) else None
+def req():
+    one = context.socket(zmq.REQ)
+    one.linger = 0
+    one.connect(endpoint)
+    return one
+first = req()
+ask(first, "Connection.Open", protocol={"name": "MTL", "version": 1})
+ask(first, "Connection.Profile", profile="log")  # it is not answered
+one = req()
+ask(one, "Connection.Open", protocol={"name": "MTL", "version": 1})
+ask(one, "Connection.Profile", profile="log")
+ask(one, "Connection.Authorize", mechanism="ANONYMOUS", response="")
+ask(one, "Connection.Profile", profile="log")
+code, lease = ask(one, "Connection.Reader", resources=["resource"], confirm="none")
+dealer = context.socket(zmq.DEALER)
+dealer.linger = 1000
+dealer.connect(endpoint)
+dealer.send_multipart([b"\\3" + struct.pack(">Q", 1) + b"\\x08resource", b""])
+dealer.send_multipart([b"\\1" + struct.pack(">Q", 1) + bytes([len(lease["lease"])]) + lease["lease"].encode(), b""])
+for number in (2, 3):
+    dealer.send_multipart([b"\\3" + struct.pack(">Q", number) + b"\\x08resource", b""])
+dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\1", b""])
+dealer.send_multipart([b"\\6" + struct.pack(">Q", 5) + b"\\2", b""])
+dealer.poll(1000)
+dealer.close()
+context.destroy(1000)
+"""
+
+
+def test_a_client_is_told_what_it_does_wrong() -> None:
+    code, findings = tool("--client", "--", sys.executable, "-c", BAD_CLIENT)
+    wrong = {one["requirement"] for one in findings if one["verdict"] == "FAILED"}
+    assert wrong == {"MTL-60", "MTL-70", "MTL-85", "MTL-89"}
+    assert code == 1

@@ -1,0 +1,59 @@
+"""A segment that somebody cuts while a broker has it mapped: a touch there would end the process by SIGBUS."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+import mtl
+from mtl.client.connection import Connection
+from mtl.errors import Refused
+from mtl.testing import broker
+
+BODY = bytes(2_000)
+COUNT = 120
+
+
+def write(connection: Connection, name: str) -> None:
+    connection.create_resource(name)
+    with connection.writer(name) as writer:
+        for _ in range(COUNT):
+            writer.send(BODY)
+            writer.flush()  # a chunk of its own
+
+
+def read(connection: Connection, name: str, *, packed: bool) -> int:
+    """How many contents there are."""
+    with connection.reader(name, start=1, until=COUNT + 1, packed=packed) as reader:
+        return sum(1 for _ in reader)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_cut_segment_ends_a_lease_and_not_the_process(packed: bool, tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("segment-bytes = 100000\nlocal-reads = false\n")
+    with (
+        broker(data=tmp_path / "data", config=config) as running,
+        mtl.connect(running.endpoint, retry_deadline=2.0) as connection,
+    ):
+        write(connection, "whole")
+        whole = {*running.data.glob("resources/*/*.segment")}
+        write(connection, "cut")
+        running.restart()  # what it has in memory needs no file
+        for name in ("cut", "whole"):
+            assert read(connection, name, packed=packed) == COUNT
+        segments = sorted({*running.data.glob("resources/*/*.segment")} - whole)
+        assert len(segments) > 2
+        os.truncate(segments[0], 10 * mmap.PAGESIZE)
+        pid = running.pid
+        with pytest.raises(Refused) as refused:
+            read(connection, "cut", packed=packed)
+        assert refused.value.reason == "storage"
+        assert "the file ends too early" in str(refused.value)
+        assert read(connection, "whole", packed=packed) == COUNT
+        assert running.pid == pid
+        (found,) = connection.describe(["cut"]).values()
+        assert "the file ends too early" in (found.trouble or "")

@@ -1,0 +1,194 @@
+"""Peers that prove who they are, at every door: each has the grants of its user, and not the door's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtl.broker.runtime.users import Users, new_password
+from mtl.broker.storage.records import GrantRecord
+from mtl.doors.config import DoorConfig
+from mtl.doors.logins import Logins
+from mtl.doors.mbws import client as mbws
+from mtl.doors.mc0 import client as mc0
+from mtl.doors.micromessage import client as micromessage
+from mtl.doors.reactive import client as reactive
+from mtl.doors.running import Door, running
+from mtl.doors.websocket_client import basic, bearer
+from mtl.errors import MtlError, Refused, Unreachable
+from mtl.net.curve import write_keys
+from mtl.testing import RunningBroker, broker
+from tests.support.aio import in_loop
+from tests.support.tls import Certificates
+
+TOKEN = "0123456789abcdef"
+
+
+class Site:
+    """A broker with the users alice and bob, who may do everything with resources of their letter, and door."""
+
+    def __init__(self, running: RunningBroker, place: Path) -> None:
+        self.broker = running
+        self.files = Certificates(place)
+        self.place = place
+        self.config: dict[str, Any] = {
+            "user": "door",
+            "password_file": str(place / "password"),
+            "create": ("*",),
+        }
+        self.tls = {"certificate_file": self.files.certificate, "key_file": self.files.key}
+        for name in ("mc0", "alice", "bob", "eve"):
+            write_keys(place / name)
+        tokens = place / "tokens"
+        tokens.touch(0o600)
+        tokens.write_text(f"alice {TOKEN}\n")
+
+    @asynccontextmanager
+    async def door(self, name: str, **members: Any) -> AsyncIterator[Door]:
+        config = DoorConfig(**({"listen": "127.0.0.1:0"} | self.config | members))
+        async with (
+            Logins(config, self.broker.endpoint).own() as connection,
+            running(name, config, connection) as opened,
+        ):
+            yield opened
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    place = tmp_path_factory.mktemp("site")
+    config, data = place / "broker.toml", place / "data"
+    config.write_text("[authentication]\nanonymous = false\n")
+    (place / "password").write_text("of the door\n")
+    with Users(data) as users:
+        for name, password in (("alice", "of alice"), ("bob", "of bob"), ("door", "of the door")):
+            users.add(name, new_password(password, os.urandom, 4096), [])
+        for name in ("alice", "bob"):
+            rights = [GrantRecord("/", right, f"{name[0]}.*") for right in ("read", "write", "manage")]
+            users.grant(name, rights)
+        users.grant("door", [GrantRecord("/", "act-as", "alice|bob")])
+    with broker(data, config) as running:
+        yield Site(running, place)
+
+
+async def has_alices_grants(c: Any, topic: str = "") -> None:
+    """Whoever has this connection is alice: a resource of hers is made, written and read, one of bob's is not."""
+    async with c.reader(f"{topic}apples") as r, c.writer(f"{topic}apples") as w:
+        await (await w.send(b"hers"))
+        assert (await r.next()).body == b"hers"
+    with pytest.raises(MtlError, match=r"no right|not-authorized|closed|goodbye") as denied:
+        async with c.reader(f"{topic}bananas") as r:
+            await r.next()
+    assert "door" not in str(denied.value)
+
+
+@in_loop
+async def test_mc0_by_curve_keys(site: Site) -> None:
+    keys = {"alice": (f"{site.place}/alice.pub",), "bob": (f"{site.place}/bob.pub",)}
+    async with site.door("mc0", curve_key_file=f"{site.place}/mc0.key", peer_keys=keys) as door:
+        server = f"{site.place}/mc0.pub"
+        own = mc0.connect(door.endpoint, curve_server=server, curve_key_file=f"{site.place}/alice.key")
+        async with own as c:
+            await has_alices_grants(c)
+        for key in (f"{site.place}/eve.key", None):
+            with pytest.raises(Unreachable):
+                await mc0.connect(door.endpoint, curve_server=server, curve_key_file=key, retry_deadline=0.3)
+
+
+@in_loop
+async def test_micromessage_by_a_client_certificate(site: Site) -> None:
+    async with site.door("micromessage", **site.tls, client_authority_file=site.files.authority) as door:
+        async with micromessage.connect(door.endpoint, tls=site.files.client("alice")) as c:
+            await has_alices_grants(c, "topic/")
+        with pytest.raises(MtlError):
+            await micromessage.connect(door.endpoint, tls=site.files.trusting, retry_deadline=0.3)
+
+
+@in_loop
+async def test_reactive_by_a_client_certificate(site: Site) -> None:
+    async with site.door("reactive", **site.tls, client_authority_file=site.files.authority) as door:
+        async with reactive.connect(door.endpoint, tls=site.files.client("alice")) as c:
+            await has_alices_grants(c)
+        for wrong in (site.files.trusting, Certificates(site.place, trusting=site.files).client("alice")):
+            with pytest.raises(MtlError):
+                await reactive.connect(door.endpoint, tls=wrong, timeout=2.0)
+
+
+WEBSOCKET: list[tuple[str, str, Any]] = [
+    ("mbws", "127.0.0.1:0", mbws.connect),
+    ("reactive", "wss://127.0.0.1:0", reactive.connect),
+]
+
+
+@pytest.mark.parametrize(("name", "listen", "connect"), WEBSOCKET, ids=["mbws", "reactive"])
+@in_loop
+async def test_over_websocket_by_password_token_or_certificate(
+    site: Site, name: str, listen: str, connect: Any
+) -> None:
+    everything = {"basic": True, "tokens_file": f"{site.place}/tokens"} | site.tls
+    everything["client_authority_file"] = site.files.authority
+    async with site.door(name, listen=listen, **everything) as door:
+        for how in (
+            {"authorization": basic("alice", "of alice"), "tls": site.files.trusting},
+            {"authorization": bearer(TOKEN), "tls": site.files.trusting},
+            {"tls": site.files.client("alice")},
+        ):
+            async with connect(door.endpoint, **how) as c:
+                await has_alices_grants(c)
+        for wrong in (None, basic("alice", "of bob"), bearer("f" * 32)):
+            with pytest.raises(Refused, match="401"):
+                await connect(door.endpoint, tls=site.files.trusting, authorization=wrong)
+
+
+@in_loop
+async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(site: Site) -> None:
+    data = site.place / "data"
+    with Users(data) as users:
+        users.add("ann", new_password("of ann", os.urandom, 4096), [])
+        users.grant("ann", [GrantRecord("/", right, "a.*") for right in ("read", "write", "manage")])
+        users.grant("door", [GrantRecord("/", "act-as", "ann")])
+    async with site.door("mbws", basic=True, listen="127.0.0.1:0") as door:
+        async with (
+            connected(door.endpoint, "ann", "of ann") as ann,
+            connected(door.endpoint, "bob", "of bob") as bob,
+            bob.writer("bananas") as bobs,
+            ann.reader("apples") as anns,
+        ):
+            await (await bobs.send(b"before"))
+            with Users(data) as users:
+                users.remove("ann")
+            with pytest.raises(MtlError):
+                await anns.next()
+            await (await bobs.send(b"after"))
+        with pytest.raises(Refused, match="401"):
+            await mbws.connect(door.endpoint, authorization=basic("ann", "of ann"))
+
+
+@asynccontextmanager
+async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mbws.Connection]:
+    """As soon as the broker knows of the user, which takes a second."""
+    connection = None
+    while connection is None:
+        try:
+            connection = await mbws.connect(endpoint, authorization=basic(user, password))
+        except Refused:
+            await asyncio.sleep(0.5)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@in_loop
+async def test_a_door_that_may_not_act_as_a_user_does_nothing_for_it(site: Site) -> None:
+    with Users(site.place / "data") as users:
+        users.add("zoe", new_password("of zoe", os.urandom, 4096), [])
+        users.grant("zoe", [GrantRecord("/", "read", ".*"), GrantRecord("/", "write", ".*")])
+    async with site.door("mbws", basic=True) as door, connected(door.endpoint, "zoe", "of zoe") as zoe:
+        with pytest.raises(MtlError, match="no right"):
+            await zoe.reader("apples")

@@ -1,0 +1,87 @@
+"""A broker that libzmq aborted is started again and serves at once, whatever is in its logs (SECURITY.md)."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shlex
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import mtl
+from mtl.limits import SEGMENT_BYTES
+from mtl.testing import RunningBroker, broker
+from tests.integration.test_cli import run
+from tests.support.contents import batch
+
+CONF = Path(__file__).parents[2] / "conf"
+LARGE = 3 * SEGMENT_BYTES // 2
+"""Octets: a whole segment, and half a one that has to be looked at before it is written to."""
+BODY = os.urandom(10_000)
+PACK = 200
+SERVES_S = 1.0
+ROUNDS = 5
+
+
+def served_after_an_abort(running: RunningBroker) -> float:
+    """Seconds from the start of the process to the first content that is confirmed and one that is read."""
+    running.kill(signal.SIGABRT)
+    began = time.perf_counter()
+    running.start()
+    with mtl.connect(running.endpoint) as connection:
+        with connection.writer("orders") as writer:
+            writer.send(b"after")
+        end = connection.describe(["orders"])["orders"].next
+        with connection.reader("orders", start=end - 1, until=end) as reader:
+            assert [x.body for x in reader] == [b"after"]
+    return time.perf_counter() - began
+
+
+def test_a_broker_with_a_large_log_serves_within_a_second_of_an_abort(tmp_path: Path) -> None:
+    """Compared with one whose log is empty: how long Python takes to start is the machine's."""
+    with broker(tmp_path / "large") as large, broker(tmp_path / "empty") as empty:
+        for running in (large, empty):
+            with mtl.connect(running.endpoint) as connection:
+                connection.create_resource("orders", durability="os")
+        with mtl.connect(large.endpoint) as connection, connection.writer("orders", packed=True) as writer:
+            for _ in range(LARGE // (PACK * len(BODY))):
+                writer.send_pack(batch([BODY] * PACK))
+        rounds = [(served_after_an_abort(large), served_after_an_abort(empty)) for _ in range(ROUNDS)]
+    assert min(with_log for with_log, _ in rounds) - min(without for _, without in rounds) < SERVES_S, rounds
+
+
+# --- conf ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unit() -> configparser.ConfigParser:
+    parsed = configparser.ConfigParser(interpolation=None, strict=False)
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]  # names of systemd have capitals
+    parsed.read(CONF / "mtl-broker.service")
+    return parsed
+
+
+def test_systemd_restarts_the_broker_at_once_and_without_end(unit: configparser.ConfigParser) -> None:
+    service = unit["Service"]
+    assert service["Restart"] == "always"
+    assert service["RestartSec"] == "100ms"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert "-HUP" in service["ExecReload"]
+    assert service["StateDirectoryMode"] == "0700"
+    assert service["LimitCORE"] == "0", "a core file has keys and contents"
+
+
+def test_the_command_of_the_unit_and_of_the_pod_is_one_of_ours(unit: configparser.ConfigParser) -> None:
+    pod = (CONF / "kubernetes.yaml").read_text(encoding="utf-8")
+    in_pod = re.search(r"command: \[(.*)\]", pod)
+    assert in_pod is not None
+    known = run("broker", "--help")
+    for command in (shlex.split(unit["Service"]["ExecStart"]), in_pod[1].split(", ")):
+        program, name, *options = command
+        assert (Path(program).name, name) == ("mtl", "broker")
+        assert all(option in known for option in options if option.startswith("--"))
+    assert "restartPolicy: Always" in pod

@@ -1,0 +1,88 @@
+"""A broker whose disk has less room than its low watermark."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import mtl
+from mtl.errors import Refused
+from mtl.testing import broker
+from mtl.wire import control as w
+
+NEVER = 1 << 60
+"""A watermark that every disk is below."""
+
+PATIENCE_S = 20.0
+
+
+def refused_writer(endpoint: str) -> Refused:
+    """Waits until writers are refused: a broker looks at its disk once a second."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        with mtl.connect(endpoint, retry_deadline=1.0) as connection:
+            try:
+                connection.writer("orders").abandon()
+            except Refused as error:
+                return error
+    raise AssertionError("writers are served")
+
+
+def test_readers_and_commits_go_on_and_writers_are_told_the_reason(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("low-watermark = 1\n")
+    stage = w.StageSpec(application="app", version=1)
+    with broker(tmp_path / "data", config) as running:
+        with mtl.connect(running.endpoint) as connection:
+            connection.create_resource("orders")
+            with connection.writer("orders") as writer:
+                writer.send(b"before")
+            with connection.writer("orders", stage=stage) as writer:
+                writer.send(b"staged before")
+                sealed = writer.seal().stage
+        running.stop()
+        config.write_text(f"low-watermark = {NEVER}\n")
+        running.start()
+        error = refused_writer(running.endpoint)
+        assert (error.status, error.reason) == (503, w.READ_ONLY)
+        assert "low-watermark" in error.message
+        assert error.members["watermark"] == NEVER
+        with mtl.connect(running.endpoint) as connection:
+            connection.stage_commit("app", 1, [sealed])
+            with connection.reader("orders", start="earliest", until=3, group="g") as reader:
+                bodies = []
+                for content in reader:
+                    bodies.append(content.body)
+                    reader.confirm(content.sequence)
+            assert bodies == [b"before", b"staged before"]
+        running.stop()
+        config.write_text("low-watermark = 1\n")
+        running.start()
+        with mtl.connect(running.endpoint) as connection, connection.writer("orders") as writer:
+            writer.send(b"after")
+
+
+def test_a_writer_at_work_is_told_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """Over a restart, since a test cannot fill the disk: the writer waits as long as its deadline allows."""
+    config = tmp_path / "broker.toml"
+    config.write_text("low-watermark = 1\n")
+    with broker(tmp_path / "data", config) as running, mtl.connect(running.endpoint) as connection:
+        connection.create_resource("orders")
+        with connection.writer("orders") as writer:
+            writer.send(b"1")
+            writer.flush()
+            running.stop()
+            config.write_text(f"low-watermark = {NEVER}\n")
+            running.start()
+            refused_writer(running.endpoint)
+            writer.send(b"2")
+            with pytest.raises(mtl.errors.MtlError):
+                writer.flush(1.0)
+            running.stop()
+            config.write_text("low-watermark = 1\n")
+            running.start()
+            writer.flush()
+        with connection.reader("orders", start="earliest", until=3) as reader:
+            assert [content.body for content in reader] == [b"1", b"2"]

@@ -1,0 +1,248 @@
+"""A system whose data is replaced, now and then, by an older copy of itself when the broker starts.
+
+Under durability "os" a power failure takes contents, too. Readers and writers live on. Whenever the broker binds the
+lease of one, everything that it was given, or that was confirmed to it, has to be in the log as it is now, at the same
+place: who lost something must have been told. And nobody is told of a loss that is none (PROTOCOL.md 5.1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtl.broker.core import Broker
+from mtl.client.control import Outcome
+from mtl.client.incoming import ReaderOptions
+from mtl.client.pump import WriterOptions
+from mtl.errors import DataLoss, Fenced, Refused
+from mtl.limits import DEFAULT_VIRTUAL_HOST
+from mtl.protocol.reading import Delivery, Run
+from mtl.wire import control as w
+from tests.simulator.bounds import drawn
+from tests.simulator.checks import read_log
+from tests.simulator.machine import Habits, Machine
+from tests.simulator.model import Model, Tag, Violation
+from tests.simulator.network import Routers, Weather
+from tests.simulator.process import Process, is_of_the_disk
+from tests.simulator.readers import ReaderApp, options, tags_of
+from tests.simulator.world import World
+from tests.simulator.writers import Outlet
+from tests.support.disk_images import DirectoryImage
+from tests.support.faulty_store import FaultyStore
+
+RESOURCE = "r"
+
+_COPIES = 4
+"""How many copies are kept at most."""
+
+
+class CopiedMachine(Machine):
+    """A machine on which somebody copies the data while the broker is down, or puts a copy back."""
+
+    def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
+        super().__init__(world, routers, habits)
+        self.copying = False
+        self.life = 0
+        self._copies: list[tuple[DirectoryImage, FaultyStore]] = []
+
+    def start(self) -> None:
+        """Start the broker; something may have happened to its data before."""
+        if self.process is None and self.copying:
+            if self._copies and self.world.chance(0.3):
+                disk, store = self.world.random.choice(self._copies)
+                self.disk.put_back(disk)
+                self.store = store.copy()
+                self.world.note("put-back")
+            elif self.world.chance(0.5):
+                self._copies = [*self._copies, (self.disk.copy(), self.store.copy())][-_COPIES:]
+        self.life += self.process is None
+        super().start()
+
+    def contents(self, lease: str | None = None) -> dict[int, Tag] | None:
+        """What the log has now; None while there is no broker, or none that knows the lease."""
+        broker: Broker | None = self.process.broker if self.process is not None else None
+        if broker is None or (lease is not None and broker.leases.find(lease) is None):
+            return None
+        log = broker.resources.need(DEFAULT_VIRTUAL_HOST, RESOURCE).log
+        return None if log is None else {at: tag for at, (tag, _) in read_log(log, RESOURCE).items()}
+
+
+class Seer(ReaderApp):
+    """Reads in order, and remembers what it was given; a new life begins at a place and its epoch."""
+
+    def __init__(
+        self, world: World, machine: CopiedMachine, model: Model, name: str, *, packed: bool
+    ) -> None:
+        self.machine = machine
+        self.seen: dict[int, Tag] = {}
+        self.epoch: str | None = None
+        self._asked = 0
+        super().__init__(world, machine.routers, model, name, RESOURCE, packed=packed)
+
+    def begin(self) -> None:
+        """The next life. What it is told is looked at first."""
+        super().begin()
+        feed, bound, request = self.feed, self.feed.bound, self.feed.lease_request
+
+        def checked() -> None:
+            self._compare()
+            bound()
+
+        def asked() -> w.Reader:
+            self._asked = self.machine.life
+            return request()
+
+        feed.bound, feed.lease_request = checked, asked  # type: ignore[method-assign]
+
+    def asked(self) -> ReaderOptions:
+        """Go on at the place and the epoch."""
+        return options(self.resource, self.position, packed=self._packed, log_epoch=self.epoch)
+
+    def kill(self) -> None:
+        """The process dies, and remembers where it was."""
+        self.process.kill()
+        self.begin()
+
+    def check(self) -> None:
+        """A loss is what it was looking for: it accepts that, and goes on where the log says."""
+        error = self.feed.error
+        if not isinstance(error, DataLoss):
+            super().check()
+            return
+        if self.machine.life == self._asked:
+            there, given = self.machine.contents(), self._given()
+            known = there is not None and error.end - 1 in given
+            if known and there is not None and all(there.get(at) == tag for at, tag in given.items()):
+                raise Violation(f"{self.name} was told of a loss that is none: {error}")
+        self.world.note("loss", lambda: f"{self.name} {error}")
+        self.position, self.epoch, self.seen = error.resume, None, {}
+        self.kill()
+
+    def done(self, end: int) -> None:
+        """It is there, behind a content of that epoch."""
+        super().done(end)
+        self.epoch = self.feed.log_epoch(end)
+
+    def _take(self, delivery: Delivery | Run) -> None:
+        tags = tags_of(delivery, packed=self._packed)
+        self.seen |= dict(enumerate(tags, delivery.first))
+        self.done(delivery.end)
+
+    def _given(self) -> dict[int, Tag]:
+        """What it has taken, and what is there to be taken."""
+        given = dict(self.seen)
+        for one in list(self.feed.queue):
+            given |= dict(enumerate(tags_of(one, packed=self._packed), one.first))
+        return given
+
+    def _compare(self) -> None:
+        lease = self.feed.flow.lease
+        there = None if lease is None else self.machine.contents(lease.lease)
+        for at, tag in self._given().items() if there is not None else ():
+            if there is not None and there.get(at) != tag:
+                raise Violation(
+                    f"{self.name} was given {tag} at {at}, where {there.get(at)} is: it was not told"
+                )
+        self.world.note("compared")
+
+
+class Scribe:
+    """Writes, and remembers what was confirmed; one that lost something is followed by another, of another name."""
+
+    def __init__(
+        self, world: World, machine: CopiedMachine, model: Model, name: str, *, packed: bool
+    ) -> None:
+        self.world = world
+        self.machine = machine
+        self.lives = 0
+        self._model = model
+        self._name = name
+        self._packed = packed
+        self._begin()
+
+    def _begin(self) -> None:
+        self.lives += 1
+        self._tags: list[Tag] = []
+        self.process = Process(self.world, self.machine.routers, self._name)
+        label = f"{self._name}.{self.lives}"
+        asked = WriterOptions(
+            (RESOURCE,), label, self._packed, None, 1_000, 1 << 20, None, True, holder=label
+        )
+        outlet = self.outlet = Outlet(self.process, self._model, asked)
+        bound = outlet.pump.bound
+
+        def checked() -> None:
+            self._compare(outlet)
+            bound()
+
+        outlet.pump.bound = checked  # type: ignore[method-assign]
+        self.process.after(0.01, lambda: self._work(outlet))
+
+    def _work(self, outlet: Outlet) -> None:
+        error = outlet.pump.error
+        unknown = (
+            isinstance(error, Refused) and error.reason == w.UNKNOWN_WRITER
+        )  # nothing was confirmed to it
+        if isinstance(error, DataLoss | Fenced) or unknown or is_of_the_disk(error):
+            self.world.note("writer-loss")
+            self.process.kill()
+            self._begin()
+            return
+        if error is not None:
+            raise Violation(f"{self._name} failed: {error!r}")
+        if outlet.ready:
+            tags = [f"{self._name}.{self.lives}.{len(self._tags) + n}" for n in range(1 + self._packed)]
+            for n, tag in enumerate(tags, len(self._tags)):
+                self._model.publish(tag, RESOURCE, self._name, n)
+            if outlet.publish(RESOURCE, tags, packed=self._packed):
+                self._tags += tags
+        self.process.after(self.world.between(0.005, 0.2), lambda: self._work(outlet))
+
+    def _compare(self, outlet: Outlet) -> None:
+        lease = outlet.pump.flow.lease
+        there = None if lease is None else self.machine.contents(lease.lease)
+        if there is None:
+            return
+        outlet.observe()
+        kept = set(there.values())
+        lost = [tag for tag in self._tags if self._model.published[tag].confirmed and tag not in kept]
+        if lost:
+            raise Violation(f"{self._name} goes on, and {lost} were confirmed to it")
+
+
+def simulate_copies(
+    seed: int, steps: int = 8_000, trace: Callable[[str], None] | None = None
+) -> dict[str, int]:
+    """Run one seed; what happened how often. Raises `Violation`, or whatever else the code under test raises."""
+    world = World(seed, trace)
+    with drawn(world.random):
+        return _simulate(world, steps)
+
+
+def _simulate(world: World, steps: int) -> dict[str, int]:
+    routers = Routers(world, Weather(room=world.random.choice((4, 64))))
+    machine = CopiedMachine(world, routers, Habits(segment_bytes=world.random.choice((2 << 10, 64 << 10))))
+    machine.start()
+    admin, made = Process(world, routers, "admin"), list[Outcome]()
+    durability: w.Durability = "os" if world.chance(0.5) else "sync"
+    admin.ask(admin.channel(), w.ResourceCreate(resource=RESOURCE, durability=durability), made.append)
+    while not made:
+        world.step()
+    machine.copying = True
+    model = Model()
+    seers = [Seer(world, machine, model, f"seer{n}", packed=bool(n % 2)) for n in range(3)]
+    _scribes = [Scribe(world, machine, model, f"w{n}", packed=bool(n % 2)) for n in range(2)]
+
+    def trouble() -> None:
+        happens = world.upto(3)
+        if happens == 0:
+            world.random.choice(seers).kill()
+        elif happens == 1:
+            machine.stop()
+        elif machine.process is not None:
+            machine.crashed()
+        world.after(world.between(0.1, 1.0), "trouble", trouble)
+
+    world.after(1.0, "trouble", trouble)
+    while world.steps < steps:
+        world.step()
+    return dict(world.counts)

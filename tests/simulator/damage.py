@@ -1,0 +1,103 @@
+"""Damage to a log after a crash, only imagined: it is reported or does no harm, and nothing else is ever shown.
+
+What is damaged is one file of one resource's log: a bit of it flips, it is cut, it is gone, or it is exchanged for that
+of another log. Contents that the log
+had recorded as durable are all there afterwards, or reading them raises. Of those behind, some may be missing: a log
+cannot tell that from a group that was never finished (mtl.log.recovery).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from mtl.broker.storage.local import Storage
+from mtl.broker.storage.records import ResourceRecord
+from mtl.broker.writing.resources import log_key
+from mtl.errors import StorageError
+from mtl.log.store import Store
+from mtl.wire.packs import decode_pack, unpack
+from tests.simulator.checks import Contents, interrupted_at, open_log_of
+from tests.simulator.machine import ROOT, Machine
+from tests.simulator.model import Tag, Violation
+
+_EXCHANGED = 0.3
+"""So often two files of two logs are exchanged, if there are two."""
+
+
+def imagine_damage(machine: Machine, contents: Contents) -> None:
+    """`contents` are what a broker would find on `machine`, which nobody uses any more."""
+    rng = Random(machine.world.seed * 1_000_003 + machine.world.steps)
+    records = [
+        r for r in machine.store.load().records if isinstance(r, ResourceRecord) and r.name in contents
+    ]
+    if not records:
+        return
+    record = rng.choice(records)
+    base = interrupted_at(machine.store.load().records).get((record.vhost, record.name))
+    directory = f"{ROOT}/{log_key(record)}"
+    recorded = Store(machine.disk, directory).manifest().end
+    state = machine.world.random.getstate()
+    others = sorted({f"{ROOT}/{log_key(r)}" for r in records} - {directory})
+    what = _damage(machine, rng, directory, others)
+    machine.world.counts[f"damage: {what.partition(' ')[0]}"] += 1
+    before = contents[record.name]
+    found = _read(machine, record, base)
+    machine.world.random.setstate(state)
+    if found is None:
+        machine.world.counts["damage: reported"] += 1
+        return
+    kept = {sequence: tag for sequence, tag in before.items() if sequence in found or sequence < recorded}
+    if found != kept or list(found) != list(before)[: len(found)]:
+        raise Violation(f"{record.name}, {what}: held {before}, {recorded} was recorded, now holds {found}")
+
+
+def _damage(machine: Machine, rng: Random, directory: str, others: list[str]) -> str:
+    """Damage one file of a log. `others` are the directories of the other logs."""
+    disk = machine.disk
+    if others and rng.random() < _EXCHANGED:
+        return _exchange(machine, rng, directory, rng.choice(others))
+    sizes = {name: size for name, size in disk.sizes(directory).items() if size}
+    name = rng.choice(sorted(sizes))
+    path = f"{directory}/{name}"
+    match rng.choice(("flip", "flip", "cut", "remove")):
+        case "flip":
+            offset = rng.randrange(sizes[name])
+            disk.flip(path, offset, rng.randrange(8))
+            return f"flip {name} {offset}"
+        case "cut":
+            size = rng.randrange(sizes[name])
+            disk.shorten(path, size)
+            return f"cut {name} {size}"
+        case _:
+            disk.unlink(path)
+            return f"remove {name}"
+
+
+def _exchange(machine: Machine, rng: Random, directory: str, other: str) -> str:
+    """Two files of the same name: with another name they would be told by it."""
+    disk = machine.disk
+    others = disk.list_dir(other)
+    name = rng.choice([name for name in disk.list_dir(directory) if name in others])
+    disk.rename(f"{directory}/{name}", f"{ROOT}/between")
+    disk.rename(f"{other}/{name}", f"{directory}/{name}")
+    disk.rename(f"{ROOT}/between", f"{other}/{name}")
+    return f"exchange {name}"
+
+
+def _read(machine: Machine, record: ResourceRecord, base: int | None) -> dict[int, Tag] | None:
+    """Every content of a resource as a broker shows it; None when it is reported as damaged."""
+    storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
+    storage.restore()
+    log = open_log_of(machine, storage, record, base)
+    if log is None:
+        return None
+    at = log.earliest
+    tags: dict[int, Tag] = {}
+    try:
+        while (ref := log.find(at)) is not None:
+            for _, body in unpack(decode_pack(log.read(ref), ref.count)):
+                tags[at] = bytes(body).decode()
+                at += 1
+    except StorageError:
+        return None
+    return tags

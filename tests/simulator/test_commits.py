@@ -1,0 +1,34 @@
+"""Commits that fail in the middle, again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulator.commits import simulate_commits
+
+SEEDS = range(1, 21)
+STEPS = 2_500
+
+FAILED_ONCE = (43, 52, 57, 62, 66, 80, 91, 219, 228)
+"""With 3,000 steps, on trees with one of the faults that unit tests have now (tests/simulator/test_simulator.py)."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The broker logs every fault, as it should."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_commit_is_there_once_whatever_failed(seed: int) -> None:
+    simulate_commits(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+    simulate_commits(seed, 3_000)

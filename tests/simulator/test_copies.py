@@ -1,0 +1,42 @@
+"""Older copies of the data that are put back: whoever lost something is told, and nobody else."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.simulator.copies import simulate_copies
+from tests.simulator.model import Violation
+
+SEEDS = range(1, 21)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The broker logs every fault, as it should."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_whoever_lost_something_is_told_and_nobody_else() -> None:
+    counts: Counter[str] = Counter()
+    for seed in SEEDS:
+        counts.update(simulate_copies(seed))
+    assert counts["put-back"] >= len(SEEDS)
+    assert min(counts["loss"], counts["writer-loss"], counts["compared"]) >= len(SEEDS), counts
+
+
+def test_without_the_check_of_epochs_somebody_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation is sensitive to what it is there for."""
+    monkeypatch.setattr("mtl.broker.writing.resources.Resource.check_place", lambda *_: None)
+
+    def run() -> None:
+        for seed in SEEDS:
+            simulate_copies(seed)
+
+    with pytest.raises(Violation, match="it was not told"):
+        run()

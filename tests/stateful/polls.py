@@ -1,0 +1,157 @@
+"""Random Describes that wait, beside resources that come, grow and go; and what PROTOCOL.md 5.1 says of their answers.
+
+The client knows of each resource what it was told last, or nothing. So what it knows is often out of date when it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mtl.errors import Refused
+from mtl.wire import control as w
+from tests.support.core import Rig
+from tests.support.core_client import Waiting
+
+NAMES = ("a", "b", "c")
+WAIT_S = 20.0
+
+names = st.sampled_from(NAMES)
+some = st.lists(names, unique=True, min_size=1)
+
+
+class Known(NamedTuple):
+    """A resource, as somebody knows it."""
+
+    incarnation: str
+    next: int
+
+
+@dataclass(eq=False)
+class Poll:
+    """A question that waits: for these names (None: for whatever there is), by somebody who knows this."""
+
+    waiting: Waiting
+    asked: list[str] | None
+    is_open: bool
+    known: Mapping[str, Known]
+    left_s: float = WAIT_S
+
+    def is_news(self, there: Mapping[str, Known]) -> bool:
+        """What the document says ends the wait, in words as close to it as possible."""
+        asks = [name for name in NAMES if self.asked is None or name in self.asked]
+        found = {name: there[name] for name in asks if name in there}
+        known = {name: self.known[name] for name in asks if name in self.known}
+        larger = any(found[name].next > known[name].next for name in found.keys() & known.keys())
+        appears = bool(found.keys() - known.keys())
+        not_there = bool((known.keys() if self.is_open else set(asks)) - found.keys())
+        another = any(
+            found[name].incarnation != known[name].incarnation for name in found.keys() & known.keys()
+        )
+        return larger or appears or not_there or another
+
+
+@dataclass
+class _State:
+    there: dict[str, Known] = field(default_factory=dict)
+    told: dict[str, Known] = field(default_factory=dict)
+    polls: list[Poll] = field(default_factory=list)
+
+
+class PollsAndModel(RuleBasedStateMachine):
+    """One client that changes resources, and asks for news of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig(heartbeat_s=60.0)
+        self.client = self.rig.client()
+        self.state = _State()
+
+    @initialize(first=some)
+    def begin(self, first: list[str]) -> None:
+        for name in first:
+            self.create(name)
+            self.fill(name, 1)
+        self.look()
+
+    @rule(name=names)
+    def create(self, name: str) -> None:
+        if name not in self.state.there:
+            made = self.client.ask(w.ResourceCreate(resource=name), w.ResourceCreated).resource
+            self.state.there[name] = Known(made.incarnation, 1)
+
+    @rule(name=names, count=st.integers(1, 3))
+    def fill(self, name: str, count: int) -> None:
+        before = self.state.there.get(name)
+        if before is not None and count:
+            self.client.fill(name, [b"x"] * count)
+            self.state.there[name] = Known(before.incarnation, before.next + count)
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        if self.state.there.pop(name, None) is not None:
+            self.client.ask(w.ResourceDelete(resource=name), w.Ok)
+
+    @rule(name=names, count=st.integers(0, 3))
+    def make_again(self, name: str, count: int) -> None:
+        """In one step for somebody who asks before and after it."""
+        if name in self.state.there:
+            self.delete(name)
+            self.create(name)
+            self.fill(name, count)
+
+    @rule()
+    def look(self) -> None:
+        """The client is told what there is."""
+        found = self.client.ask(w.ResourceDescribe(), w.Resources).resources
+        self.state.told = {one.resource: Known(one.incarnation, one.next) for one in found}
+        assert self.state.told == self.state.there
+
+    @rule(asked=st.none() | some, by_pattern=st.booleans(), known=st.sets(names))
+    def ask(self, asked: list[str] | None, by_pattern: bool, known: set[str]) -> None:
+        """For names, a pattern, or everything; the client may not say all that it knows."""
+        knows = {name: one for name, one in self.state.told.items() if name in known or by_pattern}
+        about: dict[str, Any] = {} if asked is None else {"resources": asked}
+        if asked is not None and by_pattern:
+            about = {"pattern": "|".join(asked)}
+        request = w.ResourceDescribe(
+            **about,
+            after={name: one.next for name, one in knows.items()},
+            incarnations={name: one.incarnation for name, one in knows.items()},
+            wait=int(WAIT_S * 1000),
+        )
+        poll = Poll(self.client.begin(request), asked, asked is None or by_pattern, knows)
+        self.state.polls.append(poll)
+
+    @rule(seconds=st.sampled_from((1.0, 7.0)))
+    def wait(self, seconds: float) -> None:
+        self.rig.sleep(seconds, seconds)
+        for poll in self.state.polls:
+            poll.left_s -= seconds
+
+    @invariant()
+    def a_poll_is_answered_when_there_is_news_or_its_time_is_over(self) -> None:
+        for poll in list(self.state.polls):
+            due = poll.is_news(self.state.there) or poll.left_s <= 0
+            assert poll.waiting.answered is due, (poll.asked, poll.known, self.state.there)
+            if due:
+                self.state.polls.remove(poll)
+                self._says_what_there_is(poll)
+
+    def _says_what_there_is(self, poll: Poll) -> None:
+        """What is asked for, no further than it is now; or that a name is missing, where names were asked for."""
+        try:
+            found = poll.waiting.reply(w.Resources).resources
+        except Refused as refused:
+            if poll.is_open or refused.reason != w.UNKNOWN_RESOURCE:
+                raise AssertionError(f"{poll.asked} was refused") from refused
+            return
+        assert {one.resource for one in found} <= set(NAMES if poll.asked is None else poll.asked)
+        for one in found:
+            there = self.state.there.get(one.resource)
+            if there is not None and there.incarnation == one.incarnation:
+                assert one.next <= there.next

@@ -1,0 +1,58 @@
+"""The minimal server of the RFC with one thing wrong: for each defect the requirement that it breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.minimal_server import MinimalServer
+
+
+class NumberlessResponses(MinimalServer):
+    """Every Response has the number 0."""
+
+    def respond(self, peer: bytes, header: bytes, code: bytes) -> None:
+        super().respond(peer, header[:1] + bytes(8), code)
+
+
+class ContentsAfterDismiss(MinimalServer):
+    """A reader that has dismissed its resource is sent one more content."""
+
+    def respond(self, peer: bytes, header: bytes, code: bytes) -> None:
+        super().respond(peer, header, code)
+        if header[0] == 4 and code == b"200":
+            self.deliver(peer, 99, "resource", b"", b"late")
+
+
+class CaseSensitiveProfiles(MinimalServer):
+    """It knows `test` and not `TEST`."""
+
+    def decide(self, peer: bytes, name: str, body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+        if name == "connection.profile" and body.get("profile") not in self.profiles:
+            return b"400", {"status": "Bad Request"}
+        return super().decide(peer, name, body)
+
+
+class AnyConfirmation(MinimalServer):
+    """It grants readers what it does not do."""
+
+    def lease(self, profile: str, name: str, body: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+        return super().lease(
+            profile, name, {**body, "confirm": "none"} if name == "connection.reader" else body
+        )
+
+
+class LastReaderOnly(MinimalServer):
+    """A content goes to one reader instead of all."""
+
+    def fan_out(self, name: str, table: bytes, body: bytes) -> None:
+        for peer in self.readers(name)[-1:]:
+            self.deliver(peer, 1, name, table, body)
+
+
+DEFECTS: dict[str, type[MinimalServer]] = {
+    "MTL-62": NumberlessResponses,
+    "MTL-82": ContentsAfterDismiss,
+    "MTL-39": CaseSensitiveProfiles,
+    "MTL-49": AnyConfirmation,
+    "MTL-116": LastReaderOnly,
+}

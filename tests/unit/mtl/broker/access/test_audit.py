@@ -1,0 +1,260 @@
+"""The audit log: what is written, how often, and that it has no secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtl.broker.access import audit
+from mtl.broker.access.audit import Audit, Event
+from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
+from mtl.errors import Refused
+from mtl.net.origin import Origin
+from mtl.protocol.sasl import plain
+from mtl.protocol.sasl.client import Credentials
+from mtl.protocol.sasl.mechanisms import encode
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.users import logged_in, login, rig_with, user
+
+HERE = Origin("10.0.0.7", "1")
+OPEN = w.Open(protocol=w.Protocol())
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
+    """The members of the lines that were written since the last call."""
+    caplog.set_level(logging.INFO, "mtl.audit")
+
+    def taken() -> list[dict[str, Any]]:
+        records = [r for r in caplog.records if r.name == "mtl.audit"]
+        found = [{"level": r.levelname, **vars(r)["fields"]} for r in records]
+        caplog.clear()
+        return found
+
+    return taken
+
+
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+# --- log-ins ------------------------------------------------------------------------------------------------
+
+
+def test_a_log_in(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret"))
+    lines()
+    logged_in(rig, "me", origin=HERE)
+    assert lines() == [
+        {
+            "level": "INFO",
+            "event": "login",
+            "address": "10.0.0.7",
+            "user": "me",
+            "virtual-host": "/",
+            "mechanism": "SCRAM-SHA-256",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "shown", "reason"),
+    [
+        ("me", "wrong", "me", "wrong proof"),
+        ("correct horse", "me", None, "unknown user"),
+        ("idle", "secret", "idle", "no grant"),
+    ],
+)
+def test_a_refusal_says_why_and_names_users_that_there_are(
+    lines: Lines, name: str, password: str, shown: str | None, reason: str
+) -> None:
+    """A name that is no user's may be a password."""
+    rig = rig_with(user("me", "secret"), user("idle", "secret", "read x", vhost="/other"))
+    lines()
+    with pytest.raises(Refused):
+        login(Client(rig, HERE), Credentials(name, password))
+    line = lines()[0]
+    assert (line["event"], line["level"], line["address"]) == ("login-refused", "WARNING", "10.0.0.7")
+    assert line.get("user") == shown
+    assert reason in line["reason"]
+
+
+def test_a_mechanism_that_is_not_offered_a_key_of_another_user_and_a_lock_out(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret", keys=["mine"]), user("you", "secret"), protected=True)
+    lines()
+    client = Client(rig, Origin("10.0.0.7", "1 mine"))
+    client.ask(OPEN, w.Unauthorized)
+    client.ask(w.Authorize(mechanism="sesame", response=""), w.Unauthorized)
+    yours = w.Authorize(mechanism="PLAIN", response=encode(plain.encode(plain.PlainMessage("you", "secret"))))
+    client.ask(yours, w.Unauthorized)
+    for _ in range(20):
+        other = Client(rig, HERE)
+        with pytest.raises(Refused):
+            login(other, Credentials("me", "wrong"))
+    found = [(x.get("user"), x["mechanism"], x["reason"]) for x in lines()]
+    assert found[:2] == [
+        (None, "unknown", "the mechanism is not offered"),
+        ("you", "PLAIN", "the connection's key is another user's"),
+    ]
+    assert found[-1][2].startswith("locked out")
+
+
+# --- what is done -------------------------------------------------------------------------------------------
+
+
+def test_what_changes_something_is_written_with_who_did_it(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me", origin=HERE)
+    lines()
+    client.create("a")
+    client.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
+    client.ask(w.ResourceList(), w.Reply)
+    client.ask(w.CursorOpen(group="g", resource="a"), w.Reply)
+    client.ask(w.CursorReset(group="g", resource="a", to=1), w.CursorWasReset)
+    client.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
+    client.ask(w.StageAbort(stages=["s"]), w.Ok)
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    found = lines()
+    assert [x["event"] for x in found] == [
+        "resource-created",
+        "cursor-reset",
+        "cursor-deleted",
+        "stages-aborted",
+        "resource-deleted",
+    ]
+    by = {"user": "me", "address": "10.0.0.7", "virtual-host": "/"}
+    assert all(by.items() <= x.items() for x in found)
+    assert (found[1]["resource"], found[1]["group"], found[3]["stages"]) == ("a", "g", ["s"])
+
+
+def test_resources_that_a_lease_makes(lines: Lines) -> None:
+    rig = Rig(auto_create=["a*"])
+    rig.client().writer("a1")
+    assert [(x["event"], x["resource"], x["user"]) for x in lines()] == [
+        ("resource-created", "a1", "anonymous")
+    ]
+
+
+def test_a_right_that_is_missing(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret", "read a"))
+    client = logged_in(rig, "me", origin=HERE)
+    lines()
+    assert client.refused(w.ResourceDelete(resource="a")).status == 403
+    assert client.refused(w.ResourceDescribe(resource="b")).status == 403
+    one, two = lines()
+    assert (one["event"], one["command"], one["user"]) == ("not-authorized", "Resource.Delete", "me")
+    assert "may not manage 'a'" in one["reason"]
+    assert "'b'" in two["reason"]
+
+
+def test_a_quota_that_is_used_up(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret"))
+    rig.settings["quotas"] = QuotaSettings(DEFAULTS | {Quota.LEASES: 1})
+    rig.restart()
+    rig.broker.users([user("me", "secret")], rig.now())
+    client = logged_in(rig, "me", origin=HERE)
+    client.create("a")
+    client.writer("a")
+    lines()
+    client.refused(w.Writer(resources=["a"]))
+    (line,) = lines()
+    assert (line["event"], line["level"], line["user"]) == ("quota-exceeded", "WARNING", "me")
+    assert "its quota leases is 1" in line["reason"]
+
+
+def test_users_and_grants_that_change(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret", "read a"), user("old", "secret"))
+    lines()
+    rig.broker.users([user("me", "other", "write b", keys=["key"]), user("new", None, "read c")], rig.now())
+    found = [(x["event"], x["user"], x.get("pattern"), x.get("added")) for x in lines()]
+    assert found == [
+        ("password-changed", "me", None, None),
+        ("keys-changed", "me", None, ["key"]),
+        ("granted", "me", "b", None),
+        ("revoked", "me", "a", None),
+        ("user-added", "new", None, None),
+        ("granted", "new", "c", None),
+        ("user-removed", "old", None, None),
+    ]
+
+
+def test_leases_that_end_with_a_right(lines: Lines) -> None:
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me", origin=HERE)
+    client.create("a")
+    client.writer("a")
+    lines()
+    rig.broker.users([], rig.now())
+    assert [(x["event"], x["user"], x.get("resources"), x.get("reason")) for x in lines()] == [
+        ("user-removed", "me", None, None),
+        ("lease-ended", "me", ["a"], "its user lost the right"),
+    ]
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def test_an_address_that_does_too_much_gets_a_count(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rig_with(user("me", "secret", "read a"))
+    client, other = logged_in(rig, "me", origin=HERE), logged_in(rig, "me", origin=Origin("10.0.0.8", "2"))
+    lines()
+    for _ in range(audit.AUDIT_BURST + 50):
+        client.refused(w.ResourceDescribe(resource="b"))
+    other.refused(w.ResourceDescribe(resource="b"))
+    client.refused(w.ResourceDelete(resource="a"))
+    assert len(lines()) == audit.AUDIT_BURST + 1
+    rig.sleep(audit.AUDIT_SUMMARY_S)
+    assert lines() == [
+        {"level": "WARNING", "event": "left-out", "address": "10.0.0.7", "of": "not-authorized", "lines": 51}
+    ]
+    rig.sleep(audit.AUDIT_SUMMARY_S)
+    assert lines() == []
+
+
+def test_what_is_counted_is_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "AUDIT_LEFT_OUT", 2)
+    monkeypatch.setattr(audit, "AUDIT_BURST", 0)
+    written = Audit(lambda: 0.0)
+    for address in "abcd":
+        written.write(Event.LOGIN, address)
+    written.catch_up()
+    assert [(x["address"], x["lines"]) for x in lines()] == [("a", 1), ("b", 1), ("others", 2)]
+
+
+def test_a_line_is_one_line_and_not_longer_than_it_has_to_be(
+    lines: Lines, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = Audit(lambda: 0.0)
+    written.write(Event.LOGIN, "a\nb", stages=[str(n) for n in range(1_000)], reason="x" * 100_000)
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert json.loads(record.getMessage().split("address=")[1].split(" ")[0]) == "a\nb"
+    assert len(record.getMessage()) < 2_000
+    assert lines()[0]["stages"][-1] == "and 990 more"
+
+
+def test_no_line_has_a_secret(lines: Lines) -> None:
+    rig = rig_with(user("me", "hunter22"), plain_without_encryption=True)
+    for name, password in (("me", "hunter23"), ("hunter24", "me"), ("me", "hunter22")):
+        try:
+            client = logged_in(rig, name, password, HERE)
+        except Refused:
+            continue
+        client.create("a")
+        lease = client.writer("a")
+        client.close_lease(lease)
+        written = json.dumps(lines())
+        assert "hunter2" not in written
+        assert lease.lease not in written
+        assert client.session not in (None, "")
+        assert str(client.session) not in written
+
+
+def test_every_event_is_in_the_document() -> None:
+    told = (Path(__file__).parents[5] / "SECURITY.md").read_text(encoding="utf-8")
+    assert [event for event in Event if f"`{event.value}`" not in told] == []

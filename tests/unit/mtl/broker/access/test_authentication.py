@@ -1,0 +1,412 @@
+"""From a 401 to a principal: mechanisms, failures, credentials that change. RFC 11 "Client Authentication"."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.errors import Refused
+from mtl.net.origin import Origin
+from mtl.protocol.sasl import plain
+from mtl.protocol.sasl.client import Authentication, Credentials
+from mtl.protocol.sasl.mechanisms import decode, encode
+from mtl.protocol.sasl.scram import ScramClient
+from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.users import authenticate, logged_in, login, rig_with, user
+
+OPEN = w.Open(protocol=w.Protocol())
+ME = Credentials("me", "secret")
+
+
+def authorize(mechanism: str, response: bytes = b"") -> w.Authorize:
+    return w.Authorize(mechanism=mechanism, response=encode(response))
+
+
+def plainly(name: str, password: str) -> w.Authorize:
+    return authorize("PLAIN", plain.encode(plain.PlainMessage(name, password)))
+
+
+# --- what is offered ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-24", "MTL-27", "MTL-29", "MTL-30", "MTL-31")
+def test_anonymous_may_be_said_too(rig: Rig) -> None:
+    client = Client(rig)
+    client.ask(OPEN, w.Ready)
+    ready = client.ask(w.Authorize(mechanism="anonymous", response="aGk="), w.Ready)
+    assert ready.status == "Ready"
+    unauthorized = client.ask(w.Authorize(mechanism="PLAIN", response=""), w.Unauthorized)
+    assert "ANONYMOUS" in unauthorized.mechanisms
+
+
+def test_a_response_that_is_no_base64(rig: Rig) -> None:
+    client = Client(rig)
+    client.ask(OPEN, w.Ready)
+    assert client.refused(w.Authorize(mechanism="ANONYMOUS", response="!")).status == 400
+
+
+@pytest.mark.requirement("MTL-27", "MTL-28")
+def test_without_anonymous_nobody_comes_in_without_credentials() -> None:
+    client = Client(rig_with())
+    offered = ["SCRAM-SHA-256"]
+    assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
+    assert client.ask(w.Profile(profile="log"), w.Unauthorized).status == "Unauthorized"
+    for mechanism in ("ANONYMOUS", "KERBEROS", "PLAIN", "EXTERNAL"):
+        assert client.ask(authorize(mechanism), w.Unauthorized).mechanisms == offered
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "offered"),
+    [
+        ({}, "", ["SCRAM-SHA-256"]),
+        ({"plain_without_encryption": True}, "", ["SCRAM-SHA-256", "PLAIN"]),
+        ({"protected": True}, "", ["SCRAM-SHA-256", "PLAIN"]),
+        ({"protected": True}, "mine", ["EXTERNAL", "SCRAM-SHA-256", "PLAIN"]),
+        ({"protected": True, "mechanisms": ("EXTERNAL",)}, "mine", ["EXTERNAL"]),
+        ({"protected": True, "mechanisms": ("EXTERNAL",)}, "nobody's", []),
+        ({"anonymous": "granted"}, "", ["SCRAM-SHA-256", "ANONYMOUS"]),
+    ],
+)
+def test_what_is_offered_is_what_can_be_used(
+    settings: dict[str, object], key: str, offered: list[str]
+) -> None:
+    client = Client(
+        rig_with(user("me", "secret", keys=["mine"]), **settings), Origin("here", f"1 {key}" if key else "")
+    )
+    assert client.ask(OPEN, w.Unauthorized).mechanisms == offered
+
+
+# --- each mechanism -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-24", "MTL-31", "MTL-32", "MTL-33", "MTL-34")
+def test_scram() -> None:
+    rig = rig_with(user("me", "secret"))
+    client = Client(rig)
+    ready = login(client, ME)
+    assert ready.session == client.session
+    client.ask(w.Profile(profile="log"), w.Ok)
+    client.create("a")
+
+
+@pytest.mark.requirement("MTL-31")
+def test_plain_is_checked_elsewhere() -> None:
+    """It takes a while on purpose; the broker serves others meanwhile."""
+    rig = rig_with(user("me", "secret"), protected=True)
+    client, other = Client(rig), Client(rig)
+    client.ask(OPEN, w.Unauthorized)
+    rig.hold(a.CheckPassword)
+    waiting = client.begin(plainly("me", "secret"))
+    assert not waiting.answered
+    assert "secret" not in repr(rig.held[0])
+    other.ask(OPEN, w.Unauthorized)
+    rig.let_go()
+    waiting.reply(w.Ready)
+    client.ask(w.Profile(profile="log"), w.Ok)
+
+
+def test_so_many_passwords_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_PASSWORD_CHECKS", 1)
+    rig = rig_with(user("me", "secret"), protected=True)
+    first, second = Client(rig), Client(rig)
+    for client in (first, second):
+        client.ask(OPEN, w.Unauthorized)
+    rig.hold(a.CheckPassword)
+    waiting = first.begin(plainly("me", "secret"))
+    assert second.refused(plainly("me", "secret")).status == 503
+    rig.let_go()
+    waiting.reply(w.Ready)
+    second.ask(plainly("me", "secret"), w.Ready)
+
+
+@pytest.mark.requirement("MTL-27")
+def test_plain_on_a_connection_that_others_can_read() -> None:
+    client = Client(rig_with(user("me", "secret")))
+    client.ask(OPEN, w.Unauthorized)
+    assert "PLAIN" not in client.ask(plainly("me", "secret"), w.Unauthorized).mechanisms
+
+
+def test_external_is_the_owner_of_the_key() -> None:
+    rig = rig_with(user("me", keys=["mine"]), protected=True)
+    client = Client(rig, Origin("here", "1 mine"))
+    login(client, Credentials(key=True))
+    client.ask(w.Profile(profile="log"), w.Ok)
+    client.create("a")
+
+
+def test_a_key_of_one_user_does_not_carry_another() -> None:
+    """CURVE's User-Id and the principal have to be the same."""
+    rig = rig_with(user("me", "secret"), user("you", keys=["yours"]), protected=True)
+    client = Client(rig, Origin("here", "1 yours"))
+    with pytest.raises(Refused) as caught:
+        login(client, ME)
+    assert caught.value.status == 401
+
+
+def test_anonymous_as_far_as_it_has_grants() -> None:
+    rig = rig_with(user("anonymous", None, "read public"), user("me", "secret"), anonymous="granted")
+    client = Client(rig)
+    login(client, Credentials())
+    client.ask(w.Profile(profile="log"), w.Ok)
+    assert client.refused(w.ResourceCreate(resource="public")).status == 403
+
+
+def test_a_user_without_any_grant_in_the_virtual_host_is_told_so() -> None:
+    rig = rig_with(user("me", "secret", "read x", vhost="elsewhere"))
+    with pytest.raises(Refused) as caught:
+        login(Client(rig), ME)
+    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+
+
+def test_another_mechanism_may_be_begun_in_between() -> None:
+    client = Client(rig_with(user("me", "secret"), protected=True))
+    client.ask(OPEN, w.Unauthorized)
+    client.ask(authorize("SCRAM-SHA-256", ScramClient("me", "x").first().encode()), w.Challenged)
+    client.ask(plainly("me", "secret"), w.Ready)
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+def attempt(client: Client, name: str, password: str) -> w.Unauthorized:
+    """SCRAM by hand, up to the broker's judgement."""
+    scram = ScramClient(name, password)
+    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), w.Challenged)
+    text = scram.next(decode(first.challenge).decode())
+    return client.ask(authorize("SCRAM-SHA-256", text.encode()), w.Unauthorized)
+
+
+@pytest.mark.requirement("MTL-27", "MTL-32")
+@pytest.mark.parametrize("name", ["me", "nobody", "keyed"])
+def test_a_wrong_password_and_an_unknown_user_look_the_same(name: str) -> None:
+    client = Client(rig_with(user("me", "secret"), user("keyed", keys=["k"])))
+    client.ask(OPEN, w.Unauthorized)
+    assert (
+        attempt(client, name, "wrong")
+        == attempt(client, name, "wrong")
+        == w.Unauthorized(mechanisms=["SCRAM-SHA-256"])
+    )
+
+
+def test_the_third_failure_of_a_session_is_a_403_and_so_is_what_follows() -> None:
+    client = Client(rig_with(user("me", "secret"), attempts=3))
+    client.ask(OPEN, w.Unauthorized)
+    for _ in range(2):
+        attempt(client, "me", "wrong")
+    with pytest.raises(Refused) as caught:
+        attempt(client, "me", "wrong")
+    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+    unauthorized = client.ask(OPEN, w.Unauthorized)
+    with pytest.raises(Refused) as caught:
+        authenticate(client, ME, unauthorized)
+    assert caught.value.status == 403, "also with the right password"
+    login(Client(client.rig), ME)  # a new session may try again
+
+
+def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "FAILED_LOGINS", 4)
+    rig = rig_with(user("me", "secret"), attempts=2)
+    for _ in range(2):
+        client = Client(rig, Origin("here"))
+        client.ask(OPEN, w.Unauthorized)
+        attempt(client, "me", "wrong")
+        with pytest.raises(Refused):
+            attempt(client, "me", "wrong")
+    for password in ("wrong", "secret"):
+        with pytest.raises(Refused) as caught:
+            login(Client(rig, Origin("here")), Credentials("me", password))
+        assert caught.value.status == 403
+    login(Client(rig, Origin("elsewhere")), ME)
+    rig.sleep(limits.FAILED_LOGINS_S + 1)
+    login(Client(rig, Origin("here")), ME)
+
+
+@pytest.mark.parametrize("password", ["wrong", "secret"])
+def test_a_lock_out_comes_before_the_proof(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
+    """A conversation that began before the lock-out tells nothing either: 402 for a right proof would be an oracle."""
+    monkeypatch.setattr(limits, "FAILED_LOGINS", 1)
+    rig = rig_with(user("me", "secret"))
+    client, other = Client(rig, Origin("here")), Client(rig, Origin("here"))
+    scram = ScramClient("me", password)
+    client.ask(OPEN, w.Unauthorized)
+    first = client.ask(authorize("SCRAM-SHA-256", scram.first().encode()), w.Challenged)
+    other.ask(OPEN, w.Unauthorized)
+    attempt(other, "me", "wrong")
+
+    final = scram.next(decode(first.challenge).decode())
+    assert client.refused(authorize("SCRAM-SHA-256", final.encode())).status == 403
+    again = Client(rig, Origin("here"))
+    again.ask(OPEN, w.Unauthorized)
+    begun = ScramClient("me", password).first()
+    assert again.refused(authorize("SCRAM-SHA-256", begun.encode())).status == 403
+
+
+@pytest.mark.requirement("MTL-21")
+def test_authorize_before_open() -> None:
+    refused = Client(rig_with(user("me", "secret"))).refused(plainly("me", "secret"))
+    assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
+
+
+# --- tokens -------------------------------------------------------------------------------------------------
+
+
+def test_every_log_in_makes_another_token() -> None:
+    """A token that somebody saw before the log-in is of no use after it."""
+    rig = rig_with(user("me", "secret", "read .*"), anonymous="granted")
+    rig.broker.users([user("me", "secret"), user(ANONYMOUS_USER, None, "read .*")], rig.now())
+    client = Client(rig)
+    client.ask(OPEN, w.Unauthorized)
+    seen = client.ask(authorize("ANONYMOUS"), w.Ready).session
+    unauthorized = client.ask(OPEN, w.Unauthorized)
+    first = authenticate(client, ME, unauthorized).session
+    client.ask(w.Profile(profile="log"), w.Ok)
+    unauthorized = client.ask(OPEN, w.Unauthorized)
+    second = authenticate(client, ME, unauthorized).session
+    assert len({seen, first, second}) == 3
+    for old in (seen, first):
+        thief = Client(rig)
+        thief.session = old
+        assert thief.refused(w.ResourceList()).reason == w.NOT_OPEN
+    client.ask(w.Profile(profile="log"), w.Ok)
+    client.create("a")
+
+
+def test_a_lease_and_a_group_outlive_the_token_they_were_granted_under() -> None:
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me")
+    client.create("a")
+    writer = client.flow(client.writer("a"))
+    reader = client.flow(client.reader("a", group="g"))
+    rig.broker.users([user("me", "changed")], rig.now())
+    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    authenticate(client, Credentials("me", "changed"), unauthorized)
+    writer.content(1, b"x")
+    reader.summon("a")
+    assert [bytes(x.body) for x in reader.contents()] == [b"x"]
+    second = client.reader("a", group="g")
+    assert second.epoch == 1, "the session is the same holder as before"
+
+
+# --- credentials that change --------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-28", "MTL-29")
+def test_after_a_new_password_the_same_user_keeps_profile_and_leases() -> None:
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me")
+    client.create("a")
+    flow = client.flow(client.writer("a"))
+    flow.content(1, b"before")
+    rig.broker.users([user("me", "changed")], rig.now())
+    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    flow.content(2, b"meanwhile")
+    authenticate(client, Credentials("me", "changed"), unauthorized)
+    flow.content(3, b"after")
+    assert client.describe("a").next == 4, "and the profile is still selected"
+    with pytest.raises(Refused):
+        login(Client(rig), ME)
+
+
+@pytest.mark.requirement("MTL-28")
+def test_a_user_who_is_gone_loses_the_session_and_the_leases() -> None:
+    rig = rig_with(user("me", "secret"), user("you", "secret"))
+    client, other = logged_in(rig, "me"), logged_in(rig, "you")
+    client.create("a")
+    lease, kept = client.writer("a"), other.writer("a")
+    rig.broker.users([user("you", "secret")], rig.now())
+    assert client.flow(kept).lease(lease.lease) == 403
+    unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
+    with pytest.raises(Refused):
+        authenticate(client, ME, unauthorized)
+    other.ask(w.ResourceList(), w.Resources)
+
+
+@pytest.mark.requirement("MTL-29")
+def test_another_principal_gets_neither_profile_nor_leases() -> None:
+    rig = rig_with(user("me", "secret"), user("you", "secret"))
+    client = logged_in(rig, "me")
+    client.create("a")
+    lease = client.writer("a")
+    first = Authentication(Credentials("you", "secret")).begin(["SCRAM-SHA-256"])
+    assert isinstance(first, w.Authorize)
+    authenticate(client, Credentials("you", "secret"), w.Unauthorized(mechanisms=["SCRAM-SHA-256"]))
+    assert client.refused(w.ResourceList()).reason == w.NO_PROFILE
+    client.ask(w.Profile(profile="log"), w.Ok)
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+
+
+def test_a_key_that_is_taken_away() -> None:
+    rig = rig_with(user("me", keys=["mine"]), protected=True)
+    client = Client(rig, Origin("here", "1 mine"))
+    login(client, Credentials(key=True))
+    client.ask(w.Profile(profile="log"), w.Ok)
+    client.create("a")
+    lease = client.writer("a")
+    rig.broker.users([user("me", "secret")], rig.now())
+    assert client.ask(w.ResourceList(), w.Unauthorized).mechanisms == ["SCRAM-SHA-256", "PLAIN"]
+    assert rig.broker.leases.find(lease.lease) is None
+
+
+def test_a_key_that_becomes_anothers() -> None:
+    rig = rig_with(user("me", "secret"), protected=True)
+    client = logged_in(rig, "me", origin=Origin("here", "1 key"))
+    rig.broker.users([user("me", "secret"), user("you", keys=["key"])], rig.now())
+    assert "EXTERNAL" in client.ask(w.ResourceList(), w.Unauthorized).mechanisms
+
+
+# --- whose session it is ------------------------------------------------------------------------------------
+
+
+def test_an_identity_alone_is_not_enough_for_a_user_where_others_can_read() -> None:
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me")
+    token, client.session = client.session, None
+    assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
+    client.ask(OPEN, w.Unauthorized)
+    client.session = token
+    client.ask(w.ResourceList(), w.Resources)
+
+
+@pytest.mark.parametrize("setting", ["protected", "sessions_by_identity"])
+def test_an_identity_alone_is_enough_where_that_is_safe_or_wanted(setting: str) -> None:
+    client = logged_in(rig_with(user("me", "secret"), **{setting: True}), "me")
+    client.session = None
+    client.ask(w.ResourceList(), w.Resources)
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_behind_curve_a_session_belongs_to_the_key_that_opened_it(*, token: bool) -> None:
+    client = logged_in(rig_with(user("me", "secret"), protected=True), "me", origin=Origin("here", "1 key"))
+    if not token:
+        client.session = None
+    client.ask(w.ResourceList(), w.Resources)
+    client.origin = Origin("here", "1 another")
+    assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
+
+
+def test_behind_curve_a_lease_belongs_to_the_key_of_who_asked_for_it() -> None:
+    client = logged_in(rig_with(user("me", "secret"), protected=True), "me", origin=Origin("here", "1 key"))
+    client.create("a")
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    flow.connection = "2 another"
+    assert flow.lease(lease.lease) == 403
+    flow.connection = "1 key"
+    assert flow.lease(lease.lease) == 200
+    flow.content(1, b"x")
+    assert client.describe("a").next == 2
+
+
+def test_sessions_that_nobody_was_let_in_to_leave_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_SESSIONS", 3)
+    rig = rig_with(user("me", "secret"))
+    client = logged_in(rig, "me")
+    for _ in range(10):
+        rig.sleep(1)
+        Client(rig).ask(OPEN, w.Unauthorized)
+    client.ask(w.ResourceList(), w.Resources)

@@ -1,0 +1,106 @@
+"""Peers' patterns: what they match, and that none keeps the broker busy."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.broker.access.patterns import matching
+from mtl.errors import Refused
+from mtl.limits import MAX_PATTERN, MAX_PATTERN_COST, MAX_PATTERN_WORK
+
+LONG_NAMES = [("ab" * 127) + chr(65 + n % 26) for n in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("", []),
+        ("orders", ["orders"]),
+        ("order", []),
+        (".*", ["orders", "orders-2024", "Überweisung", "a.b"]),
+        ("orders.*", ["orders", "orders-2024"]),
+        (r"orders-\d{4}", ["orders-2024"]),
+        ("orders|a.b", ["orders", "a.b"]),
+        (r"a\.b|x", ["a.b"]),
+        ("(?i)ÜBER.*", ["Überweisung"]),
+        ("[^o].*", ["Überweisung", "a.b"]),
+        (re.escape("orders-2024"), ["orders-2024"]),
+    ],
+)
+def test_the_whole_name_is_matched(pattern: str, matched: list[str]) -> None:
+    names = ["orders", "orders-2024", "Überweisung", "a.b"]
+    found = [n for n, yes in zip(names, matching(pattern, names), strict=True) if yes]
+    assert found == matched
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "a)|(?:b", "[", "*", r"(a)\1", "(?=a)", "(?<!a)b", "a{2000}", r"\8", r"\Qa", r"a|\Q"]
+)
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(Refused) as refused:
+        matching(pattern, ["a"])
+    assert (refused.value.status, refused.value.reason) == (400, "bad-arguments")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|aa)*c",
+        "(.*)*c",
+        "(a|b|ab)*" * 100,
+        ".*a" * 300,
+        r"(?:\pL*a)" * 100,
+        "(?:" + "(?:a|b|ab)?" * 80 + "){0,100}x",
+        "(?:a?b?){0,100}" * 50,
+        ".{0,999}" * 100,
+        "(?:(a?){100}){100}",
+    ],
+)
+def test_no_pattern_keeps_the_broker_busy(pattern: str) -> None:
+    """`re` would take years for the first; RE2 took half a minute for those with large counts, which are refused."""
+    began = time.process_time()
+    try:
+        matching(pattern[:MAX_PATTERN], LONG_NAMES)
+    except Refused:
+        pass
+    assert time.process_time() - began < 1
+
+
+def test_the_size_is_bounded_with_its_counts_written_out() -> None:
+    for pattern in ("a{255}", r"\d{4}-\d{2}-\d{2}", r"(\d{1,3}\.){3}\d{1,3}", "(?:a{10}){10}"):
+        matching(pattern, ["a"])
+    for pattern in ("a{100}a{100}", "(?:(?:a{20}){20}){20}"):
+        with pytest.raises(Refused, match="too large"):
+            matching(pattern, ["a"])
+    with pytest.raises(Refused, match="too large"):
+        matching("ab{" + str(MAX_PATTERN_COST) + ",}", ["a"])
+
+
+@given(st.text(max_size=40), st.lists(st.text(max_size=10), max_size=5))
+def test_any_text_matches_or_is_refused(pattern: str, names: list[str]) -> None:
+    try:
+        matched = matching(pattern, names)
+    except Refused:
+        return
+    assert len(matched) == len(names)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10), max_size=5))
+def test_an_escaped_name_matches_itself_only(names: list[str]) -> None:
+    """What the connector makes of a list of names."""
+    for name in names:
+        assert matching(re.escape(name), names) == [other == name for other in names]
+
+
+def test_a_pattern_is_held_against_so_many_names_and_no_more() -> None:
+    names = ["a" * 250] * 1_000
+    longest = MAX_PATTERN_WORK // (250 * 1_000)
+    assert all(matching(".*" + "a?" * ((longest - 2) // 2), names))
+    with pytest.raises(Refused, match="1000 names"):
+        matching(".*" + "a?" * longest, names)

@@ -1,0 +1,216 @@
+"""What one user may have of the broker: each quota, who has none, and what becomes of it over a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings
+from mtl.broker.storage.records import UserRecord
+from mtl.errors import Refused
+from mtl.protocol.sasl.client import Credentials
+from mtl.wire import control as w
+from tests.support.core import Client, Rig, Waiting
+from tests.support.users import logged_in, login, rig_with, user
+
+
+def rig_of(quotas: dict[Quota, int], *users: UserRecord, **single: dict[Quota, int]) -> Rig:
+    """A broker with the users me and you, and these quotas instead of the defaults."""
+    rig = rig_with(user("me", "secret"), user("you", "secret"), *users)
+    rig.settings["quotas"] = QuotaSettings(DEFAULTS | quotas, single)
+    rig.stop()
+    rig.start()
+    rig.broker.users([user("me", "secret"), user("you", "secret"), *users], rig.now())
+    return rig
+
+
+def above(client: Client, request: w.Request, quota: Quota, limit: int) -> None:
+    """The request is refused, and the refusal says which quota it is and how much it allows."""
+    refused = client.refused(request)
+    assert (refused.status, refused.reason) == (403, w.QUOTA)
+    assert refused.members == {"quota": quota.value, "limit": limit, "used": limit}
+    assert f"its quota {quota.value} is {limit}" in refused.message
+
+
+def outcome(waiting: Waiting) -> w.Reply | Refused:
+    """What a request came to."""
+    try:
+        return waiting.reply(w.DataLease)
+    except Refused as refused:
+        return refused
+
+
+# --- who has one --------------------------------------------------------------------------------------------
+
+
+def test_a_user_has_its_own_quota_or_that_of_everybody() -> None:
+    settings = QuotaSettings(DEFAULTS | {Quota.LEASES: 10}, {"etl": {Quota.LEASES: 20}})
+    quotas = Quotas(settings, lambda principal: principal == "anonymous")
+    assert quotas.limit("etl", Quota.LEASES) == 20
+    assert quotas.limit("etl", Quota.WAITS) == DEFAULTS[Quota.WAITS]
+    assert quotas.limit("bi", Quota.LEASES) == 10
+    assert quotas.limit("anonymous", Quota.LEASES) is None
+    assert [quotas.owner(name) for name in ("etl", "anonymous")] == ["etl", ""]
+    quotas.check("bi", Quota.LEASES, 9)
+    quotas.check("anonymous", Quota.LEASES, 1_000_000)
+    with pytest.raises(Refused, match="'bi' has 10 leases"):
+        quotas.check("bi", Quota.LEASES, 10)
+
+
+def test_one_user_leaves_others_half_of_what_there_is_or_more() -> None:
+    most = {
+        Quota.SESSIONS: limits.MAX_SESSIONS,
+        Quota.LEASES: limits.MAX_LEASES,
+        Quota.WAITS: limits.MAX_WAITERS,
+        Quota.WRITER_NAMES: limits.MAX_WRITER_NAMES,
+        Quota.STAGES: limits.MAX_STAGES,
+    }
+    assert all(DEFAULTS[quota] * 2 <= limit for quota, limit in most.items())
+    assert set(DEFAULTS) == set(Quota)
+
+
+def test_who_needs_no_grant_has_no_quota() -> None:
+    rig = Rig(quotas=QuotaSettings(dict.fromkeys(Quota, 1)))
+    client = rig.client()
+    client.create("a")
+    for _ in range(3):
+        rig.client().writer("a")
+        client.fill("a", [b"x"])
+        client.staged("app", 1, "a", [b"x"])
+    rig.sleep(10)
+    client.fill("a", [b"x"])
+    for number in range(3):
+        client.ask(w.Writer(resources=["a"], confirm="full", writer=f"w{number}"), w.DataLease)
+
+
+# --- each of them -------------------------------------------------------------------------------------------
+
+
+def test_leases() -> None:
+    rig = rig_of({Quota.LEASES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    leases = [me.writer("a"), logged_in(rig, "me").reader("a")]
+    above(me, w.Writer(resources=["a"]), Quota.LEASES, 2)
+    above(me, w.Reader(resources=["a"]), Quota.LEASES, 2)
+    you.writer("a")
+    me.close_lease(leases[0])
+    me.writer("a")
+
+
+def test_a_lease_that_is_asked_for_again_is_no_further_one() -> None:
+    """Its 202 was lost: at the quota, too, the former one is replaced."""
+    rig = rig_of({Quota.LEASES: 1})
+    me = logged_in(rig, "me")
+    me.create("a")
+    lost = me.writer("a", request_id="r")
+    again = me.writer("a", request_id="r")
+    assert [rig.broker.leases.find(x.lease) is not None for x in (lost, again)] == [False, True]
+    above(me, w.Writer(resources=["a"], request_id="s"), Quota.LEASES, 1)
+
+
+def test_leases_that_wait_for_the_disk_count_when_they_are_granted() -> None:
+    rig = rig_of({Quota.LEASES: 2})
+    logged_in(rig, "me").create("a")
+    rig.hold(a.Save)
+    names = [f"me.w{number}" for number in range(4)]
+    waiting = [
+        logged_in(rig, "me").begin(w.Writer(resources=["a"], confirm="full", writer=name)) for name in names
+    ]
+    rig.let_go()
+    outcomes = [outcome(one) for one in waiting]
+    assert sum(isinstance(x, w.DataLease) for x in outcomes) == 2
+    refused = [x for x in outcomes if isinstance(x, Refused)]
+    assert [x.reason for x in refused] == [w.QUOTA] * 2
+    assert len(rig.broker.leases) == 2
+
+
+def test_waits() -> None:
+    rig = rig_of({Quota.WAITS: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    asks = w.ResourceDescribe(resource="a", after={"a": 1}, wait=20_000)
+    waiting = [logged_in(rig, "me").begin(asks) for _ in range(2)]
+    above(me, asks, Quota.WAITS, 2)
+    you.begin(asks)
+    me.fill("a", [b"x"])
+    assert all(one.answered for one in waiting)
+    me.begin(w.ResourceDescribe(resource="a", after={"a": 2}, wait=20_000))
+
+
+def test_writer_names() -> None:
+    rig = rig_of({Quota.WRITER_NAMES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    for name in ("v", "w", "v"):
+        me.ask(w.Writer(resources=["a"], confirm="full", writer=name), w.DataLease)
+    above(me, w.Writer(resources=["a"], confirm="full", writer="x"), Quota.WRITER_NAMES, 2)
+    you.ask(w.Writer(resources=["a"], confirm="full", writer="x"), w.DataLease)
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    above(logged_in(rig, "me"), w.Writer(resources=["a"], confirm="full", writer="y"), Quota.WRITER_NAMES, 2)
+    rig.sleep(limits.WRITER_NAME_IDLE_S + 2 * limits.NAMES_CHECK_S, 300.0)
+    logged_in(rig, "me").ask(w.Writer(resources=["a"], confirm="full", writer="y"), w.DataLease)
+
+
+def test_stages() -> None:
+    rig = rig_of({Quota.STAGES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    one, _ = me.staged("app", 1, "a", [b"x"]), me.staged("app", 1, "a", [b"y"])
+    again = w.Writer(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=1))
+    above(me, again, Quota.STAGES, 2)
+    you.staged("other", 1, "a", [b"z"])
+    rig.restart()
+    rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
+    me = logged_in(rig, "me")
+    above(me, again, Quota.STAGES, 2)
+    me.commit("app", 1, one)
+    me.staged("app", 2, "a", [b"x"])
+
+
+def test_sessions_leave_the_longest_silent_one_first() -> None:
+    rig = rig_of({Quota.SESSIONS: 2})
+    first = logged_in(rig, "me")
+    rig.sleep(1)
+    second, other = logged_in(rig, "me"), logged_in(rig, "you")
+    rig.sleep(1)
+    first.create("a")
+    third = logged_in(rig, "me")
+    assert second.refused(w.ResourceList()).reason == w.NOT_OPEN
+    for client in (first, third, other):
+        client.ask(w.ResourceList(), w.Resources)
+
+
+def test_sessions_with_leases_stay_and_another_one_is_refused() -> None:
+    rig = rig_of({Quota.SESSIONS: 2})
+    clients = [logged_in(rig, "me") for _ in range(2)]
+    clients[0].create("a")
+    leases = [client.writer("a") for client in clients]
+    with pytest.raises(Refused) as caught:
+        login(Client(rig), Credentials("me", "secret"))
+    assert (caught.value.status, caught.value.reason) == (403, w.QUOTA)
+    assert caught.value.members == {"quota": "sessions", "limit": 2, "used": 2}
+    logged_in(rig, "you")
+    clients[0].close_lease(leases[0])
+    logged_in(rig, "me")
+
+
+def test_a_session_that_logs_in_again_is_no_further_one() -> None:
+    rig = rig_of({Quota.SESSIONS: 1})
+    client = logged_in(rig, "me")
+    for name in ("me", "you", "me"):
+        login(client, Credentials(name, "secret"))
+    assert +rig.broker.sessions._of_principal == {"me": 1}
+
+
+def test_a_single_user_may_have_more() -> None:
+    rig = rig_of({Quota.LEASES: 1}, you={Quota.LEASES: 2})
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    me.writer("a")
+    above(me, w.Writer(resources=["a"]), Quota.LEASES, 1)
+    you.writer("a")
+    you.writer("a")
+    above(you, w.Writer(resources=["a"]), Quota.LEASES, 2)

@@ -1,0 +1,302 @@
+"""Grants: every command with and without the right, lists, leases, and grants that change."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from mtl.broker.access.accounts import ON_RESOURCES, Right
+from mtl.broker.commands.authorization import Authorization
+from mtl.errors import Refused
+from mtl.protocol.sasl.client import Credentials
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.users import logged_in, login, rig_with, user
+
+ADMIN = user("admin", "secret")
+
+
+def client_with(*grants: str) -> tuple[Client, Client]:
+    """A client with these grants and one that may do everything; resources a and b are there."""
+    rig = rig_with(ADMIN, user("me", "secret", *grants))
+    admin = logged_in(rig, "admin")
+    admin.create("a", "b")
+    return logged_in(rig, "me"), admin
+
+
+def test_every_command_has_a_row() -> None:
+    """Say in NEEDS which right a new command needs."""
+    assert set(Authorization.NEEDS) == set(w.REQUESTS.values())
+
+
+STAGE = w.StageSpec(application="app", version=1)
+
+
+@pytest.mark.parametrize(
+    ("grants", "profile", "request_"),
+    [
+        (["read a"], "log", w.Reader(resources=["a"])),
+        (["read a"], "log", w.ResourceLocate(resource="a", timestamp=0)),
+        (["read a", "group g"], "log", w.Reader(resources=["a"], confirm="full", group="g", holder="h")),
+        (["read a", "group g"], "log", w.Reader(resources=["a"], confirm="full", group="g", epoch=1)),
+        (["read a", "group g"], "log", w.CursorOpen(group="g", resource="a")),
+        (["read a", "group g"], "log", w.CursorReset(group="g", resource="a", to="latest")),
+        (["read a", "group g"], "log", w.CursorDelete(group="g", resource="a")),
+        (["read a", "queue default"], "queue", w.Reader(resources=["a"])),
+        (["read a", "queue g"], "queue", w.Reader(resources=["a"], group="g")),
+        (
+            ["read a", "queue g", "write a.dead"],
+            "queue",
+            w.Reader(resources=["a"], confirm="full", group="g"),
+        ),
+        (["read a", "queue default"], "log", w.QueueDelete(group="default", resource="a")),
+        (["write a"], "log", w.Writer(resources=["a"])),
+        (["write a", "writer w"], "log", w.Writer(resources=["a"], confirm="full", writer="w")),
+        (["write a", "application app"], "log", w.Writer(resources=["a"], confirm="full", stage=STAGE)),
+        (["application app"], "log", w.StageCommit(application="app", version=1, stages=[])),
+        (["write a", "application done"], "log", w.StageCommit(application="done", version=2, stages=[])),
+        (["write a", "application done"], "log", w.StageForget(application="done")),
+        (["manage a"], "log", w.ResourceCreate(resource="a", exist_ok=True)),
+        (["manage a"], "log", w.ResourceDelete(resource="a")),
+    ],
+    ids=lambda x: x.command if isinstance(x, w.Request) else None,
+)
+def test_a_command_needs_its_rights_on_its_names(
+    grants: list[str], profile: str, request_: w.Request
+) -> None:
+    """Without one of them it is refused, whatever other right there is and on whatever else."""
+    client, admin = client_with("read other")
+    rig = client.rig
+    client.ask(w.Profile(profile=profile), w.Ok)
+    admin.commit("done", 1, admin.staged("done", 1, "a", [b"x"]))
+    if isinstance(request_, w.CursorReset | w.CursorDelete):
+        admin.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    if isinstance(request_, w.Reader) and request_.epoch is not None:
+        admin.ask(w.Reader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease)
+    if isinstance(request_, w.QueueDelete):
+        admin.ask(w.Profile(profile="queue"), w.Ok)
+        admin.ask(w.Reader(resources=["a"]), w.DataLease)
+    for missing in grants:
+        right, name = missing.split(" ")
+        others = [f"{r} .*" for r in Right if r != right]
+        rig.broker.users([ADMIN, user("me", "secret", *others, f"{right} b")], rig.now())
+        refused = client.refused(request_)
+        assert (refused.status, refused.reason) == (403, w.NOT_AUTHORIZED), missing
+        assert refused.members["right"] == right
+        assert refused.members["resources" if right in ON_RESOURCES else "names"] == [name]
+        assert f"`mtl grant me --{right} {shlex.quote(name.replace('.', chr(92) + '.'))}`" in refused.message
+    rig.broker.users([ADMIN, user("me", "secret", *grants, "read other")], rig.now())
+    client.ask(request_, w.Reply)
+
+
+@pytest.mark.parametrize(
+    ("grant", "profile", "make"),
+    [
+        ("read a", "log", lambda own: w.Reader(resources=["a"], confirm="full", group=own, holder="h")),
+        ("read a", "log", lambda own: w.CursorOpen(group=own, resource="a")),
+        ("read a", "queue", lambda own: w.Reader(resources=["a"], group=own)),
+        ("write a", "log", lambda own: w.Writer(resources=["a"], confirm="full", writer=own)),
+        (
+            "write a",
+            "log",
+            lambda own: w.Writer(
+                resources=["a"], confirm="full", stage=w.StageSpec(application=own, version=1)
+            ),
+        ),
+        ("write a", "log", lambda own: w.StageCommit(application=own, version=1, stages=[])),
+    ],
+    ids=["holder", "cursor", "queue", "writer", "stage", "commit"],
+)
+def test_names_that_begin_with_the_users_own_need_no_grant(
+    grant: str, profile: str, make: Callable[[str], w.Request]
+) -> None:
+    client, _ = client_with(grant)
+    client.ask(w.Profile(profile=profile), w.Ok)
+    client.ask(make("me.x"), w.Reply)
+    for other in ("me", "mex", "you.x", "admin.x", ".me.x", "ME.x"):
+        refused = client.refused(make(other))
+        assert (refused.status, refused.members["names"]) == (403, [other])
+        assert "its own begin with 'me.'" in refused.message
+
+
+def test_a_broker_without_users_has_all_names_for_everybody() -> None:
+    client = Rig().client()
+    client.create("a")
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
+    assert client.ask(w.Open(protocol=w.Protocol()), w.Ready).user is None
+
+
+def test_the_201_says_whose_names_are_the_clients_own() -> None:
+    rig = rig_with(ADMIN, user("me", "secret", "read a"))
+    assert login(Client(rig), Credentials("me", "secret")).user == "me"
+    rig = rig_with(user("anonymous", None, "read a"), anonymous="granted")
+    assert login(Client(rig), Credentials()).user == "anonymous"
+
+
+def test_a_lease_ends_with_the_grant_of_its_name() -> None:
+    client, admin = client_with("read a", "group g", "write a", "writer w")
+    rig = client.rig
+    granted = [
+        client.ask(w.Reader(resources=["a"], confirm="full", group="g", holder="h"), w.DataLease),
+        client.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease),
+        client.reader("a"),
+        client.writer("a"),
+        admin.ask(w.Writer(resources=["a"], confirm="full", writer="admins"), w.DataLease),
+    ]
+    rig.broker.users([ADMIN, user("me", "secret", "read a", "write a")], rig.now())
+    alive = [rig.broker.leases.find(x.lease) is not None for x in granted]
+    assert alive == [False, False, True, True, True]
+
+
+def test_a_stage_is_gone_on_with_by_those_who_may_write_to_all_of_it() -> None:
+    client, admin = client_with("write a", "application app")
+    spec = w.StageSpec(application="app", version=1)
+    stage = admin.ask(w.Writer(resources=["a", "b"], confirm="full", stage=spec), w.DataLease).stage
+    again = w.StageSpec(application="app", version=1, id=stage)
+    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=again))
+    assert (refused.status, refused.members["resources"]) == (403, ["b"])
+
+
+def test_others_cannot_do_anything_to_a_names_owner_by_a_right_on_a_resource() -> None:
+    """What one grant on an unrelated resource was enough for: fencing, blocking, forgetting."""
+    client, admin = client_with("read b", "write b")
+    writer = admin.ask(w.Writer(resources=["a"], confirm="full", writer="w"), w.DataLease)
+    admin.commit("app", 1, admin.staged("app", 1, "a", [b"x"]))
+    for request in (
+        w.Writer(resources=["b"], confirm="full", writer="w", holder="thief"),
+        w.StageCommit(application="app", version=1 << 60, stages=[]),
+        w.StageCommit(application="new", version=1 << 60, stages=[]),
+        w.StageForget(application="app"),
+    ):
+        assert client.refused(request).status == 403
+    assert admin.rig.broker.leases.find(writer.lease) is not None
+    admin.commit("app", 2, admin.staged("app", 2, "a", [b"y"]))
+
+
+@pytest.mark.requirement("MTL-46")
+def test_a_consumer_of_any_and_all_consumes_what_it_may_read() -> None:
+    client, admin = client_with("read a", "read c", "queue default", "write a.dead")
+    admin.create("c")
+    client.ask(w.Profile(profile="queue"), w.Ok)
+    for name in ("a", "b", "c"):
+        admin.fill(name, [name.encode()])
+    assert client.refused(w.Reader(resources=["a", "b"])).status == 403
+    flow = client.flow(client.ask(w.Reader(resources=[], confirm="full"), w.DataLease))
+    assert flow.summon("b") == 400
+    assert flow.summon("c") == 400, "what it rejects would be written to c.dead"
+    assert flow.summon("a") == 200
+    assert flow.bodies() == [b"a"]
+    admin.ask(w.Profile(profile="queue"), w.Ok)
+    admin.ask(w.Reader(resources=["b"]), w.DataLease)
+    assert [q.resource for q in client.ask(w.QueueDescribe(), w.Queues).queues] == ["a"]
+    assert client.refused(w.QueueDescribe(resource="b")).status == 403
+
+
+def test_whoever_names_dead_letters_must_be_allowed_to_manage_them() -> None:
+    client, _ = client_with("manage mine.*")
+    client.create("mine", dead_letter="mine.failed")
+    refused = client.refused(w.ResourceCreate(resource="mine2", dead_letter="a"))
+    assert (refused.status, refused.members["resources"]) == (403, ["a"])
+
+
+@pytest.mark.parametrize("right", ["read", "write", "manage"])
+def test_any_right_shows_a_resource(right: str) -> None:
+    client, _ = client_with(f"{right} a")
+    assert client.describe("a").resource == "a"
+    assert client.refused(w.ResourceDescribe(resource="b")).status == 403
+    assert client.refused(w.ResourceDescribe(resource="none")).status == 403, "nor whether there is one"
+    assert client.refused(w.ResourceDescribe(resources=["a", "b"])).status == 403
+
+
+def test_lists_show_what_may_be_seen() -> None:
+    client, admin = client_with("read a")
+    for name in ("a", "b"):
+        admin.ask(w.CursorOpen(group="g", resource=name), w.CursorOpened)
+        admin.commit(name, 1, admin.staged(name, 1, name, [b"x"]))
+        admin.staged(name, 2, name, [b"x"])
+    assert [r.resource for r in client.ask(w.ResourceList(), w.Resources).resources] == ["a"]
+    assert [r.resource for r in client.ask(w.ResourceDescribe(pattern=".*"), w.Resources).resources] == ["a"]
+    assert [r.resource for r in client.ask(w.ResourceDescribe(), w.Resources).resources] == ["a"]
+    assert [x.resource for x in client.ask(w.CursorDescribe(), w.Cursors).cursors] == ["a"]
+    stages = client.ask(w.StageDescribe(), w.Stages)
+    assert [s.application for s in stages.stages] == ["a"]
+    assert [x.application for x in stages.applications] == ["a"]
+    assert len(admin.ask(w.StageDescribe(), w.Stages).stages) == 2
+
+
+def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
+    client, admin = client_with("write a", "application .*")
+    stage = admin.staged("app", 1, "b", [b"x"])
+    for request in (
+        w.StageCommit(application="app", version=1, stages=[stage]),
+        w.StageAbort(stages=[stage]),
+    ):
+        assert client.refused(request).status == 403
+    admin.commit("app", 1, stage)
+    assert client.refused(w.StageForget(application="app")).status == 403
+    assert client.refused(w.StageCommit(application="app", version=1, stages=[])).status == 403
+    mine = client.staged("mine", 1, "a", [b"x"])
+    client.commit("mine", 1, mine)
+    client.ask(w.StageForget(application="mine"), w.Ok)
+
+
+def test_to_take_the_place_of_what_is_there_needs_the_right_to_delete_it() -> None:
+    client, admin = client_with("write a", "manage b", "application app")
+    admin.fill("a", [b"x"])
+    stage = client.staged("app", 1, "a", [b"y"])
+    refused = client.refused(w.StageCommit(application="app", version=1, stages=[stage], truncate=["a"]))
+    assert (refused.status, refused.members["resources"]) == (403, ["a"])
+    assert admin.read("a") == [b"x"]
+    client.ask(w.StageCommit(application="app", version=1, stages=[stage], truncate=["b"]), w.Committed)
+    assert admin.read("a") == [b"x", b"y"]
+
+
+def test_whoever_waits_for_news_hears_only_of_what_may_be_seen() -> None:
+    client, admin = client_with("read a", "read later")
+    waiting = client.begin(w.ResourceDescribe(after={"a": 1}, wait=20_000))
+    admin.fill("b", [b"x"])
+    admin.create("another")
+    assert not waiting.answered
+    admin.create("later")
+    assert [r.resource for r in waiting.reply(w.Resources).resources] == ["a", "later"]
+
+
+def test_whoever_waits_and_loses_the_right_is_told_so() -> None:
+    client, _ = client_with("read a")
+    waiting = client.begin(w.ResourceDescribe(resource="a", after={"a": 1}, wait=2_000))
+    client.rig.broker.users([ADMIN, user("me", "secret", "read b")], client.rig.now())
+    client.rig.sleep(3)
+    with pytest.raises(Refused, match="may not"):
+        waiting.reply(w.Resources)
+
+
+def test_a_lease_of_any_and_all_has_what_may_be_written() -> None:
+    client, admin = client_with("write a", "write later")
+    flow = client.flow(client.writer())
+    for number, name in enumerate(("a", "b", "later"), 1):
+        if name == "later":
+            admin.create(name)
+        flow.content(number, b"x", name)
+    assert [admin.describe(n).next for n in ("a", "b", "later")] == [2, 1, 2]
+
+
+def test_a_lease_ends_with_the_right_that_it_was_granted_for() -> None:
+    client, admin = client_with("write a", "read b", "write b")
+    rig: Rig = client.rig
+    both, kept, any_ = client.writer("a", "b"), client.writer("b"), client.writer()
+    reader = client.reader("b")
+    others = admin.writer("a")
+    rig.broker.users([ADMIN, user("me", "secret", "write b")], rig.now())
+    alive = [rig.broker.leases.find(x.lease) is not None for x in (both, kept, any_, reader, others)]
+    assert alive == [False, True, False, False, True]
+    client.ask(w.ResourceList(), w.Resources)
+
+
+def test_the_leases_of_others_are_nobodys_business() -> None:
+    client, admin = client_with("read a")
+    lease = admin.writer("a")
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404

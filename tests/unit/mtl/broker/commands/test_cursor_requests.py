@@ -1,0 +1,188 @@
+"""Cursor.Reset and the lag of Cursor.Describe. What the other requests do to a cursor is in test_cursors.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl.broker import actions as a
+from mtl.errors import DataLoss, Fenced
+from mtl.wire import control as w
+from tests.support.core import START_US, Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+
+
+@pytest.fixture(autouse=True)
+def resource(rig: Rig, client: Client) -> None:
+    """Contents 1 to 3 at 0 s, 4 to 6 at 10 s, 7 to 9 at 20 s; it is 30 s now. A group stands at 4."""
+    client.create("a")
+    flow = client.flow(client.writer("a", packed=True))
+    for first in (1, 4, 7):
+        flow.pack(first, [b"x"] * 3)
+        rig.sleep(10)
+    client.ask(w.CursorOpen(group="g", resource="a", from_=4), w.CursorOpened)
+
+
+def hold(client: Client, **more: Any) -> w.DataLease:
+    return client.reader("a", group="g", holder="driver", start=more.pop("start", None), **more)
+
+
+def cursor(client: Client) -> w.CursorInfo:
+    (found,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    return found
+
+
+def reset(to: Any = None, **more: Any) -> w.CursorReset:
+    return w.CursorReset(group="g", resource="a", to=to, **more)
+
+
+def at(seconds: int) -> int:
+    return START_US + seconds * 1_000_000
+
+
+# --- lag ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("position", "behind", "age"), [(1, 9, 30), (4, 6, 20), (5, 5, 20), (7, 3, 10)])
+def test_lag_is_told_in_contents_octets_and_seconds(
+    client: Client, position: int, behind: int, age: int
+) -> None:
+    client.ask(reset(position), w.CursorWasReset)
+    found = cursor(client)
+    assert found.behind == behind
+    assert found.seconds_behind == pytest.approx(age, abs=1)
+    located = client.ask(w.ResourceLocate(resource="a", start=position), w.Located)
+    assert found.bytes_behind == located.bytes
+    assert located.timestamp == pytest.approx(at(30 - age), abs=1_000_000)
+
+
+def test_whoever_has_read_everything_is_not_behind(rig: Rig, client: Client) -> None:
+    client.ask(reset("latest"), w.CursorWasReset)
+    rig.sleep(100)
+    found = cursor(client)
+    assert (found.behind, found.bytes_behind, found.seconds_behind) == (0, 0, 0.0)
+
+
+# --- reset --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "position"),
+    [
+        (reset("earliest"), 1),
+        (reset("latest"), 10),
+        (reset(2), 2),
+        (reset(timestamp=at(9)), 4),
+        (reset(timestamp=at(99)), 10),
+    ],
+)
+def test_a_cursor_goes_anywhere_and_stays_there(
+    rig: Rig, client: Client, request_: w.CursorReset, position: int
+) -> None:
+    found = client.describe("a")
+    assert client.ask(request_, w.CursorWasReset) == w.CursorWasReset(
+        position=position,
+        log_epoch=found.log_epoch if position > 1 else None,
+        before=4,
+        incarnation=found.incarnation,
+    )
+    assert cursor(client).position == position
+    rig.crash()
+    assert hold(rig.client()).from_ == position
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "reason"),
+    [
+        (w.CursorReset(group="x", resource="a", to=1), 404, w.UNKNOWN_CURSOR),
+        (w.CursorReset(group="g", resource="x", to=1), 404, w.UNKNOWN_RESOURCE),
+        (reset(0), 400, w.BAD_ARGUMENTS),
+        (reset(11), 409, w.DATA_LOSS),
+        (reset(1, incarnation="another"), 409, w.INCARNATION),
+    ],
+)
+def test_refusals_move_nothing(client: Client, request_: w.CursorReset, status: int, reason: str) -> None:
+    refused = client.refused(request_)
+    assert (refused.status, refused.reason) == (status, reason)
+    assert cursor(client).position == 4
+
+
+def test_contents_that_are_gone_cannot_be_gone_back_to() -> None:
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=1))
+    client.fill("a", [bytes(1_000)] * 5)
+    client.ask(w.CursorOpen(group="g", resource="a", from_="latest"), w.CursorOpened)
+    rig.sleep(6)
+    assert isinstance(client.refused(reset(1)), DataLoss)
+    assert client.ask(reset(timestamp=0), w.CursorWasReset).position == client.describe("a").earliest > 1
+
+
+def test_a_cursor_that_is_held_is_left_to_its_holder(client: Client) -> None:
+    flow = client.flow(hold(client))
+    refused = client.refused(reset("earliest"))
+    assert (refused.status, refused.reason) == (409, w.IN_USE)
+    assert "held by 'driver'; stop it, or reset with force" in refused.message
+    flow.confirm(6)
+    assert cursor(client).position == 7
+
+
+def test_force_ends_the_holder_as_a_newer_one_would(rig: Rig, client: Client) -> None:
+    lease = hold(client)
+    flow = client.flow(lease)
+    flow.confirm(6)
+    other = rig.client()
+    assert other.ask(reset("earliest", force=True), w.CursorWasReset).before == 7
+    flow.confirm(8)
+    assert not flow.ponged()
+    told = client.refused(w.CursorOpen(group="g", resource="a"))
+    assert isinstance(told, Fenced)
+    assert told.message == "group 'g' of resource 'a' was reset to 1 by 'anonymous'"
+    for lost in (
+        w.Reader(resources=["a"], group="g", holder="driver", epoch=lease.epoch, confirm="full"),
+        w.Reader(resources=["a"], group="g", epoch=lease.epoch, from_=1),
+    ):
+        refused = other.refused(lost)
+        assert isinstance(refused, Fenced)
+        assert refused.message == "group 'g' of resource 'a' was reset and is at epoch 2, not 1"
+    found = cursor(other)
+    assert (found.position, found.held, found.epoch) == (1, False, 2)
+    assert hold(other).epoch == 3
+
+
+def test_a_holder_that_is_gone_holds_no_longer(client: Client) -> None:
+    client.close_lease(hold(client))
+    assert client.ask(reset(2), w.CursorWasReset).position == 2
+
+
+def test_a_cursor_of_a_resource_made_again_begins_in_the_new_one(client: Client) -> None:
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.create("a")
+    assert client.refused(reset(1)).reason == w.UNKNOWN_CURSOR  # it went with its resource
+
+
+def test_who_asks_for_the_cursor_meanwhile_gets_it_where_it_was_reset_to(rig: Rig, client: Client) -> None:
+    rig.hold(a.Save)
+    asked = client.begin(reset("earliest"))
+    holding = rig.client().begin(w.Reader(resources=["a"], group="g", holder="d", confirm="full"))
+    assert not asked.answered
+    rig.let_go()
+    assert asked.reply(w.CursorWasReset).position == 1
+    assert holding.reply(w.DataLease).from_ == 1
+
+
+def test_a_reset_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(reset("earliest")).status == 503
+    rig.store.hook = FaultyStore().hook
+    assert client.ask(reset("earliest"), w.CursorWasReset).position == 1
+
+
+def test_one_place_and_only_one() -> None:
+    for more in ({}, {"to": 1, "timestamp": 1}):
+        with pytest.raises(ValueError, match="one of to and timestamp"):
+            reset(**more)

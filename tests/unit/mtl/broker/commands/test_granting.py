@@ -1,0 +1,274 @@
+"""Lease.Close, and what all grants have in common. What each kind is granted is in the files beside this one."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.authentication import AuthenticationSettings
+from mtl.broker.commands.granting import Ports
+from mtl.broker.storage.records import GrantRecord
+from mtl.errors import Refused
+from mtl.protocol.sasl.client import Credentials
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import Client, Flow, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+from tests.support.users import authenticate, logged_in, login, user
+
+OPEN = w.Open(protocol=w.Protocol())
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+# --- ports --------------------------------------------------------------------------------------------------
+
+
+def test_endpoints_stand_in_where_there_is_no_port(rig: Rig, client: Client) -> None:
+    granting = rig.broker.requests._methods[w.LeaseClose].__self__  # type: ignore[attr-defined]
+    granting._ports = Ports(0, 0, "ipc:///x.packed", "ipc:///x.plain")
+    assert client.reader("a").endpoint == "ipc:///x.plain"
+    assert client.reader("a", packed=True).endpoint == "ipc:///x.packed"
+
+
+# --- Lease.Close --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_close_ends_a_lease(client: Client, kind: str) -> None:
+    lease = getattr(client, kind)("a")
+    flow = client.flow(lease)
+    assert client.close_lease(lease).stage is None
+    assert not flow.ponged()
+    assert flow.lease(lease.lease) == 403
+
+
+@pytest.mark.parametrize("token", ["", "0" * 32, "closed"])
+def test_what_is_no_lease(client: Client, token: str) -> None:
+    if token == "closed":
+        lease = client.writer("a")
+        client.close_lease(lease)
+        token = lease.lease
+    refused = client.refused(w.LeaseClose(lease=token))
+    assert (refused.status, refused.reason) == (404, w.UNKNOWN_LEASE)
+
+
+def test_whoever_has_the_token_may_close(rig: Rig, client: Client) -> None:
+    """A client asks under a new session when its former one was forgotten; the lease outlived it."""
+    lease = client.stage("app", 1, "a")
+    client.flow(lease).content(1, b"x")
+    sealed = rig.client().close_lease(lease).stage
+    assert sealed is not None
+    assert sealed.contents == {"a": 1}
+
+
+def test_but_not_from_another_virtual_host() -> None:
+    rig = Rig(virtual_hosts=("/", "other"))
+    client = rig.client()
+    client.create("a")
+    lease = client.writer("a")
+    assert rig.client(virtual_host="other").refused(w.LeaseClose(lease=lease.lease)).status == 404
+    client.close_lease(lease)
+
+
+def test_close_seals_a_stage(client: Client) -> None:
+    lease = client.stage("app", 1, "a", "b")
+    flow = client.flow(lease)
+    for number in (1, 2, 3):
+        flow.content(number, b"x", "a" if number < 3 else "b")
+    sealed = client.close_lease(lease).stage
+    assert sealed is not None
+    assert (sealed.stage, sealed.contents) == (lease.stage, {"a": 2, "b": 1})
+    assert sealed.bytes > 0
+
+
+def test_the_answer_can_be_had_again(client: Client) -> None:
+    """The first one was lost; the client cannot know whether the stage is sealed."""
+    lease = client.stage("app", 1, "a")
+    client.flow(lease).content(1, b"x")
+    assert client.close_lease(lease) == client.close_lease(lease)
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+
+
+def test_a_stage_is_not_sealed_before_its_contents_are_durable(rig: Rig, client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    rig.hold(a.Append)
+    flow.content(1, b"x")
+    refused = client.refused(w.LeaseClose(lease=lease.lease))
+    assert (refused.status, refused.reason) == (409, w.UNSEALED)
+    rig.let_go()
+    assert client.close_lease(lease).stage is not None
+
+
+def test_what_comes_while_a_stage_is_being_sealed_is_too_late(rig: Rig, client: Client) -> None:
+    """Counted nowhere, it must not be confirmed."""
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    flow.content(1, b"x")
+    flow.sent()
+    rig.hold(a.Save)
+    closed = client.begin(w.LeaseClose(lease=lease.lease))
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 503
+    flow.content(2, b"late")
+    rig.let_go()
+    sealed = closed.reply(w.LeaseClosed).stage
+    assert sealed is not None
+    assert sealed.contents == {"a": 1}
+    assert flow.sent() == []
+
+
+def test_a_seal_that_cannot_be_saved_leaves_the_lease_as_it_was(rig: Rig, client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    flow.content(1, b"x")
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 503
+    rig.store.hook = FaultyStore().hook
+    flow.content(2, b"y")
+    assert flow.sent() == [c.Confirm(1, True), c.Confirm(2, True)]
+    assert client.close_lease(lease).stage is not None
+
+
+def test_closing_the_lease_of_a_stage_that_was_thrown_away(rig: Rig, client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    rig.hold(a.Save)
+    assert lease.stage is not None
+    aborted = client.begin(w.StageAbort(stages=[lease.stage]))
+    assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
+    rig.let_go()
+    aborted.reply(w.Ok)
+
+
+def test_the_limits_are_announced(client: Client) -> None:
+    lease = client.writer("a")
+    assert (lease.max_content, lease.max_pack) == (limits.MAX_CONTENT, limits.MAX_PACK)
+
+
+# --- requests that wait -------------------------------------------------------------------------------------
+
+
+def waiting_request(kind: str) -> w.Request:
+    """One that waits for the disk before it is granted: a resource, a cursor, a name, a stage or a queue is made."""
+    return {
+        "created reader": w.Reader(resources=["new"], confirm="full", from_="earliest"),
+        "created writer": w.Writer(resources=["new"], confirm="full"),
+        "group": w.Reader(resources=["a"], confirm="full", group="me.g"),
+        "name": w.Writer(resources=["a"], confirm="full", writer="me.w"),
+        "stage": w.Writer(
+            resources=["a"], confirm="full", stage=w.StageSpec(application="me.app", version=1)
+        ),
+    }[kind]
+
+
+WAITING = ["created reader", "created writer", "group", "name", "stage"]
+
+
+def rig_of_two() -> Rig:
+    """Two virtual hosts with resources of the same names, and users that reach different ones."""
+    settings = AuthenticationSettings(anonymous=False, secret=b"secret of the directory")
+    rig = Rig(virtual_hosts=("/", "/finance"), auto_create=("new",), authentication=settings)
+    mine = user("me", "secret", "read .*", "write .*", "manage .*")
+    also = msgspec.structs.replace(mine, grants=(*mine.grants, GrantRecord("/finance", "read", "harmless")))
+    owner = user("owner", "secret", vhost="/finance")
+    rig.broker.users([also, owner], rig.now())
+    finance = Client(rig)
+    login(finance, Credentials("owner", "secret"), vhost="/finance")
+    finance.ask(w.Profile(profile="log"), w.Ok)
+    finance.create("a", "new")
+    finance.fill("a", [b"theirs"])
+    logged_in(rig, "me").create("a")
+    return rig
+
+
+@pytest.mark.parametrize("kind", WAITING)
+def test_a_request_that_waits_keeps_its_virtual_host(kind: str) -> None:
+    """An Open behind it names another one, and does not even wait for its 201."""
+    rig = rig_of_two()
+    client = logged_in(rig, "me")
+    rig.hold(a.Save, a.CreateLog)
+    waiting = client.begin(waiting_request(kind))
+    assert not waiting.answered
+    client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
+    rig.let_go()
+    lease = waiting.reply(w.DataLease)
+    granted = rig.broker.leases.find(lease.lease)
+    assert granted is not None
+    assert granted.terms.vhost == "/"
+
+
+def test_an_open_changes_nothing_before_its_201() -> None:
+    rig = rig_of_two()
+    client = logged_in(rig, "me")
+    waiting = client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance"))
+    waiting.reply(w.Unauthorized)
+    (session,) = [s for s in rig.broker.sessions._by_id.values() if s.token == client.session]
+    assert session.vhost == "/"
+
+
+@pytest.mark.parametrize("kind", WAITING)
+@pytest.mark.parametrize("change", ["the user is removed", "the right is taken", "the session changes hands"])
+def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, change: str) -> None:
+    rig = rig_of_two()
+    client = logged_in(rig, "me")
+    others = [r for r in rig.broker.accounts._users.values() if r.name != "me"]
+    rig.broker.users([*others, user("me", "secret"), user("you", "secret")], rig.now())
+    rig.hold(a.Save, a.CreateLog)
+    waiting = client.begin(waiting_request(kind))
+    assert not waiting.answered
+    match change:
+        case "the user is removed":
+            rig.broker.users(others, rig.now())
+        case "the right is taken":
+            rig.broker.users([*others, user("me", "secret", "read other", "write other")], rig.now())
+        case _:
+            authenticate(client, Credentials("you", "secret"), client.ask(OPEN, w.Unauthorized))
+    rig.let_go()
+    with pytest.raises(Refused) as caught:
+        waiting.reply(w.DataLease)
+    assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
+    assert len(rig.broker.leases) == 0
+    assert not rig.broker.resources.need("/", "a").readers
+
+
+# --- the same request again -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_repeated_request_replaces_the_lease_whose_202_was_lost(
+    rig: Rig, client: Client, kind: str
+) -> None:
+    """Under another session, too: a client whose session was forgotten asks again under a new one."""
+    lost = getattr(client, kind)("a", request_id="r")
+    again = getattr(rig.client(), kind)("a", request_id="r")
+    flow = Flow(rig, again.port)
+    assert (flow.lease(lost.lease), flow.lease(again.lease)) == (403, 200)
+    client.close_lease(again)
+    assert getattr(client, kind)("a", request_id="r").lease != again.lease
+
+
+def test_requests_of_other_ids_and_of_none_are_other_leases(rig: Rig, client: Client) -> None:
+    """As the RFC has it: a client may hold several."""
+    leases = [client.writer("a", request_id=x) for x in ("r", "s", None, None)]
+    assert [Flow(rig, x.port).lease(x.lease) for x in leases] == [200] * 4
+
+
+def test_a_request_id_is_the_clients_of_one_virtual_host() -> None:
+    rig = Rig(virtual_hosts=("/", "other"))
+    client, other = rig.client(), rig.client(virtual_host="other")
+    leases = []
+    for one in (client, other):
+        one.create("a")
+        leases.append(one.writer("a", request_id="r"))
+    assert [Flow(rig, x.port).lease(x.lease) for x in leases] == [200, 200]

@@ -1,0 +1,93 @@
+"""Connection.Reader in the `queue` profile (PROTOCOL.md 6.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.queues import limits as queue_limits
+from mtl.errors import DataLoss, Refused
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import refuse
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.client("queue")
+    client.create("a", "b")
+    return client
+
+
+@pytest.mark.requirement("MTL-48")
+def test_the_202_says_what_was_granted(client: Client) -> None:
+    lease = client.ask(
+        w.Reader(resources=["a", "b"], confirm="full", group="g", packed=True, window=w.Window(contents=7)),
+        w.DataLease,
+    )
+    assert (lease.group, lease.packed, lease.from_) == ("g", False, None)
+    assert lease.window == w.Window(contents=7, bytes=limits.WINDOW_OCTETS)
+    assert set(lease.incarnations or {}) == {"a", "b"}
+    plain = client.ask(w.Reader(resources=["a"]), w.DataLease)
+    assert (plain.group, plain.window) == (queue_limits.DEFAULT_QUEUE, None)
+    huge = client.ask(
+        w.Reader(resources=["a"], confirm="full", window=w.Window(contents=1 << 40)), w.DataLease
+    )
+    assert huge.window is not None
+    assert huge.window.contents == queue_limits.MAX_QUEUE_WINDOW_CONTENTS
+
+
+@pytest.mark.requirement("MTL-49")
+def test_what_is_refused(client: Client) -> None:
+    assert client.refused(w.Reader(resources=["a"], confirm="half")).status == 501
+    assert client.refused(w.Reader(resources=["a", "none"])).status == 404
+    assert client.refused(w.Reader(resources=["a"], from_="group")).status == 400
+    assert client.refused(w.Reader(resources=["a"], incarnation="other")).reason == w.INCARNATION
+    with pytest.raises(DataLoss):
+        client.ask(w.Reader(resources=["a"], from_=5), w.DataLease)
+
+
+def test_a_new_queue_begins_where_it_is_told_and_an_old_one_where_it_was(client: Client) -> None:
+    client.fill("a", bodies(5))
+    assert [x[2] for x in told(consumer(client, "a").contents())] == [1, 2, 3, 4, 5]
+    third = consumer(client, "a", group="third", from_=3)
+    assert [x[2] for x in told(third.contents())] == [3, 4, 5]
+    third.confirm(3)
+    again = consumer(client, "a", group="third", from_=1)
+    assert again.sent() == []
+
+
+def test_a_queue_that_begins_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(3))
+    rig.hold(a.Save)
+    waiting = client.begin(w.Reader(resources=["a", "b"], confirm="full", from_="latest"))
+    assert not waiting.answered
+    rig.let_go()
+    assert waiting.reply(w.DataLease).group == queue_limits.DEFAULT_QUEUE
+    client.fill("a", bodies(2, 4))
+    rig.kill()
+    flow = consumer(rig.client("queue"), "a")
+    assert [x[2] for x in told(flow.contents())] == [4, 5]
+
+
+def test_a_queue_that_cannot_be_written_is_refused(rig: Rig, client: Client) -> None:
+    def fail(at: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = fail
+    assert client.refused(w.Reader(resources=["a", "b"])).reason == w.STORAGE
+    rig.store.hook = lambda _: None
+    client.fill("a", bodies(1))
+    assert len(consumer(client, "a", "b").contents()) == 1
+
+
+def test_a_resource_that_goes_while_its_queue_is_written(rig: Rig, client: Client) -> None:
+    rig.hold(a.Save)
+    waiting = client.begin(w.Reader(resources=["a"]))
+    client.begin(w.ResourceDelete(resource="a"))
+    rig.let_go()
+    assert client.refused(w.Reader(resources=["a"])).status == 404
+    with pytest.raises(Refused):
+        waiting.reply(w.DataLease)

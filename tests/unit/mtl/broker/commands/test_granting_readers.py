@@ -1,0 +1,220 @@
+"""Connection.Reader: where it starts, what the 202 echoes, and what is refused. Groups are in test_cursors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.commands.granting_readers import LocalReads
+from mtl.errors import DataLoss, Refused
+from mtl.wire import control as w
+from tests.support.core import PORTS, Client, Rig
+
+
+@pytest.fixture(autouse=True)
+def resource(client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"1", b"2", b"3"])
+
+
+@pytest.mark.requirement("MTL-42", "MTL-48")
+def test_the_202_echoes_what_was_granted(client: Client) -> None:
+    lease = client.reader("a", start=2, until=9, packed=True, window=w.Window(contents=5, bytes=600))
+    description = client.describe("a")
+    assert lease.port in PORTS.values()
+    assert (lease.from_, lease.until, lease.packed, lease.window) == (
+        2,
+        9,
+        True,
+        w.Window(contents=5, bytes=600),
+    )
+    assert (lease.incarnation, lease.earliest, lease.next) == (description.incarnation, 1, 4)
+    assert (lease.max_content, lease.max_pack, lease.heartbeat) == (4 << 20, 4 << 20, 5.0)
+    assert (lease.epoch, lease.position) == (None, None)
+
+
+def test_defaults(client: Client) -> None:
+    lease = client.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease)
+    assert (lease.packed, lease.until, lease.from_) == (False, None, 4)
+    assert lease.window == w.Window(contents=1_000, bytes=8 << 20)
+    assert client.ask(w.Reader(resources=["a"]), w.DataLease).window is None
+
+
+def test_a_window_is_granted_up_to_the_limits(client: Client) -> None:
+    lease = client.reader("a", window=w.Window(contents=1 << 40, bytes=1 << 50))
+    assert lease.window == w.Window(contents=limits.MAX_WINDOW_CONTENTS, bytes=limits.MAX_WINDOW_OCTETS)
+
+
+@pytest.mark.parametrize(
+    ("start", "resolved"), [("earliest", 1), ("latest", 4), (1, 1), (2, 2), (4, 4), (None, 4)]
+)
+def test_from_in_every_form(client: Client, start: Any, resolved: int) -> None:
+    assert client.reader("a", start=start).from_ == resolved
+
+
+FILES = w.LocalFiles(directory="/data", key="secret")
+
+
+@pytest.mark.parametrize(
+    ("packed", "machine", "granted"),
+    [(True, "here", FILES), (True, "elsewhere", None), (True, None, None), (False, "here", None)],
+)
+def test_who_asks_on_this_machine_for_packs_is_told_where_they_lie(
+    packed: bool, machine: str | None, granted: w.LocalFiles | None
+) -> None:
+    client = Rig(local_reads=LocalReads("here", FILES)).client()
+    client.create("a")
+    request_ = w.Reader(resources=["a"], from_="earliest", packed=packed, local=machine)
+    assert client.ask(request_, w.DataLease).local == granted
+
+
+def test_a_broker_that_keeps_its_files_to_itself(client: Client) -> None:
+    request_ = w.Reader(resources=["a"], from_="earliest", packed=True, local="here")
+    assert client.ask(request_, w.DataLease).local is None
+
+
+def test_latest_is_resolved_when_the_202_is_sent_and_not_at_summon(client: Client) -> None:
+    lease = client.reader("a", start="latest")
+    client.fill("a", [b"between"])
+    flow = client.flow(lease)
+    flow.summon("a")
+    assert flow.bodies() == [b"between"]
+
+
+@pytest.mark.requirement("MTL-49", "MTL-52")
+@pytest.mark.parametrize(
+    ("request_", "status", "reason"),
+    [
+        (w.Reader(resources=[]), 400, w.BAD_ARGUMENTS),
+        (w.Reader(resources=["a", "b"]), 400, w.BAD_ARGUMENTS),
+        (w.Reader(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
+        (w.Reader(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
+        (w.Reader(resources=["a"], incarnation="another"), 409, w.INCARNATION),
+        (w.Reader(resources=["a"], from_="group"), 400, w.BAD_ARGUMENTS),
+        (w.Reader(resources=["a"], from_=0), 400, w.BAD_ARGUMENTS),
+        (w.Reader(resources=["a"], from_=5), 409, w.DATA_LOSS),
+    ],
+)
+def test_refusals(client: Client, request_: w.Reader, status: int, reason: str) -> None:
+    refused = client.refused(request_)
+    assert (refused.status, refused.reason) == (status, reason)
+    assert refused.message
+
+
+def test_another_incarnation_is_told_which_it_is_and_where(client: Client) -> None:
+    refused = client.refused(w.Reader(resources=["a"], incarnation="another"))
+    assert refused.members["incarnation"] == client.describe("a").incarnation
+    assert (refused.members["earliest"], refused.members["next"]) == (1, 4)
+
+
+def test_a_start_above_the_end_names_the_range(client: Client) -> None:
+    refused = client.refused(w.Reader(resources=["a"], from_=9))
+    assert isinstance(refused, DataLoss)
+    assert (refused.resource, refused.first, refused.end) == ("a", 4, 9)
+
+
+def test_a_start_that_retention_took_names_the_range() -> None:
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=1))
+    client.fill("a", [bytes(1_000)] * 5)
+    rig.sleep(6)
+    earliest = client.describe("a").earliest
+    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    assert isinstance(refused, DataLoss)
+    assert (refused.first, refused.end, refused.count) == (1, earliest, earliest - 1)
+    assert client.reader("a", start=earliest).from_ == earliest
+
+
+def test_a_resource_that_is_deleted_while_a_cursor_is_made(rig: Rig, client: Client) -> None:
+    rig.hold(a.Save)
+    asked = client.begin(w.Reader(resources=["a"], group="g", from_="earliest"))
+    client.begin(w.ResourceDelete(resource="a"))
+    rig.let_go()
+    with pytest.raises(Refused):
+        asked.reply(w.DataLease)
+    assert len(rig.broker.leases) == 0
+
+
+# --- made by name -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
+@pytest.mark.parametrize(
+    ("name", "made"), [("auto-1", True), ("b", True), ("c", False), ("Auto-1", False), ("xauto-1", False)]
+)
+def test_auto_create_makes_what_a_lease_request_names(kind: Any, name: str, made: bool) -> None:
+    client = Rig(auto_create=("auto-*", "[ab]")).client()
+    if made:
+        client.ask(kind(resources=[name], confirm="full"), w.DataLease)
+        client.fill(name, [b"x"])
+        assert client.read(name) == [b"x"]
+    else:
+        assert client.refused(kind(resources=[name])).status == 404
+
+
+def test_auto_create_makes_several_or_none(rig: Rig) -> None:
+    rig = Rig(auto_create=("auto-*",))
+    client = rig.client()
+    refused = client.refused(w.Writer(resources=["auto-1", "other", "auto-2"]))
+    assert refused.members["missing"] == ["other"]
+    assert client.ask(w.ResourceList(), w.Resources).resources == []
+    client.writer("auto-1", "auto-2", "auto-1")
+    assert len(client.ask(w.ResourceList(), w.Resources).resources) == 2
+
+
+def test_auto_create_that_fails_is_told() -> None:
+    rig = Rig(auto_create=("*",))
+    client = rig.client()
+    rig.disk.fail("create")
+    refused = client.refused(w.Writer(resources=["auto"]))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    client.writer("auto")
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+
+def lost(client: Client, request_: w.Request) -> tuple[int, int, int]:
+    """The range of a data loss, and where to go on."""
+    refused = client.refused(request_)
+    assert isinstance(refused, DataLoss), refused
+    return refused.first, refused.end, refused.resume
+
+
+def test_the_202_has_the_epochs_from_the_start_on(rig: Rig, client: Client) -> None:
+    first = client.describe("a").log_epoch
+    assert client.reader("a", start=1).history == ((1, first),)
+    rig.restart()
+    client = rig.client()
+    ((_, told), (begins, coming)) = client.reader("a", start=1).history or ()
+    assert (told, begins) == (first, 4), "the contents to come will be of another epoch"
+    client.fill("a", [b"4", b"5"])
+    assert client.describe("a").log_epoch == coming
+    assert client.reader("a", start=5).history == ((4, coming),)
+    assert client.reader("a", start=4).history == ((1, first), (4, coming))
+    found = client.ask(w.ResourceDescribe(resource="a", history=True), w.Resources).resources[0]
+    assert found.history == ((1, first), (4, coming))
+
+
+@pytest.mark.parametrize("both_restarted", [False, True])
+def test_another_copy_of_the_log_is_noticed(rig: Rig, client: Client, both_restarted: bool) -> None:
+    copy = rig.copy()
+    if both_restarted:  # so that original and copy have an epoch of the same number
+        rig.restart()
+        client = rig.client()
+    client.fill("a", [b"4", b"5"])
+    epoch = client.describe("a").log_epoch
+    rig.put_back(copy)
+    client = rig.client()
+    at_4 = w.Reader(resources=["a"], from_=4, log_epoch=client.describe("a").log_epoch)
+    assert lost(client, w.Reader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
+    client.fill("a", [b"other"] * 9)
+    assert lost(client, w.Reader(resources=["a"], from_=6, log_epoch=epoch)) == (4, 6, 4)
+    assert lost(client, w.ResourceLocate(resource="a", start=6, log_epoch=epoch)) == (4, 6, 4)
+    assert lost(client, w.CursorOpen(group="g", resource="a", from_=6, log_epoch=epoch)) == (4, 6, 4)
+    assert client.ask(at_4, w.DataLease).from_ == 4, "up to there both are alike"
+    assert client.ask(w.Reader(resources=["a"], from_=6), w.DataLease).from_ == 6, "nobody asked"

@@ -1,0 +1,457 @@
+"""Connection.Writer: what each kind of writer is granted, and the numbers with which it goes on."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.commands.granting_writers import LocalWrites
+from mtl.errors import DataLoss, Fenced
+from mtl.log.segment import segment_base
+from mtl.net.shared import Lent, borrowed
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import PORTS, Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+
+CRASHES = ["restart", "kill", "crash"]
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+def number_of(client: Client, name: str, *resources: str) -> dict[str, int] | None:
+    return client.writer(*resources, writer=name).last
+
+
+# --- every writer -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-43", "MTL-44", "MTL-48")
+def test_the_202_says_where_and_what(client: Client) -> None:
+    lease = client.writer("a")
+    assert lease.status == "Data Lease"
+    assert lease.port in PORTS.values()
+    assert len(bytes.fromhex(lease.lease)) == 16
+    assert (lease.packed, lease.max_content, lease.max_pack, lease.heartbeat) == (
+        False,
+        4 << 20,
+        4 << 20,
+        5.0,
+    )
+    assert client.writer("a", packed=True).port != lease.port
+
+
+@pytest.mark.requirement("MTL-52")
+@pytest.mark.parametrize(
+    ("request_", "status", "reason"),
+    [
+        (w.Writer(resources=["nowhere"]), 404, w.UNKNOWN_RESOURCE),
+        (w.Writer(resources=["a", "x", "y"]), 404, w.UNKNOWN_RESOURCE),
+        (w.Writer(resources=["a"], confirm="half"), 501, w.UNSUPPORTED),
+        (w.Writer(resources=["a"], incarnations={"a": "another"}), 409, w.INCARNATION),
+        (
+            w.Writer(resources=[], confirm="full", stage=w.StageSpec(application="x", version=1)),
+            400,
+            w.BAD_ARGUMENTS,
+        ),
+        (
+            w.Writer(resources=["a"], confirm="none", stage=w.StageSpec(application="x", version=1)),
+            400,
+            w.BAD_ARGUMENTS,
+        ),
+    ],
+)
+def test_refusals(client: Client, request_: w.Writer, status: int, reason: str) -> None:
+    refused = client.refused(request_)
+    assert (refused.status, refused.reason) == (status, reason)
+    if reason == w.UNKNOWN_RESOURCE:
+        assert refused.members["missing"] == [n for n in request_.resources if n != "a"]
+
+
+# --- named writers ------------------------------------------------------------------------------------------
+
+
+def test_a_name_is_told_its_last_numbers(client: Client) -> None:
+    lease = client.writer("a", "b", writer="w")
+    assert (lease.last, lease.epoch) == ({"a": 0, "b": 0}, 1)
+    flow = client.flow(lease)
+    for number, resource in ((1, "a"), (2, "b"), (3, "a")):
+        flow.content(number, b"", resource)
+    lease = client.writer("a", "b", writer="w")
+    assert (lease.last, lease.epoch) == ({"a": 3, "b": 2}, 1)
+
+
+@pytest.mark.parametrize("how", CRASHES)
+def test_a_name_is_remembered_across_a_restart(rig: Rig, client: Client, how: str) -> None:
+    client.flow(client.writer("a", writer="w")).content(1, b"x")
+    getattr(rig, how)()
+    client = rig.client()
+    lease = client.writer("a", writer="w")
+    assert (lease.last, lease.epoch) == ({"a": 1}, 2)
+    flow = client.flow(lease)
+    flow.content(1, b"x")  # its Confirm was lost
+    flow.content(2, b"y")
+    assert flow.sent() == [c.Confirm(1, True), c.Confirm(2, True)]
+    assert client.read("a") == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_a_resumed_flow_may_begin_with_what_was_not_confirmed(client: Client, first: int) -> None:
+    flow = client.flow(client.writer("a", "b", writer="w"))
+    for number, resource in ((1, "a"), (2, "b"), (3, "a")):
+        flow.content(number, b"%d" % number, resource)
+    again = client.flow(client.writer("a", "b", writer="w"))
+    for number in range(first, 6):
+        again.content(number, b"%d" % number, "b" if number == 2 else "a")
+    assert again.sent() == [c.Confirm(n, True) for n in range(first, 6)]
+    assert (client.read("a"), client.read("b")) == ([b"1", b"3", b"4", b"5"], [b"2"])
+
+
+def test_a_resumed_flow_has_no_gap_either(client: Client) -> None:
+    client.flow(client.writer("a", writer="w")).content(1, b"x")
+    flow = client.flow(client.writer("a", writer="w"))
+    flow.content(3, b"z")
+    assert flow.sent() == [c.Reject(3, False, True)]
+
+
+def test_a_name_for_any_resource_goes_on_where_it_was(client: Client) -> None:
+    flow = client.flow(client.writer(writer="w"))
+    flow.content(1, b"x", "a")
+    flow.content(2, b"y", "b")
+    lease = client.writer(writer="w")
+    assert lease.last == {"a": 1, "b": 2}
+    again = client.flow(lease)
+    again.content(3, b"z", "a")
+    assert again.sent() == [c.Confirm(3, True)]
+
+
+def test_what_is_with_the_disk_is_waited_for_and_what_waits_is_given_up(rig: Rig, client: Client) -> None:
+    """The numbers of a 202 must be the last ones: a writer without a memory begins behind them with something new."""
+    flow = client.flow(client.writer("a", writer="w"))
+    rig.hold(a.Append)
+    flow.content(1, b"with the disk")
+    flow.content(2, b"waits")
+    asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    assert not asked.answered
+    rig.let_go()
+    lease = asked.reply(w.DataLease)
+    assert lease.last == {"a": 1}
+    again = client.flow(lease)
+    again.content(2, b"new")
+    assert again.sent() == [c.Confirm(2, True)]
+    assert client.read("a") == [b"with the disk", b"new"]
+
+
+def test_a_failure_of_what_was_with_the_disk_is_waited_for_too(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.writer("a", writer="w"))
+    rig.hold(a.Append)
+    flow.content(1, b"x")
+    asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    rig.disk.fail("write")
+    rig.let_go()
+    assert asked.reply(w.DataLease).last == {"a": 0}
+
+
+def test_the_same_session_replaces_its_lease(client: Client) -> None:
+    former = client.flow(client.writer("a", writer="w"))
+    later = client.flow(client.writer("a", writer="w"))
+    former.content(1, b"x")
+    assert not former.ponged()
+    later.content(1, b"x")
+    assert later.sent() == [c.Confirm(1, True)]
+
+
+def test_a_newer_holder_of_the_name_fences_the_older(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.writer("a", writer="w"))
+    other = rig.client()
+    other.writer("a", writer="w")
+    assert not flow.ponged()
+    assert isinstance(client.refused(w.Writer(resources=["a"], writer="w")), Fenced)
+    assert client.writer("a", writer="another").epoch == 1
+    assert other.writer("a", writer="w").epoch == 2
+
+
+def test_the_same_holder_fences_nobody(rig: Rig, client: Client) -> None:
+    """Its first reply was lost, so it asked again in another session; a delayed first request may even come last."""
+    first = client.writer("a", writer="w", holder="me")
+    again = rig.client().writer("a", writer="w", holder="me")
+    assert (first.epoch, again.epoch) == (1, 1)
+    assert client.writer("a", writer="w", holder="me").epoch == 1
+
+
+@pytest.mark.parametrize("how", CRASHES)
+def test_an_older_holder_that_comes_back_is_fenced_after_a_restart_too(
+    rig: Rig, client: Client, how: str
+) -> None:
+    """It would be told the newer one's numbers, and take its own unconfirmed contents for stored."""
+    former = client.writer("a", writer="w", holder="old")
+    newer = rig.client().writer("a", writer="w", holder="new")
+    getattr(rig, how)()
+    client = rig.client()
+    back = w.Writer(resources=["a"], confirm="full", writer="w", holder="old", epoch=former.epoch)
+    assert isinstance(client.refused(back), Fenced)
+    assert client.writer("a", writer="w", holder="new", epoch=newer.epoch).epoch == newer.epoch == 2
+
+
+def test_a_name_that_expired_is_nobodys_to_come_back_to(client: Client) -> None:
+    back = w.Writer(resources=["a"], confirm="full", writer="w", holder="me", epoch=1)
+    refused = client.refused(back)
+    assert (refused.status, refused.reason) == (404, w.UNKNOWN_WRITER)
+
+
+def test_of_two_that_ask_at_once_the_later_gets_the_name(rig: Rig, client: Client) -> None:
+    other = rig.client()
+    rig.hold(a.Save)
+    asked = [x.begin(w.Writer(resources=["a"], confirm="full", writer="w")) for x in (client, other)]
+    rig.let_go()
+    with pytest.raises(Fenced):
+        asked[0].reply(w.DataLease)
+    assert asked[1].reply(w.DataLease).epoch == 2
+
+
+def test_a_name_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    refused = client.refused(w.Writer(resources=["a"], confirm="full", writer="w"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    rig.store.hook = FaultyStore().hook
+    assert client.writer("a", writer="w").last == {"a": 0}
+
+
+def test_names_are_per_virtual_host() -> None:
+    rig = Rig(virtual_hosts=("/", "other"))
+    for host in ("/", "other"):
+        client = rig.client(virtual_host=host)
+        client.create("a")
+        assert number_of(client, "w", "a") == {"a": 0}
+        client.flow(client.writer("a", writer="w")).content(1, b"x")
+    assert number_of(rig.client(), "w", "a") == {"a": 1}
+
+
+def test_segments_come_and_go_and_a_writer_is_still_known() -> None:
+    """Each segment begins with the table of writers, so retention forgets none (PROTOCOL.md 5.4)."""
+    rig = Rig(segment_bytes=2_000)
+    client = rig.client()
+    client.create("a", retention=w.Retention(bytes=1))
+    client.flow(client.writer("a", writer="w")).content(1, b"x")
+    other = client.flow(client.writer("a"))
+    for number in range(1, 20):
+        other.content(number, bytes(500))
+    rig.sleep(6)
+    assert client.describe("a").earliest > 1
+    rig.crash()
+    assert number_of(rig.client(), "w", "a") == {"a": 1}
+
+
+# --- staged writers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["", *CRASHES])
+def test_a_stage_goes_on_with_its_last_number(rig: Rig, client: Client, how: str) -> None:
+    lease = client.stage("app", 1, "a", "b")
+    assert lease.last == {}
+    flow = client.flow(lease)
+    flow.content(1, b"1", "a")
+    flow.content(2, b"2", "b")
+    if how:
+        getattr(rig, how)()
+        client = rig.client()
+    again = client.stage("app", 1, "a", "b", id=lease.stage)
+    assert (again.stage, again.last) == (lease.stage, {"a": 1, "b": 2})
+    flow = client.flow(again)
+    for number, resource in ((1, "a"), (2, "b"), (3, "a")):
+        flow.content(number, b"%d" % number, resource)
+    assert flow.sent() == [c.Confirm(n, True) for n in (1, 2, 3)]
+    client.close_lease(again)
+    assert again.stage is not None
+    client.commit("app", 1, again.stage)
+    assert (client.read("a"), client.read("b")) == ([b"1", b"3"], [b"2"])
+
+
+def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    flow.content(1, b"1")
+    rig.hold(a.Append)
+    flow.content(2, b"2")
+    flow.content(3, b"3")
+    spec = w.StageSpec(application="app", version=1, id=lease.stage)
+    asked = client.begin(w.Writer(resources=["a"], confirm="full", stage=spec))
+    assert not asked.answered
+    assert not flow.ponged()
+    rig.let_go()
+    assert asked.reply(w.DataLease).last == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "reason"),
+    [
+        (w.StageSpec(application="app", version=1, id="unknown"), 404, w.UNKNOWN_STAGE),
+        (w.StageSpec(application="app", version=2, id="open"), 400, w.BAD_ARGUMENTS),
+        (w.StageSpec(application="other", version=1, id="open"), 400, w.BAD_ARGUMENTS),
+        (w.StageSpec(application="app", version=1, id="sealed"), 409, w.CLOSED),
+    ],
+)
+def test_stages_that_do_not_go_on(client: Client, spec: w.StageSpec, status: int, reason: str) -> None:
+    ids = {"open": client.stage("app", 1, "a").stage, "sealed": client.staged("app", 1, "a", [b"x"])}
+    spec = w.StageSpec(application=spec.application, version=spec.version, id=ids.get(spec.id or "", spec.id))
+    refused = client.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    assert (refused.status, refused.reason) == (status, reason)
+
+
+def test_a_stage_takes_only_what_its_record_names(client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    again = client.stage("app", 1, "a", "b", id=lease.stage)
+    flow = client.flow(again)
+    flow.content(1, b"x", "b")
+    assert flow.sent() == [c.Reject(1, False, False)]
+
+
+@pytest.mark.parametrize("op", ["create", "fsync_dir", "rename"])
+def test_a_staged_log_that_could_not_be_made_is_made_again(rig: Rig, client: Client, op: str) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    rig.disk.fail(op, when=lambda path: "/stages" in path)
+    flow.content(1, b"x")
+    assert flow.sent() == [c.Reject(1, False, True)]
+    flow.content(1, b"x")
+    assert flow.sent() == [c.Confirm(1, True)]
+    client.close_lease(lease)
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    assert client.read("a") == [b"x"]
+
+
+def test_a_staged_log_that_was_being_made_when_the_broker_died_is_no_damage(rig: Rig, client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    rig.disk.make_dir(f"/data/stages/{lease.stage}")
+    rig.disk.make_dir(f"/data/stages/{lease.stage}/0")
+    rig.kill()
+    client = rig.client()
+    flow = client.flow(client.stage("app", 1, "a", id=lease.stage))
+    flow.content(1, b"x")
+    assert flow.sent() == [c.Confirm(1, True)]
+    names = rig.disk.list_dir(f"/data/stages/{lease.stage}/0")
+    assert any(segment_base(name) for name in names)
+
+
+def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) -> None:
+    """Two logs of a stage are made at once: neither may rely on a directory that the other has not synced yet."""
+    names = [f"r{n}" for n in range(5)]
+    client.create(*names)
+    lease = client.stage("app", 1, *names)
+    flow = client.flow(lease)
+    rig.hold(a.CreateLog)
+    for number, name in enumerate(names, 1):
+        flow.content(number, b"x", name)
+    order = list(rig.held)
+    random.Random(5).shuffle(order)
+    rig.held.clear()
+    rig.held.extend(order)
+    rig.let_go()
+    assert flow.sent()[-1] == c.Confirm(5, True)
+    rig.crash()
+    assert rig.client().stage("app", 1, *names, id=lease.stage).last == {n: i for i, n in enumerate(names, 1)}
+
+
+# --- memory that is lent to writers on this machine -----------------------------------------------------------
+
+
+def lend() -> Lent:
+    return Lent(1 << 16)
+
+
+def broke() -> Lent:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+def local(request: w.Writer, lend: Callable[[], Lent] = lend) -> w.SharedMemory | None:
+    client = Rig(local_writes=LocalWrites("here", lend)).client()
+    client.create("a")
+    return client.ask(request, w.DataLease).memory
+
+
+HERE = w.Writer(resources=["a"], confirm="full", packed=True, local="here")
+
+
+@pytest.mark.parametrize(
+    ("change", "granted"),
+    [
+        ({}, True),
+        ({"writer": "me"}, True),
+        ({"stage": w.StageSpec(application="app", version=1)}, True),
+        ({"local": "elsewhere"}, False),
+        ({"local": None}, False),
+        ({"packed": False}, False),
+        ({"confirm": "none"}, False),
+    ],
+)
+def test_who_writes_packs_on_this_machine_is_lent_memory(change: dict[str, Any], granted: bool) -> None:
+    assert (local(msgspec.structs.replace(HERE, **change)) is not None) == granted
+
+
+def test_no_memory_no_matter() -> None:
+    assert local(HERE, broke) is None
+
+
+def test_a_broker_that_lends_none(client: Client) -> None:
+    assert client.ask(HERE, w.DataLease).memory is None
+
+
+def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHARED_MEMORIES", 2)
+    client = Rig(local_writes=LocalWrites("here", lend)).client()
+    client.create("a")
+    first, second, third = (client.ask(HERE, w.DataLease) for _ in range(3))
+    assert first.memory is not None
+    assert second.memory is not None
+    assert third.memory is None
+
+    for lease in (third, first):
+        client.close_lease(lease)
+
+    assert borrowed(first.memory) is None
+    assert borrowed(second.memory) is not None
+    assert client.ask(HERE, w.DataLease).memory is not None
+    assert client.ask(HERE, w.DataLease).memory is None
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["w", None])
+def test_a_writer_whose_epoch_the_log_does_not_have_is_told(
+    rig: Rig, client: Client, name: str | None
+) -> None:
+    copy = rig.copy()
+    rig.restart()
+    client = rig.client()
+    lease = client.writer("a", writer=name, holder="me" if name else None)
+    client.flow(lease).content(1, b"1")
+    assert lease.log_epochs is not None
+    incarnation, epoch = lease.log_epochs["a"]
+    assert (incarnation, epoch) == (client.describe("a").incarnation, client.describe("a").log_epoch)
+    again = w.Writer(resources=["a"], confirm="full", writer=name, holder="me", log_epochs=lease.log_epochs)
+    rig.restart()
+    assert rig.client().ask(again, w.DataLease).lease, "the same log, after a restart"
+    rig.put_back(copy)
+    client = rig.client()
+    client.writer("a", writer=name)
+    client.fill("a", [b"other"] * 5)
+    refused = client.refused(again)
+    assert isinstance(refused, DataLoss)
+    assert refused.resource == "a"
+    other_life = {"a": ("another", epoch)}
+    assert client.ask(msgspec.structs.replace(again, log_epochs=other_life), w.DataLease).lease

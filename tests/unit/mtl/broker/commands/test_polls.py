@@ -1,0 +1,196 @@
+"""Long polls: Resource.Describe held back until there is news. PROTOCOL.md 5.1."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from mtl import limits
+from mtl.broker.commands.polls import _Poll
+from mtl.broker.writing.resource import Resource
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+
+
+@pytest.fixture
+def filled(client: Client) -> Client:
+    client.create("a", "b", "c")
+    client.fill("a", [b"x"])
+    return client
+
+
+ASKED = [
+    w.ResourceDescribe(resource="a", after={"a": 2}, wait=1_000),
+    w.ResourceDescribe(resources=["a", "b"], after={"a": 2, "b": 1}, wait=1_000),
+    w.ResourceDescribe(pattern="a|b", after={"a": 2, "b": 1}, wait=1_000),
+    w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}, wait=1_000),
+]
+
+
+@pytest.mark.parametrize("request_", ASKED)
+def test_a_long_poll_is_answered_by_news(filled: Client, request_: w.ResourceDescribe) -> None:
+    asked = filled.begin(request_)
+    assert not asked.answered
+    filled.fill("a", [b"y"])
+    found = {x.resource: x.next for x in asked.reply(w.Resources).resources}
+    assert found["a"] == 3
+
+
+@pytest.mark.parametrize("request_", ASKED)
+def test_a_long_poll_is_answered_when_its_time_is_over(
+    rig: Rig, filled: Client, request_: w.ResourceDescribe
+) -> None:
+    asked = filled.begin(request_)
+    rig.sleep(0.9, step=0.1)
+    assert not asked.answered
+    rig.sleep(0.2, step=0.1)
+    assert {x.resource: x.next for x in asked.reply(w.Resources).resources}["a"] == 2
+
+
+@pytest.mark.parametrize("request_", ASKED[:3])
+def test_a_long_poll_is_not_answered_by_what_was_not_asked_for(
+    filled: Client, request_: w.ResourceDescribe
+) -> None:
+    asked = filled.begin(request_)
+    filled.fill("c", [b"y"])
+    filled.create("new")
+    filled.ask(w.ResourceDelete(resource="c"), w.Ok)
+    assert not asked.answered
+
+
+@pytest.mark.parametrize(
+    ("request_", "at_once"),
+    [
+        (w.ResourceDescribe(after={"a": 1, "b": 1, "c": 1}, wait=1_000), True),
+        (w.ResourceDescribe(after={"a": 2}, wait=1_000), True),
+        (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1}), True),
+        (w.ResourceDescribe(wait=1_000), True),
+        (w.ResourceDescribe(pattern="x.*", after={}, wait=1_000), False),
+    ],
+)
+def test_what_waits_and_what_does_not(filled: Client, request_: w.ResourceDescribe, at_once: bool) -> None:
+    assert filled.begin(request_).answered is at_once
+
+
+def test_a_long_poll_hears_of_a_resource_that_appears(filled: Client) -> None:
+    by_pattern = filled.begin(w.ResourceDescribe(pattern="x.*", after={}, wait=1_000))
+    filled.create("xyz")
+    assert [x.resource for x in by_pattern.reply(w.Resources).resources] == ["xyz"]
+
+
+def test_a_long_poll_hears_of_its_resource_that_goes(filled: Client) -> None:
+    asked = filled.begin(ASKED[1])
+    filled.ask(w.ResourceDelete(resource="b"), w.Ok)
+    with pytest.raises(Exception, match="404 unknown-resource"):
+        asked.reply(w.Resources)
+
+
+def test_a_long_poll_hears_of_a_commit(filled: Client) -> None:
+    asked = filled.begin(ASKED[0])
+    filled.commit("app", 1, filled.staged("app", 1, "a", [b"y"]))
+    assert asked.reply(w.Resources).resources[0].next == 3
+
+
+@pytest.mark.parametrize("request_", ASKED[2:])
+def test_an_open_long_poll_hears_of_a_resource_that_goes_if_it_knew_it(
+    filled: Client, request_: w.ResourceDescribe
+) -> None:
+    asked = filled.begin(request_)
+    filled.ask(w.ResourceDelete(resource="b"), w.Ok)
+    assert "b" not in {x.resource for x in asked.reply(w.Resources).resources}
+
+
+@pytest.mark.parametrize(
+    ("request_", "at_once"),
+    [
+        (w.ResourceDescribe(pattern="a|gone", after={"a": 2, "gone": 1}, wait=1_000), True),
+        (w.ResourceDescribe(after={"a": 2, "b": 1, "c": 1, "gone": 1}, wait=1_000), True),
+        (w.ResourceDescribe(pattern="a", after={"a": 2, "gone": 1}, wait=1_000), False),
+        (w.ResourceDescribe(resource="a", after={"a": 2, "gone": 1}, wait=1_000), False),
+        (w.ResourceDescribe(pattern="a", after={"a": 2, "b": 1}, wait=1_000), False),
+    ],
+)
+def test_a_long_poll_is_answered_at_once_where_a_resource_is_gone_already(
+    filled: Client, request_: w.ResourceDescribe, at_once: bool
+) -> None:
+    """Nobody would tell the poll of it later. A name that is not among those asked for is nothing to it."""
+    assert filled.begin(request_).answered is at_once
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhile(
+    filled: Client, asked: w.ResourceDescribe
+) -> None:
+    """It has fewer contents then, or as many."""
+    known = filled.ask(w.ResourceDescribe(), w.Resources).resources
+    request = structs.replace(asked, incarnations={one.resource: one.incarnation for one in known})
+    waiting = filled.begin(request)
+    before_that = waiting.answered
+    filled.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert (before_that, waiting.answered) == (False, True)
+    for bodies in ([], [b"x"]):
+        filled.create("a")
+        if bodies:
+            filled.fill("a", bodies)
+        found = {one.resource: one.next for one in filled.ask(request, w.Resources).resources}
+        assert found["a"] == 1 + len(bodies)
+        filled.ask(w.ResourceDelete(resource="a"), w.Ok)
+
+
+def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WAITERS", 1)
+    request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
+    asked = filled.begin(request)
+    assert filled.refused(request).reason == w.OVERLOADED
+    rig.sleep(limits.MAX_WAIT_S + 1)
+    assert asked.answered
+
+
+def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WAITING_NAMES", 8)
+    request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
+    asked = filled.begin(request)
+    assert filled.refused(request).reason == w.OVERLOADED
+    filled.rig.sleep(2)
+    assert asked.answered
+    assert not filled.begin(request).answered
+
+
+def test_too_many_resources_for_one_answer_are_not_described(
+    filled: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_DESCRIBED", 1)
+    for request in (w.ResourceList(), w.ResourceDescribe()):
+        assert (filled.refused(request).status, filled.refused(request).reason) == (413, w.TOO_LARGE)
+    assert filled.ask(w.ResourceList(pattern="a"), w.Resources).resources
+
+
+@pytest.mark.parametrize("request_", ASKED)
+def test_a_commit_looks_at_those_who_wait_for_its_resource_and_at_nobody_else(
+    filled: Client, request_: w.ResourceDescribe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of clients may wait, and a group commit must not cost more for it."""
+    others = [filled.begin(w.ResourceDescribe(resource="b", after={"b": 1}, wait=1_000)) for _ in range(50)]
+    asked = filled.begin(request_)
+    looks = []
+    is_news = _Poll.is_news
+
+    def looked(poll: _Poll, resource: Resource) -> bool:
+        looks.append(poll)
+        return is_news(poll, resource)
+
+    monkeypatch.setattr(_Poll, "is_news", looked)
+    filled.fill("a", [b"y"])
+    assert asked.answered
+    assert len(looks) == 1
+    assert not any(x.answered for x in others)
+
+
+def test_nothing_is_kept_of_polls_that_were_answered(rig: Rig, filled: Client) -> None:
+    for request in ASKED:
+        filled.begin(request)
+    filled.create("new")
+    filled.ask(w.ResourceDelete(resource="a"), w.Ok)
+    rig.sleep(2)
+    polls = rig.broker.polls
+    assert (polls._polls, polls._asking, polls._open) == ({}, {}, {})

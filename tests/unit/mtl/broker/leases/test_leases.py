@@ -1,0 +1,119 @@
+"""How long leases live, and how many there may be: PROTOCOL.md 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+
+T2 = limits.LEASE_UNBOUND_S
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a")
+
+
+def test_tokens_are_128_bits_and_differ(client: Client) -> None:
+    tokens = {client.reader("a").lease for _ in range(20)}
+    assert len(tokens) == 20
+    assert {len(bytes.fromhex(x)) for x in tokens} == {16}
+
+
+@pytest.mark.parametrize(("seconds", "lives"), [(T2 - 5, True), (T2 + 2 * limits.EXPIRY_CHECK_S, False)])
+def test_an_unbound_lease_expires(rig: Rig, client: Client, seconds: float, lives: bool) -> None:
+    lease = client.reader("a")
+    rig.sleep(seconds)
+    assert (rig.broker.leases.find(lease.lease) is not None) is lives
+
+
+def test_a_bound_lease_lives_as_long_as_its_peer_is_heard(rig: Rig, client: Client) -> None:
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    for _ in range(40):
+        rig.sleep(5)
+        flow.send(c.Pong())
+    assert rig.broker.leases.find(lease.lease) is not None
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_a_lease_waits_for_its_next_flow(rig: Rig, client: Client, kind: str) -> None:
+    lease = getattr(client, kind)("a")
+    client.flow(lease).vanish()
+    rig.sleep(20)
+    assert len(rig.broker.flows) == 0
+    rig.sleep(T2 - 30)
+    assert client.flow(lease).ponged()
+    rig.sleep(2 * T2)
+    assert rig.broker.leases.find(lease.lease) is None
+
+
+def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> None:
+    """A suspended machine: the Pong was waiting in the socket, and the peer is alive."""
+    lease = client.writer("a")
+    flow = client.flow(lease)
+    rig.sleep(5)
+    rig.mono += 3_600
+    flow.queue(*c.encode(c.Pong()))
+    rig.tick()
+    assert rig.broker.leases.find(lease.lease) is not None
+    assert flow.ponged()
+
+
+@pytest.mark.parametrize("what", ["all", "of one session"])
+def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
+    leases = [client.reader("a") for _ in range(3)]
+    for request in (w.Reader(resources=["a"]), w.Writer(resources=["a"])):
+        refused = client.refused(request)
+        assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    other = rig.client()
+    if what == "all":
+        assert other.refused(w.Reader(resources=["a"])).status == 503
+    else:
+        other.reader("a")
+    client.close_lease(leases[0])
+    client.reader("a")
+
+
+def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
+    lease = client.reader("a")
+    found = rig.broker.leases.find(lease.lease)
+    assert found is not None
+    rig.broker.leases.end(found)
+    rig.broker.leases.end(found)
+    assert len(rig.broker.leases) == 0
+
+
+def test_there_is_a_limit_of_names_in_all_leases(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LEASED_NAMES", 3)
+    client.create("b")
+    lease = client.writer("a", "b")
+    client.reader("a")
+    refused = rig.client().refused(w.Writer(resources=["a"], confirm="full"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "the open leases name 3 resources and this one 1; 3 is the limit" in refused.message
+    client.writer()
+    client.close_lease(lease)
+    rig.client().writer("a", "b")
+
+
+@pytest.mark.parametrize("binding", [False, True])
+def test_a_lease_that_fails_is_told_to_clients_that_know_of_it(
+    rig: Rig, client: Client, binding: bool
+) -> None:
+    request = w.Reader(resources=["a"], confirm="full", from_="earliest", binding=binding)
+    reply = client.ask(request, w.DataLease)
+    flow = client.flow(reply)
+    flow.sent()
+    lease = rig.broker.leases.find(reply.lease)
+    assert lease is not None
+    rig.broker.leases.fail(lease)
+    rig.run()
+    assert flow.sent() == ([c.Response(LEASE_ENDED, FORBIDDEN)] if binding else [])

@@ -1,0 +1,65 @@
+"""Who is paused, and until when."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.leases.pauses import Pauses
+from mtl.broker.outbox import Outbox
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.at(10.0)
+        self.pauses: Pauses[SimpleNamespace] = Pauses(self.outbox)
+        self.one, self.other = (SimpleNamespace(terms=SimpleNamespace(token=t)) for t in "ab")
+
+    def at(self, seconds: float) -> None:
+        self.outbox.now = a.Now(seconds, 0)
+
+    def paused(self, at: int) -> float:
+        """How long a pause at this place is; it is over afterwards."""
+        self.pauses.pause(self.one, at)
+        until = self.pauses.next
+        assert until is not None
+        began = self.outbox.now.mono
+        self.at(until)
+        assert self.pauses.over() == [self.one]
+        return until - began
+
+
+def test_a_pause_ends_by_time_or_by_a_frame() -> None:
+    rig = Rig()
+    pauses, one, other = rig.pauses, rig.one, rig.other
+    pauses.pause(one)
+    rig.at(10.0005)
+    pauses.pause(other)
+    assert one in pauses
+    assert pauses.next == 10.0 + limits.BLOCKED_RETRY_S
+    assert pauses.end(other)
+    assert not pauses.end(other)
+    assert pauses.over() == []
+    rig.at(11.0)
+    assert pauses.over() == [one]
+    assert one not in pauses
+    assert pauses.next is None
+
+
+def test_a_peer_that_reads_has_short_pauses() -> None:
+    """With 20 ms each, a plain reader fell to a quarter of its rate: its queue is full every thousand contents."""
+    rig = Rig()
+    assert [rig.paused(at) for at in (1_000, 2_000, 3_000)] == [pytest.approx(limits.BLOCKED_RETRY_S)] * 3
+
+
+def test_a_peer_that_reads_nothing_is_tried_less_and_less() -> None:
+    rig = Rig()
+    waits = [rig.paused(1_000) for _ in range(10)]
+    assert waits[:3] == pytest.approx([limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])
+    assert waits[-1] == pytest.approx(limits.BLOCKED_RETRY_TOP_S)
+    rig.pauses.end(rig.one)  # it was heard from
+    assert rig.paused(1_000) == pytest.approx(limits.BLOCKED_RETRY_S)

@@ -1,0 +1,392 @@
+"""Consumers of a queue: who is sent what, and what their Confirms and Rejects do (PROTOCOL.md 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.storage.records import QueueRecord
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import decode_table
+from tests.support.core import Client, Flow, Rig
+from tests.support.faulty_store import refuse
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.client("queue")
+    client.create("a", "b")
+    return client
+
+
+def bodies(count: int, start: int = 1) -> list[bytes]:
+    return [b"%d" % n for n in range(start, start + count)]
+
+
+def consumer(client: Client, *resources: str, summon: Sequence[str] = (), **more: Any) -> Flow:
+    """A consumer that summoned everything it named."""
+    lease = client.ask(w.Reader(resources=list(resources), **{"confirm": "full"} | more), w.DataLease)
+    flow = client.flow(lease)
+    for name in summon or resources:
+        assert flow.summon(name) == 200
+    return flow
+
+
+def window(contents: int) -> w.Window:
+    return w.Window(contents=contents)
+
+
+def told(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
+    """Per content: its number, where it is, and whether it bears the mark."""
+    found = []
+    for content in contents:
+        table = decode_table(content.properties)
+        place = table[c.SEQUENCE]
+        assert isinstance(place, int)
+        assert isinstance(table[c.TIMESTAMP], int)
+        found.append((content.sequence, content.resource, place, table.get(c.REDELIVERED, False) is True))
+    return found
+
+
+def position(client: Client, resource: str = "a") -> w.QueueInfo:
+    return client.ask(w.QueueDescribe(resource=resource), w.Queues).queues[0]
+
+
+# --- one consumer -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-72", "MTL-80")
+def test_contents_come_in_order_with_their_numbers_and_positions(client: Client) -> None:
+    client.fill("a", bodies(3))
+    flow = consumer(client, "a")
+    contents = flow.contents()
+    assert [bytes(x.body) for x in contents] == bodies(3)
+    assert told(contents) == [(1, "a", 1, False), (2, "a", 2, False), (3, "a", 3, False)]
+    client.fill("a", bodies(1, 4))
+    assert told(flow.contents()) == [(4, "a", 4, False)]
+
+
+@pytest.mark.requirement("MTL-86", "MTL-87", "MTL-90", "MTL-91")
+def test_the_window_is_opened_by_confirms_single_and_multiple(client: Client) -> None:
+    client.fill("a", bodies(9))
+    flow = consumer(client, "a", window=window(3))
+    assert flow.numbers() == [1, 2, 3]
+    flow.confirm(2, multiple=False)
+    assert flow.numbers() == [4]
+    flow.confirm(4)
+    assert flow.numbers() == [5, 6, 7]
+    assert position(client).unsettled == 5
+
+
+@pytest.mark.requirement("MTL-93", "MTL-98")
+def test_what_covers_nothing_is_ignored(client: Client) -> None:
+    client.fill("a", bodies(3))
+    flow = consumer(client, "a", window=window(2))
+    assert flow.numbers() == [1, 2]
+    for number in (0, 3, 99):
+        flow.confirm(number, multiple=number != 0)
+        flow.reject(number)
+    assert flow.sent() == []
+    flow.confirm(1)
+    flow.confirm(1)
+    flow.reject(1)
+    assert flow.numbers() == [3]
+    assert position(client).dead == 0
+
+
+def test_the_window_in_octets_takes_one_content_at_least(client: Client) -> None:
+    client.fill("a", [b"x" * 1_000] * 3)
+    flow = consumer(client, "a", window=w.Window(bytes=10))
+    assert flow.numbers() == [1]
+    flow.confirm(1)
+    assert flow.numbers() == [2]
+
+
+@pytest.mark.requirement("MTL-46", "MTL-83")
+def test_numbers_run_over_all_resources_of_a_lease(client: Client) -> None:
+    client.fill("a", bodies(2))
+    client.fill("b", bodies(2))
+    flow = consumer(client, "a", "b")
+    found = told(flow.contents())
+    assert [x[0] for x in found] == [1, 2, 3, 4]
+    assert sorted(x[1:3] for x in found) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    flow.confirm(4)
+    assert (position(client, "a").unsettled, position(client, "b").unsettled) == (0, 0)
+
+
+@pytest.mark.requirement("MTL-46", "MTL-69", "MTL-71")
+def test_any_and_all_means_resources_that_are_made_later_too(client: Client) -> None:
+    flow = consumer(client, summon=["a"])
+    assert flow.summon("later") == 400
+    client.create("later")
+    client.fill("later", bodies(2))
+    assert flow.summon("later") == 200
+    assert told(flow.contents()) == [(1, "later", 1, False), (2, "later", 2, False)]
+    client.fill("b", bodies(1))
+    assert flow.sent() == []
+
+
+@pytest.mark.requirement("MTL-77", "MTL-82")
+def test_dismissed_contents_may_still_be_confirmed_and_come_back_otherwise(client: Client) -> None:
+    client.fill("a", bodies(4))
+    flow = consumer(client, "a", window=window(2))
+    assert flow.dismiss("a") == 200
+    assert flow.numbers() == [1, 2]
+    flow.confirm(1)
+    assert flow.sent() == []
+    other = consumer(client, "a")
+    assert told(other.contents()) == [(1, "a", 3, False), (2, "a", 4, False)]
+    assert flow.summon("a") == 200
+    assert flow.sent() == []
+    flow.confirm(2)
+    assert position(client).position == 3
+
+
+# --- several ------------------------------------------------------------------------------------------------
+
+
+def test_every_content_goes_to_one_consumer_and_all_have_their_share(client: Client) -> None:
+    flows = [consumer(client, "a") for _ in range(3)]
+    client.fill("a", bodies(30))
+    parts = [[x[2] for x in told(flow.contents())] for flow in flows]
+    assert sorted(x for part in parts for x in part) == list(range(1, 31))
+    assert all(part == sorted(part) for part in parts)
+    assert min(map(len, parts)) >= 5
+
+
+def test_contents_that_come_one_by_one_go_round(client: Client) -> None:
+    flows = [consumer(client, "a") for _ in range(2)]
+    for number in range(1, 7):
+        client.fill("a", bodies(1, number))
+    assert [[x[2] for x in told(flow.contents())] for flow in flows] == [[1, 3, 5], [2, 4, 6]]
+
+
+def test_a_full_consumer_does_not_hold_the_others_up(client: Client) -> None:
+    slow = consumer(client, "a", window=window(1))
+    quick = consumer(client, "a")
+    client.fill("a", bodies(10))
+    assert len(slow.numbers()) == 1
+    assert len(quick.numbers()) == 9
+
+
+def test_named_queues_are_independent_and_a_log_reader_sees_everything(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(3))
+    one, other = consumer(client, "a"), consumer(client, "a", group="audit")
+    assert one.bodies() == other.bodies() == bodies(3)
+    one.confirm(3)
+    assert [q.unsettled for q in client.ask(w.QueueDescribe(), w.Queues).queues] == [3, 0]
+    assert rig.client().read("a") == bodies(3)
+
+
+def test_queues_of_different_virtual_hosts_are_different(rig: Rig) -> None:
+    rig.settings["virtual_hosts"] = ("/", "other")
+    rig.restart()
+    for host in ("/", "other"):
+        client = rig.client("queue", host)
+        client.create("a")
+        client.fill("a", [host.encode()])
+        assert consumer(client, "a").bodies() == [host.encode()]
+
+
+# --- giving back --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-94", "MTL-96")
+def test_a_recycled_content_comes_again_after_a_pause_with_a_mark(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    assert flow.numbers() == [1, 2]
+    flow.reject(1, recycle=True)
+    assert flow.sent() == []
+    assert position(client).delayed == 1
+    rig.sleep(0.3, 0.05)
+    assert told(flow.contents()) == [(3, "a", 1, True)]
+    flow.confirm(3)
+    assert position(client).position == 3
+
+
+@pytest.mark.requirement("MTL-95", "MTL-96")
+def test_recycling_several_at_once_keeps_their_order(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(4))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.reject(3, multiple=True, recycle=True)
+    rig.sleep(0.3, 0.05)
+    assert [x[2:] for x in told(flow.contents())] == [(1, True), (2, True), (3, True)]
+
+
+@pytest.mark.requirement("MTL-96")
+def test_a_recycled_content_goes_to_another_consumer(rig: Rig, client: Client) -> None:
+    flows = [consumer(client, "a") for _ in range(2)]
+    client.fill("a", bodies(1))
+    first, second = sorted(flows, key=lambda f: not rig.sockets.sent.get(f.peer))
+    assert first.numbers() == [1]
+    first.reject(1, recycle=True)
+    rig.sleep(0.3, 0.05)
+    assert first.sent() == []
+    assert told(second.contents()) == [(1, "a", 1, True)]
+
+
+@pytest.mark.parametrize("how", ["vanish", "close", "expire"])
+def test_what_a_consumer_had_goes_to_the_others(rig: Rig, client: Client, how: str) -> None:
+    lease = client.reader("a", start=None)
+    gone = client.flow(lease)
+    gone.summon("a")
+    client.fill("a", bodies(3))
+    assert gone.numbers() == [1, 2, 3]
+    other = consumer(client, "a")
+    if how == "vanish":
+        gone.vanish()
+        client.fill("a", bodies(3, 4))
+    elif how == "close":
+        client.close_lease(lease)
+    else:
+        rig.sleep(40.0)
+        other = consumer(client, "a")
+    assert sorted(x[2] for x in told(other.contents()) if x[2] <= 3 and x[3]) == [1, 2, 3]
+    counted = client.rig.broker.resources.need("/", "a").queues["default"].state.deliveries()
+    assert counted == ({} if how == "close" else {1: 1, 2: 1, 3: 1})
+
+
+def test_a_rebound_consumer_goes_on_with_what_it_had(client: Client) -> None:
+    client.fill("a", bodies(4))
+    lease = client.reader("a", start=None, window=window(2))
+    former = client.flow(lease)
+    former.summon("a")
+    assert former.numbers() == [1, 2]
+    flow = client.flow(lease)
+    assert flow.sent() == []
+    flow.summon("a")
+    assert told(flow.contents()) == [(3, "a", 1, True), (4, "a", 2, True)]
+    flow.confirm(2)
+    assert flow.sent() == []
+    flow.confirm(4)
+    assert told(flow.contents()) == [(5, "a", 3, False), (6, "a", 4, False)]
+
+
+def test_what_does_not_fit_into_a_peers_queue_goes_to_the_others(rig: Rig, client: Client) -> None:
+    stuck = consumer(client, "a")
+    stuck.room(2)
+    client.fill("a", bodies(6))
+    assert stuck.numbers() == [1, 2]
+    other = consumer(client, "a")
+    assert told(other.contents()) == [(n - 2, "a", n, False) for n in (3, 4, 5, 6)]
+    stuck.room(None)
+    rig.sleep(0.1, 0.02)
+    client.fill("a", bodies(2, 7))
+    assert [x[0] for x in told(stuck.contents())] == [3]
+    assert len(other.numbers()) == 1
+
+
+# --- confirm "none" -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-85")
+def test_without_confirmation_contents_are_settled_before_they_are_sent(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(5))
+    lease = client.ask(w.Reader(resources=["a"]), w.DataLease)
+    assert lease.window is None
+    flow = client.flow(lease)
+    rig.hold(a.Save)
+    flow.summon("a")
+    assert flow.sent() == []
+    rig.let_go()
+    assert flow.bodies() == bodies(5)
+    rig.kill()
+    assert consumer(rig.client("queue"), "a").sent() == []
+
+
+def test_without_confirmation_what_did_not_leave_is_not_lost(rig: Rig, client: Client) -> None:
+    flow = consumer(client, "a", confirm="none")
+    flow.room(2)
+    client.fill("a", bodies(6))
+    assert flow.bodies() == bodies(2)
+    flow.room(None)
+    rig.sleep(0.1, 0.02)
+    assert [x[1:] for x in told(flow.contents())] == [("a", n, False) for n in (3, 4, 5, 6)]
+    flow.confirm(6)
+    flow.reject(5, recycle=True)
+    assert position(client).position == 7
+
+
+def test_without_confirmation_a_record_that_cannot_be_written_holds_the_contents_back(
+    rig: Rig, client: Client
+) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a", confirm="none", window=window(1))
+    writer = client.flow(client.writer("a"))
+
+    def fail(at: str) -> None:
+        raise refuse(full=True)
+
+    flow.contents()
+    rig.store.hook = fail
+    writer.content(1, b"3")
+    writer.content(2, b"4")
+    rig.sleep(0.5, 0.1)
+    assert flow.sent() == []
+    rig.store.hook = lambda _: None
+    rig.sleep(1.0, 0.1)
+    assert flow.bodies() == bodies(2, 3)
+
+
+def test_what_lies_behind_settled_contents_up_to_the_end_of_the_record_is_delivered(
+    rig: Rig, client: Client
+) -> None:
+    """Nothing else would wake the queue when the contents before that are settled, or dead letters under way."""
+    client.fill("a", bodies(5))
+    consumer(client, "a", window=window(1))
+    rig.stop()
+    (record,) = [r for r in rig.store.load().records if isinstance(r, QueueRecord)]
+    rig.store.save((msgspec.structs.replace(record, low=1, settled=[(2, 4)], ahead=4),), ())
+    rig.start()
+    assert consumer(rig.client("queue"), "a").bodies() == [b"1", b"4", b"5"]
+
+
+# --- damage -------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Client) -> None:
+    rig.settings["segment_bytes"] = 1_200
+    rig.restart()
+    client = rig.client("queue")
+    client.fill("a", [bytes(1_000)] * 4)
+    rig.restart()
+    client = rig.client("queue")
+    resource = rig.broker.resources.need("/", "a")
+    assert resource.log is not None
+    ref = resource.log.find(3)
+    assert ref is not None
+    rig.disk.flip(f"/data/{resource.intake.key}/{ref.segment:020d}.segment", ref.offset + 200)
+    flow = consumer(client, "a", window=window(2))
+    assert flow.numbers() == [1, 2]
+    flow.confirm(2)
+    assert flow.sent() == []
+    assert not flow.ponged()
+    assert client.refused(w.Reader(resources=["a"], confirm="full")).reason == w.STORAGE
+    assert position(client).position == 3
+
+
+def test_at_most_so_many_octets_are_sent_in_one_turn(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"x" * (3 << 20)] * 4)
+    flow = consumer(client, "a", window=w.Window(contents=10, bytes=limits.MAX_WINDOW_OCTETS))
+    assert len(flow.contents()) == 4
+    assert rig.broker.statistics()["queues-delivered"] == 4
+
+
+def test_what_follows_settled_contents_is_delivered_after_a_restart(rig: Rig, client: Client) -> None:
+    """The record ended behind a settled content, and the look past it was the last one."""
+    client.fill("a", bodies(4))
+    flow = consumer(client, "a", window=window(2))
+    assert flow.bodies() == bodies(2)
+    flow.dismiss("a")
+    flow.confirm(2, multiple=False)
+    rig.restart()
+    flow = consumer(rig.client("queue"), "a")
+    assert [place for _, _, place, _ in told(flow.contents())] == [1, 3, 4]

@@ -1,0 +1,237 @@
+"""Dead letters: durable in another resource before they are settled, once each whatever crashes (PROTOCOL.md 6.3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.errors import FieldError, StorageFailed
+from mtl.wire import control as w
+from mtl.wire.fields import decode_table
+from tests.support.core import Client, Crashed, Rig
+from tests.support.faulty_disk import FaultyDisk
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, position
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.client("queue")
+    client.create("a")
+    return client
+
+
+def letters(rig: Rig, name: str = "a.dead") -> list[tuple[bytes, dict[str, Any]]]:
+    client = rig.client()
+    flow = client.flow(client.reader(name, window=w.Window(contents=1_000)))
+    flow.summon(name)
+    return [(bytes(x.body), decode_table(x.properties)) for x in flow.contents()]
+
+
+@pytest.mark.requirement("MTL-88", "MTL-94")
+def test_a_rejected_content_is_kept_with_where_it_came_from(rig: Rig, client: Client) -> None:
+    writer = client.flow(client.writer("a"))
+    writer.content(1, b"one")
+    writer.content(2, b"two", properties={"kind": "new", "dead-letter-reason": "mine"})
+    flow = consumer(client, "a")
+    assert flow.numbers() == [1, 2]
+    flow.reject(2)
+    flow.confirm(1)
+    assert position(client).position == 2
+    rig.sleep(1, 0.1)
+    ((body, table),) = letters(rig)
+    assert body == b"two"
+    table.pop("mtl-timestamp")
+    assert table == {
+        "kind": "new",
+        "dead-letter-resource": "a",
+        "dead-letter-incarnation": client.describe("a").incarnation,
+        "dead-letter-sequence": 2,
+        "dead-letter-queue": "default",
+        "dead-letter-reason": "rejected",
+        "dead-letter-deliveries": 1,
+    }
+    assert (position(client).position, position(client).dead) == (3, 1)
+
+
+@pytest.mark.requirement("MTL-96")
+def test_the_limit_of_deliveries_and_the_resource_are_the_resources_own(rig: Rig) -> None:
+    client = rig.client("queue")
+    client.create("b", dead_letter="bounced", max_deliveries=2)
+    client.fill("b", bodies(1))
+    flow = consumer(client, "b")
+    for _ in range(2):
+        for content in flow.contents():
+            flow.reject(content.sequence, recycle=True)
+        rig.sleep(1, 0.1)
+    assert flow.sent() == []
+    ((body, table),) = letters(rig, "bounced")
+    assert (body, table["dead-letter-reason"], table["dead-letter-deliveries"]) == (b"1", "deliveries", 2)
+    found = client.describe("b")
+    assert (found.dead_letter, found.max_deliveries) == ("bounced", 2)
+
+
+def test_a_resource_is_not_its_own_dead_letters_and_a_long_name_has_a_place_too(
+    rig: Rig, client: Client
+) -> None:
+    with pytest.raises(FieldError, match="its own dead letters"):
+        w.ResourceCreate(resource="x", dead_letter="x")
+    name = "n" * 253
+    client.create(name)
+    client.fill(name, bodies(1))
+    flow = consumer(client, name)
+    flow.reject(1)
+    rig.sleep(1, 0.1)
+    assert [x[0] for x in letters(rig, "dead-letters")] == [b"1"]
+
+
+def test_dead_letters_may_be_consumed_and_rejected_themselves(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(1))
+    flow = consumer(client, "a")
+    flow.reject(1)
+    rig.sleep(1, 0.1)
+    flow = consumer(client, "a.dead")
+    flow.reject(1)
+    rig.sleep(1, 0.1)
+    ((_, table),) = letters(rig, "a.dead.dead")
+    assert table["dead-letter-resource"] == "a.dead"
+
+
+def test_properties_that_leave_no_room_make_way(rig: Rig, client: Client) -> None:
+    writer = client.flow(client.writer("a"))
+    writer.content(1, b"x", properties={"big": "y" * (limits.MAX_TABLE - 30)})
+    flow = consumer(client, "a")
+    assert flow.numbers() == [1]
+    flow.reject(1)
+    rig.sleep(1, 0.1)
+    ((body, table),) = letters(rig)
+    assert (body, table["dead-letter-sequence"], "big" in table) == (b"x", 1, False)
+
+
+def test_nothing_is_settled_before_it_is_kept(rig: Rig, client: Client) -> None:
+    client.create("a.dead")
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+    rig.hold(a.Append)
+    flow.reject(2, multiple=True)
+    rig.sleep(1, 0.1)
+    assert position(client).unsettled == 2
+    rig.kill()
+    client = rig.client("queue")
+    rig.sleep(1, 0.1)
+    assert [x[0] for x in letters(rig)] == bodies(2)
+    assert position(client).unsettled == 0
+    assert consumer(client, "a").sent() == []
+
+
+def test_a_disk_that_refuses_is_tried_again(rig: Rig, client: Client) -> None:
+    client.create("a.dead")
+    client.fill("a", bodies(3))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.reject(3, multiple=True)
+    rig.disk.fail("write", count=2)
+    rig.sleep(2, 0.1)
+    assert [x[0] for x in letters(rig)] == bodies(3)
+    assert position(client).unsettled == 0
+
+
+def test_letters_whose_contents_retention_took_are_over(rig: Rig) -> None:
+    rig.settings["segment_bytes"] = 1_200
+    rig.restart()
+    client = rig.client("queue")
+    client.create("a", retention=w.Retention(contents=2))
+    client.create("a.dead")
+    client.fill("a", [bytes(1_000)] * 9)
+    flow = consumer(client, "a")
+    flow.contents()
+    rig.broker.resources.need("/", "a.dead").intake.stop(StorageFailed("stopped for a test"))
+    flow.reject(9, multiple=True)
+    rig.sleep(10, 0.1)
+    rig.broker.resources.need("/", "a.dead").intake.go_on()
+    rig.sleep(2, 0.1)
+    earliest = client.describe("a").earliest
+    assert earliest > 2
+    client.fill("a", bodies(1))
+    rig.sleep(1, 0.1)
+    assert [t["dead-letter-sequence"] for _, t in letters(rig)] == list(range(earliest, 10))
+
+
+# --- crashes ------------------------------------------------------------------------------------------------
+
+
+def scenario(rig: Rig) -> None:
+    """Ten contents; every third is rejected, the others are confirmed."""
+    client = rig.client("queue")
+    client.create("a", exist_ok=True)
+    if client.describe("a").next == 1:
+        client.fill("a", bodies(10))
+    flow = consumer(client, "a")
+    for content in flow.contents():
+        if int(bytes(content.body)) % 3 == 0:
+            flow.reject(content.sequence)
+        else:
+            flow.confirm(content.sequence, multiple=False)
+    rig.sleep(1, 0.1)
+
+
+def check(rig: Rig) -> None:
+    found = [int(body) for body, _ in letters(rig)]
+    assert sorted(found) == [3, 6, 9], "each once"
+    info = position(rig.client("queue"))
+    assert (info.unsettled, info.position) == (0, 11)
+
+
+def crashed_somewhere(arm: Callable[[Rig], None], *, power: bool, landed: bool) -> bool:
+    """Run the scenario until it dies of what was armed, and then to its end; whether it died."""
+    rig = Rig(FaultyDisk(random.Random(3)))
+    client = rig.client("queue")
+    client.create("a")
+    client.fill("a", bodies(10))
+    arm(rig)
+    died = False
+    try:
+        scenario(rig)
+    except Crashed:
+        died = True
+    rig.crash(power=power, landed=landed)
+    for _ in range(3):
+        scenario(rig)
+    check(rig)
+    rig.restart()
+    check(rig)
+    return died
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_at_any_step_of_the_disk_neither_loses_nor_doubles(power: bool) -> None:
+    steps = 0
+    while crashed_somewhere(lambda rig, n=steps: rig.disk.crash_after(n), power=power, landed=False):  # type: ignore[misc]
+        steps += 1
+    assert steps > 10
+
+
+@pytest.mark.parametrize("at", ["begin", "commit"])
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_crash_at_any_record_neither_loses_nor_doubles(at: str, landed: bool) -> None:
+    def arm(rig: Rig, nth: int) -> None:
+        left = nth
+
+        def hook(step: str) -> None:
+            nonlocal left
+            if step == at:
+                left -= 1
+                if left < 0:
+                    raise Crashed
+
+        rig.store.hook = hook
+
+    steps = 0
+    while crashed_somewhere(lambda rig, n=steps: arm(rig, n), power=True, landed=landed):  # type: ignore[misc]
+        steps += 1
+    assert steps >= 3

@@ -1,0 +1,418 @@
+"""The states of a queue's contents: the table, each way through it, and a model that crashes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.queue_state import MOVES, At, Event, Letter, QueueState, Run, backoff
+from mtl.broker.queues.settled import Settled
+
+END = 1_000
+
+
+def state(low: int = 1, **more: Any) -> QueueState:
+    return QueueState(Settled(low), **more)
+
+
+def take(queue: QueueState, most: int = 1, consumer: str = "a", *, alone: bool = False) -> Run | None:
+    first = queue.peek(END, consumer, alone=alone)
+    return None if first is None else queue.take(first, first + most - 1, Event.DELIVER)
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_every_state_but_the_last_has_a_way_out() -> None:
+    reached = {At.READY}
+    while True:
+        more = reached | {after for at in reached for after in MOVES[at].values()}
+        if more == reached:
+            break
+        reached = more
+    assert reached == set(At)
+    assert MOVES[At.SETTLED] == {}
+    assert all(Event.GONE in MOVES[at] for at in At if at is not At.SETTLED)
+
+
+def test_nothing_leads_to_the_dead_letters_but_a_delivery_and_nothing_out_of_them_but_being_kept() -> None:
+    assert {at for at in At if At.DEAD in MOVES[at].values()} == {At.DELIVERED}
+    assert set(MOVES[At.DEAD]) == {Event.KEPT, Event.GONE}
+
+
+# --- handing out --------------------------------------------------------------------------------------------
+
+
+def test_contents_are_handed_out_once_and_in_order() -> None:
+    queue = state(5)
+    assert [take(queue, 3), take(queue), take(queue, 2)] == [
+        Run(5, 7, again=False),
+        Run(8, 8, again=False),
+        Run(9, 10, again=False),
+    ]
+    assert queue.peek(11, "a", alone=True) is None
+
+
+def test_what_was_settled_before_is_stepped_over() -> None:
+    queue = QueueState(Settled(2, [(4, 6)]), doubtful=7)
+    assert [take(queue, 10) for _ in range(3)] == [
+        Run(2, 3, again=True),
+        Run(6, 6, again=True),
+        Run(7, 16, again=False),
+    ]
+
+
+@pytest.mark.requirement("MTL-96")
+def test_what_came_back_goes_first() -> None:
+    queue = state()
+    take(queue, 4)
+    queue.release([2, 3], left=True)
+    assert take(queue, 10) == Run(2, 3, again=True)
+    assert take(queue, 2) == Run(5, 6, again=False)
+
+
+def test_what_never_left_bears_no_mark() -> None:
+    queue = state()
+    take(queue, 2)
+    queue.release([1, 2], left=False)
+    assert take(queue, 2) == Run(1, 2, again=False)
+    assert queue.deliveries() == {}
+
+
+# --- settling -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-87")
+def test_confirmed_contents_are_settled_in_any_order() -> None:
+    queue = state()
+    take(queue, 4)
+    queue.confirm([3, 4])
+    assert (queue.settled.low, list(queue.settled), queue.held) == (1, [(3, 5)], 2)
+    queue.confirm([1, 2])
+    assert (queue.settled.low, queue.held, queue.unsettled(10)) == (5, 0, 5)
+
+
+def test_what_is_claimed_is_settled_in_the_record_before_it_is_sent() -> None:
+    queue = state()
+    queue.take(1, 3, Event.CLAIM)
+    assert (queue.settled.low, queue.claimed().low) == (1, 4)
+    queue.sent([1])
+    queue.release([2, 3], left=False)
+    assert queue.claimed().low == queue.settled.low == 2
+    assert take(queue, 5) == Run(2, 3, again=False)
+
+
+@pytest.mark.requirement("MTL-88")
+def test_a_rejected_content_is_dead_until_it_is_kept() -> None:
+    queue = state()
+    take(queue, 2)
+    queue.reject([2])
+    queue.confirm([1, 2])
+    assert queue.letters == {2: Letter(1, "rejected", 1)}
+    assert queue.settled.low == 2
+    queue.kept(2)
+    assert (queue.settled.low, queue.letters, queue.buried) == (3, {}, 1)
+
+
+@pytest.mark.requirement("MTL-96")
+def test_a_recycled_content_waits_longer_each_time_and_then_is_dead() -> None:
+    queue = state(max_deliveries=3)
+    now = 10.0
+    for delivery in (1, 2):
+        take(queue, alone=True)
+        queue.recycle([1], "a", now)
+        due = queue.next_due or 0.0
+        assert due == pytest.approx(now + backoff(delivery))
+        assert not queue.due(due - 0.001)
+        assert queue.due(due)
+        now = due
+    assert take(queue, alone=True) == Run(1, 1, again=True)
+    queue.recycle([1], "a", now)
+    assert queue.letters == {1: Letter(1, "deliveries", 3)}
+    assert queue.next_due is None
+
+
+def test_the_backoff_has_a_top() -> None:
+    assert backoff(1) == queue_limits.QUEUE_BACKOFF_S
+    assert backoff(3) == 4 * queue_limits.QUEUE_BACKOFF_S
+    assert backoff(10_000) == queue_limits.QUEUE_BACKOFF_TOP_S
+
+
+def test_a_recycled_content_goes_to_another_consumer_where_there_is_one() -> None:
+    queue = state()
+    take(queue)
+    queue.recycle([1], "a", 0.0)
+    queue.due(60.0)
+    assert queue.peek(END, "a", alone=False) == 2
+    assert queue.peek(END, "b", alone=False) == 1
+    assert queue.peek(END, "a", alone=True) == 1
+
+
+def test_a_lost_consumer_counts_and_one_that_gives_back_does_not() -> None:
+    queue = state(max_deliveries=2)
+    take(queue, 2)
+    queue.lose([1])
+    queue.release([2], left=True)
+    assert queue.deliveries() == {1: 1}
+    assert take(queue, 2) == Run(1, 2, again=True)
+    queue.lose([1, 2])
+    assert queue.letters == {1: Letter(1, "deliveries", 2)}
+    assert queue.deliveries() == {2: 1}
+
+
+# --- bounds, retention, crashes -----------------------------------------------------------------------------
+
+
+def test_with_too_much_to_remember_nothing_new_is_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 3)
+    queue = state()
+    take(queue, 8)
+    queue.confirm([2, 4, 6])
+    assert queue.peek(END, "a", alone=True) is None
+    queue.lose([1])
+    assert take(queue) == Run(1, 1, again=True)
+    queue.confirm([1])
+    assert queue.peek(END, "a", alone=True) == 9
+    monkeypatch.setattr(queue_limits, "QUEUE_OUTSTANDING", 5)
+    assert take(queue, 1) == Run(9, 9, again=False)
+    assert queue.peek(END, "a", alone=True) is None
+    monkeypatch.setattr(queue_limits, "QUEUE_OUTSTANDING", 100)
+    monkeypatch.setattr(queue_limits, "QUEUE_RETURNED", 2)
+    queue.recycle([3, 5], "a", 0.0)
+    assert queue.peek(END, "a", alone=True) is None
+
+
+def test_the_oldest_content_goes_however_many_ranges_a_restart_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 2)
+    queue = QueueState(Settled(1, [(2, 3), (5, 6), (7, 8)]), doubtful=9)
+    assert take(queue, 9) == Run(1, 1, again=True)
+    assert take(queue, 9) is None
+    queue.confirm([1])
+    assert take(queue, 9) == Run(3, 4, again=True)
+    queue.confirm([3, 4])
+    assert take(queue, 9) == Run(6, 6, again=True)
+
+
+def test_retention_takes_contents_out_of_any_state() -> None:
+    queue = state()
+    take(queue, 5)
+    queue.recycle([1], "a", 0.0)
+    queue.reject([2])
+    queue.lose([3])
+    queue.trim(5)
+    assert (queue.settled.low, queue.held, queue.letters, queue.deliveries()) == (5, 1, {}, {})
+    assert not queue.due(100.0)
+    queue.confirm([4, 5])
+    assert (queue.settled.low, queue.next) == (6, 6)
+    queue.trim(9)
+    assert take(queue) == Run(9, 9, again=False)
+
+
+def test_an_earlier_run_is_gone_on_with() -> None:
+    before = state(max_deliveries=5)
+    take(before, 5)
+    before.confirm([1, 3])
+    before.lose([2])
+    before.reject([4])
+    after = QueueState(
+        before.claimed(),
+        max_deliveries=5,
+        doubtful=before.next,
+        deliveries=before.deliveries(),
+        letters=before.letters,
+        buried=before.buried,
+    )
+    assert take(after, 9) == Run(2, 2, again=True)
+    assert take(after, 9) == Run(5, 5, again=True)
+    assert take(after, 1) == Run(6, 6, again=False)
+    assert after.letters == {4: Letter(1, "rejected", 1)}
+    after.lose([2])
+    assert after.deliveries() == {2: 2}
+
+
+class Queueing(RuleBasedStateMachine):
+    """Two consumers, a broker that crashes, retention. Every content ends settled or dead, once; nothing is lost."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.queue = state(max_deliveries=3)
+        self.written = 1
+        self.earliest = 1
+        self.now = 0.0
+        self.hands: dict[str, dict[int, bool]] = {"a": {}, "b": {}}
+        """Per consumer what it has, and whether that had been delivered before."""
+        self.claims: dict[int, None] = {}
+        self.at_risk: set[int] = set()
+        """Without confirmation: what a crash loses, at most once, since it was written as settled before it left."""
+        self.done: dict[int, str] = {}
+        self.seen: set[int] = set()
+        self.numbers: set[int] = set()
+        self.saved = self.snapshot()
+
+    def snapshot(self) -> QueueState:
+        queue = self.queue
+        return QueueState(
+            queue.claimed(),
+            max_deliveries=3,
+            doubtful=max(queue.next, queue.doubtful),
+            deliveries=queue.deliveries(),
+            letters=queue.letters,
+            buried=queue.buried,
+        )
+
+    @rule(count=st.integers(1, 6))
+    def write(self, count: int) -> None:
+        self.written += count
+
+    @rule(consumer=st.sampled_from("ab"), most=st.integers(1, 5), alone=st.booleans())
+    def deliver(self, consumer: str, most: int, alone: bool) -> None:
+        # The broker writes how far it may deliver before it does; here that is the same step.
+        run = self.hand_out(consumer, most, Event.DELIVER, alone=alone)
+        for sequence in run:
+            self.hands[consumer][sequence] = sequence in self.seen
+        self.seen |= set(run)
+        self.saved.doubtful = max(self.saved.doubtful, self.queue.next)
+
+    @rule(most=st.integers(1, 5))
+    def claim(self, most: int) -> None:
+        for sequence in self.hand_out("c", most, Event.CLAIM, alone=True):
+            self.claims[sequence] = None
+
+    def hand_out(self, consumer: str, most: int, event: Event, *, alone: bool) -> range:
+        first = self.queue.peek(self.written, consumer, alone=alone)
+        if first is None:
+            return range(0)
+        run = self.queue.take(first, min(first + most, self.written) - 1, event)
+        for sequence in range(run.first, run.last + 1):
+            assert self.earliest <= sequence < self.written
+            assert sequence not in self.done, "handed out after it was done with"
+            assert all(sequence not in hand for hand in self.hands.values()), "handed out twice at once"
+            assert sequence not in self.claims
+            if sequence in self.seen:
+                assert run.again, "delivered again without a mark"
+        return range(run.first, run.last + 1)
+
+    @precondition(lambda self: any(self.hands.values()))
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["confirm", "reject", "recycle", "lose", "release", "unsent"]),
+    )
+    def answer(self, data: st.DataObject, what: str) -> None:
+        consumer = data.draw(st.sampled_from([c for c, hand in self.hands.items() if hand]))
+        hand = self.hands[consumer]
+        some = sorted(data.draw(st.sets(st.sampled_from(sorted(hand)), min_size=1)))
+        for sequence in some:
+            if not hand.pop(sequence) and what == "unsent":
+                self.seen.discard(sequence)
+        if what == "confirm":
+            self.queue.confirm(some)
+            self.done |= dict.fromkeys(some, "confirmed")
+        elif what == "reject":
+            self.queue.reject(some)
+        elif what == "recycle":
+            self.queue.recycle(some, consumer, self.now)
+        elif what == "lose":
+            self.queue.lose(some)
+        else:
+            self.queue.release(some, left=what == "release")
+
+    @precondition(lambda self: self.claims)
+    @rule(left=st.booleans())
+    def send_claimed(self, left: bool) -> None:
+        self.save()
+        claims, self.claims = list(self.claims), {}
+        if left:
+            self.queue.sent(claims)
+            self.done |= dict.fromkeys(claims, "sent")
+            self.seen |= set(claims)
+        else:
+            self.queue.release(claims, left=False)
+
+    @rule(seconds=st.floats(0.01, 5.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.queue.due(self.now)
+
+    @rule()
+    def save(self) -> None:
+        self.saved = self.snapshot()
+        self.at_risk = set(self.claims)
+
+    @rule()
+    def bury(self) -> None:
+        """The record is durable, so its letters are appended; that they are settled is not durable yet."""
+        self.save()
+        for sequence, letter in list(self.queue.letters.items()):
+            if letter.number not in self.numbers:
+                assert sequence not in self.done, "a dead letter of a content that was done with"
+                self.numbers.add(letter.number)
+                self.done[sequence] = "dead"
+            self.queue.kept(sequence)
+
+    @rule()
+    def crash(self) -> None:
+        """What is remembered is what was saved; consumers are gone. Dead letters that arrived are known by number."""
+        self.done |= {s: "claimed" for s in self.at_risk if s not in self.done}
+        self.queue = self.saved
+        for sequence in [s for s, how in self.done.items() if how == "confirmed"]:
+            if sequence not in self.queue.settled:
+                del self.done[sequence]  # the Confirm is lost: it comes again
+        self.claims.clear()
+        for hand in self.hands.values():
+            hand.clear()
+        for sequence, letter in list(self.queue.letters.items()):
+            if letter.number in self.numbers:
+                self.queue.kept(sequence)
+        self.queue.trim(self.earliest)
+        self.saved = self.snapshot()
+
+    @rule(count=st.integers(1, 3))
+    def retain(self, count: int) -> None:
+        self.earliest = min(self.earliest + count, self.written)
+        self.queue.trim(self.earliest)
+        for hand in self.hands.values():
+            for sequence in [s for s in hand if s < self.earliest]:
+                del hand[sequence]
+        self.claims = {s: None for s in self.claims if s >= self.earliest}
+
+    @invariant()
+    def every_content_is_somewhere(self) -> None:
+        queue = self.queue
+        counts = {at: queue.count(at) for at in At}
+        assert sum(counts.values()) == queue.held
+        assert counts[At.DELIVERED] == sum(map(len, self.hands.values()))
+        assert counts[At.DEAD] == len(queue.letters)
+        for sequence in range(self.earliest, min(queue.next, self.written)):
+            assert (sequence in queue.settled) or sequence in queue._held
+            if sequence in queue.settled:
+                assert sequence in self.done
+
+    def teardown(self) -> None:
+        """With a consumer that confirms, everything is done with in the end."""
+        for hand in self.hands.values():
+            self.queue.release(list(hand), left=True)
+            hand.clear()
+        self.queue.release(list(self.claims), left=False)
+        self.claims.clear()
+        for _ in range(1_000):
+            self.wait(queue_limits.QUEUE_BACKOFF_TOP_S)
+            run = self.hand_out("z", 10, Event.DELIVER, alone=True)
+            self.queue.confirm(run)
+            self.done |= dict.fromkeys(run, "confirmed")
+            self.bury()
+            if not run and not self.queue.held:
+                break
+        assert self.queue.settled.low == self.written
+        assert set(range(self.earliest, self.written)) <= set(self.done)
+        assert (self.queue.held, len(self.queue.settled), self.queue.deliveries()) == (0, 0, {})
+
+
+Queueing.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestQueueing = Queueing.TestCase

@@ -1,0 +1,293 @@
+"""Queues and their records: what survives, what is written when, and how they end (PROTOCOL.md 6.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.storage.records import QueueRecord
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import refuse
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, position, told, window
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.client("queue")
+    client.create("a")
+    return client
+
+
+def records(rig: Rig) -> list[QueueRecord]:
+    return [x for x in rig.store.load().records if isinstance(x, QueueRecord)]
+
+
+# --- crashes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_what_was_settled_and_written_survives(rig: Rig, client: Client, power: bool) -> None:
+    client.fill("a", bodies(8))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.confirm(2)
+    flow.confirm(4, multiple=False)
+    flow.reject(6, recycle=True)
+    rig.sleep(0.1)
+    rig.crash(power=power)
+    flow = consumer(rig.client("queue"), "a")
+    assert told(flow.contents()) == [(n, "a", at, True) for n, at in enumerate((3, 5, 6, 7, 8), 1)]
+    queue = rig.broker.resources.need("/", "a").queues["default"]
+    flow.reject(3, recycle=True)
+    assert queue.state.deliveries() == {6: 2}
+
+
+def test_a_confirm_that_was_not_written_means_a_redelivery_with_a_mark(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(3))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.confirm(3)
+    rig.kill()
+    flow = consumer(rig.client("queue"), "a")
+    assert told(flow.contents()) == [(1, "a", 1, True), (2, "a", 2, True), (3, "a", 3, True)]
+
+
+def test_how_far_contents_may_be_delivered_is_durable_before_they_are(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 5))
+    flow = consumer(client, "a", window=w.Window(contents=2 * queue_limits.QUEUE_AHEAD))
+    assert len(flow.contents()) == queue_limits.QUEUE_AHEAD + 5
+    assert records(rig)[0].ahead > queue_limits.QUEUE_AHEAD + 5
+    flow.confirm(queue_limits.QUEUE_AHEAD + 5)
+    rig.hold(a.Save)
+    client.fill("a", bodies(queue_limits.QUEUE_AHEAD))
+    sent = len(flow.contents())
+    assert sent < queue_limits.QUEUE_AHEAD
+    rig.kill()
+    places = [x for x in told(consumer(rig.client("queue"), "a", window=window(9_999)).contents()) if x[3]]
+    assert len(places) >= queue_limits.QUEUE_AHEAD + 5 + sent, "everything that was delivered is marked"
+
+
+def test_after_a_clean_stop_only_what_was_delivered_is_marked(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(4))
+    flow = consumer(client, "a", window=window(2))
+    flow.contents()
+    flow.confirm(1)
+    rig.restart()
+    flow = consumer(rig.client("queue"), "a")
+    assert told(flow.contents()) == [(1, "a", 2, True), (2, "a", 3, True), (3, "a", 4, False)]
+
+
+def test_while_the_broker_stops_nothing_new_is_delivered(rig: Rig, client: Client) -> None:
+    """How far contents were delivered is being written then."""
+    client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 50))
+    flow = consumer(client, "a", window=window(2))
+    assert len(flow.contents()) == 2
+    rig.hold(a.Save)
+    flow.confirm(1)
+    assert flow.numbers() == [3]
+    rig.broker.close(rig.now())
+    flow.confirm(3)
+    assert flow.sent() == []
+    rig.let_go()
+    assert flow.sent() == []
+    assert records(rig)[0].ahead == 4
+
+
+def test_confirms_are_written_together(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(500))
+    flow = consumer(client, "a")
+    flow.contents()
+    saves = rig.store.saves
+    for number in range(1, 501):
+        flow.confirm(number, multiple=False)
+    rig.sleep(0.1)
+    assert rig.store.saves - saves <= 2
+    assert records(rig)[0].low == 501
+
+
+def test_a_record_that_cannot_be_written_is_written_later(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    flow = consumer(client, "a")
+    flow.contents()
+
+    def fail(at: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = fail
+    flow.confirm(2)
+    rig.sleep(0.5, 0.1)
+    assert records(rig)[0].low == 1
+    rig.store.hook = lambda _: None
+    rig.sleep(0.2, 0.1)
+    assert records(rig)[0].low == 3
+
+
+# --- bounds -------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_with_too_many_ranges_waits_for_its_oldest_content_and_loses_nothing(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_limits, "QUEUE_RANGES", 5)
+    client.fill("a", bodies(60))
+    flow, other = consumer(client, "a", window=window(20)), consumer(client, "a", window=window(1_000))
+    assert len(other.numbers()) == 60 - 20
+    assert flow.numbers() == list(range(1, 21))
+    for number in range(2, 21, 2):
+        flow.confirm(number, multiple=False)
+    client.fill("a", bodies(5, 61))
+    assert flow.sent() == other.sent() == []
+    flow.confirm(20)
+    other.confirm(40)
+    assert len(flow.numbers() + other.numbers()) == 5
+    assert position(client).position == 61
+
+
+def test_too_many_queues(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_limits, "MAX_QUEUES", 1)
+    consumer(client, "a")
+    refused = client.refused(w.Reader(resources=["a"], group="other"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert client.flow(client.ask(w.Reader(resources=[], group="other"), w.DataLease)).summon("a") == 400
+
+
+# --- retention ----------------------------------------------------------------------------------------------
+
+
+def test_retention_waits_for_a_queue_that_it_names(rig: Rig) -> None:
+    rig.settings["segment_bytes"] = 1_200
+    rig.restart()
+    client = rig.client("queue")
+    client.create("a", retention=w.Retention(contents=2, groups=("default",)))
+    client.create("free", retention=w.Retention(contents=2))
+    for name in ("a", "free"):
+        flow = consumer(client, name, window=window(2))
+        client.fill(name, [bytes(1_000)] * 9)
+        flow.contents()
+    rig.sleep(10)
+    assert client.describe("a").earliest == 1
+    assert client.describe("free").earliest > 2
+    rest = consumer(client, "a", window=window(100))
+    assert len(rest.contents()) >= 7
+    rest.confirm(99)
+    rest.confirm(7)
+    flow = consumer(client, "free", window=window(100))
+    found = [x[2] for x in told(flow.contents())]
+    assert found == sorted(found)
+    assert found[0] == client.describe("free").earliest
+    assert position(client, "free").position == found[0]
+
+
+# --- Describe, Delete ---------------------------------------------------------------------------------------
+
+
+def test_describe_counts_what_is_where(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(10))
+    flow = consumer(client, "a", window=window(6))
+    flow.contents()
+    flow.confirm(1)
+    flow.reject(2, recycle=True)
+    info = position(client)
+    assert (info.group, info.resource, info.dead_letter, info.max_deliveries) == (
+        "default", "a", "a.dead", queue_limits.QUEUE_DELIVERIES,
+    )  # fmt: skip
+    assert (info.position, info.next, info.unsettled) == (2, 11, 9)
+    assert (info.ready, info.delivered, info.delayed, info.dead, info.consumers) == (2, 6, 1, 0, 1)
+    assert client.ask(w.QueueDescribe(group="none"), w.Queues).queues == []
+
+
+def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    lease = client.reader("a", start=None)
+    flow = client.flow(lease)
+    flow.summon("a")
+    flow.confirm(2)
+    refused = client.refused(w.QueueDelete(group="default", resource="a"))
+    assert (refused.status, refused.reason) == (409, w.IN_USE)
+    client.close_lease(lease)
+    client.ask(w.QueueDelete(group="default", resource="a"), w.Ok)
+    assert records(rig) == []
+    assert client.refused(w.QueueDelete(group="default", resource="a")).reason == w.UNKNOWN_QUEUE
+    assert told(consumer(client, "a").contents()) == [(1, "a", 1, False), (2, "a", 2, False)]
+
+
+def test_a_queue_that_could_not_be_deleted_is_there(rig: Rig, client: Client) -> None:
+    client.fill("a", bodies(2))
+    client.close_lease(client.reader("a", start=None))
+
+    def fail(at: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = fail
+    delete = w.QueueDelete(group="default", resource="a")
+    assert client.refused_in_time(delete).reason == w.STORAGE
+    assert client.refused(delete).reason == w.OVERLOADED
+    assert client.refused(w.Reader(resources=["a"])).reason == w.OVERLOADED, "not certain to be there"
+    rig.store.hook = lambda _: None
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert position(client).unsettled == 2
+    client.close_lease(client.reader("a", start=None))
+
+
+def test_a_queue_goes_with_its_resource(rig: Rig, client: Client) -> None:
+    client.create("b")
+    client.fill("a", bodies(2))
+    client.fill("b", bodies(1))
+    flow = consumer(client, summon=["a", "b"])
+    assert len(flow.contents()) == 3
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert {x.resource for x in records(rig)} == {"b"}
+    client.create("a")
+    client.fill("a", bodies(2, 7))
+    assert flow.sent() == []
+    flow.confirm(3)
+    assert flow.dismiss("a") == 200
+    assert flow.summon("a") == 200
+    assert told(flow.contents()) == [(4, "a", 1, False), (5, "a", 2, False)]
+
+
+def test_a_queue_of_another_incarnation_is_over(rig: Rig, client: Client) -> None:
+    client.create("fast")
+    client.fill("fast", bodies(2))
+    flow = consumer(client, "fast")
+    flow.contents()
+    flow.confirm(2)
+    rig.sleep(0.2)
+    assert {x.resource for x in records(rig)} == {"fast"}
+    rig.reincarnate("fast")
+    assert records(rig) == []
+    assert [x[2] for x in told(consumer(rig.client("queue"), "fast").contents())] == [1, 2]
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+
+def test_what_was_settled_of_another_copy_of_the_log_counts_no_more(
+    rig: Rig, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.fill("a", bodies(3))
+    logs = rig.disk.copy()
+    client.fill("a", bodies(5))
+    flow = consumer(client, "a")
+    flow.contents()
+    flow.confirm(2)
+    flow.confirm(5, multiple=False)
+    flow.reject(6, recycle=True)
+    rig.stop()
+    rig.disk.put_back(logs)
+    rig.start()
+    assert "parts with what the queue 'default' knows of it at 4" in caplog.text
+    client = rig.client("queue")
+    client.fill("a", bodies(5))
+    flow = consumer(client, "a")
+    assert [(at, again) for _, _, at, again in told(flow.contents())] == [
+        (3, True),
+        *((n, False) for n in range(4, 9)),
+    ]
+    rig.sleep(0.1)
+    caplog.clear()
+    rig.restart()
+    assert not caplog.text

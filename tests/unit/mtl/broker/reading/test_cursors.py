@@ -1,0 +1,541 @@
+"""Groups: cursors, holders, members and fencing. PROTOCOL.md 5.3, rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.storage.records import CursorRecord
+from mtl.errors import DataLoss, Fenced, Refused
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+
+
+@pytest.fixture(autouse=True)
+def resource(client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"%d" % n for n in range(1, 21)])
+
+
+def hold(client: Client, holder: str | None = "driver", group: str | None = "g", **more: Any) -> w.DataLease:
+    return client.reader("a", group=group, holder=holder, start=more.pop("start", None), **more)
+
+
+def cursor(client: Client, group: str = "g") -> w.CursorInfo:
+    (found,) = client.ask(w.CursorDescribe(group=group), w.Cursors).cursors
+    return found
+
+
+def saved(rig: Rig) -> int:
+    (record,) = [r for r in rig.store.load().records if isinstance(r, CursorRecord)]
+    return record.position
+
+
+# --- cursors ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "position"), [("earliest", 1), ("latest", 21), (7, 7), (21, 21)])
+def test_open_makes_a_cursor_or_finds_it(client: Client, start: Any, position: int) -> None:
+    opened = client.ask(w.CursorOpen(group="g", resource="a", from_=start), w.CursorOpened)
+    assert (opened.position, opened.created) == (position, True)
+    assert opened.incarnation == client.describe("a").incarnation
+    again = client.ask(w.CursorOpen(group="g", resource="a", from_=3), w.CursorOpened)
+    assert (again.position, again.created) == (position, False)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (w.CursorOpen(group="g", resource="x"), 404),
+        (w.CursorOpen(group="g", resource="a", incarnation="another"), 409),
+        (w.CursorOpen(group="g", resource="a", from_=0), 400),
+        (w.CursorOpen(group="g", resource="a", from_=22), 409),
+        (w.CursorDelete(group="g", resource="a"), 404),
+    ],
+)
+def test_refusals(client: Client, request_: w.Request, status: int) -> None:
+    assert client.refused(request_).status == status
+    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+
+
+def test_describe_tells_everything(client: Client) -> None:
+    flow = client.flow(hold(client))
+    flow.confirm(5)
+    info = cursor(client)
+    assert (info.position, info.next, info.behind, info.held, info.holder, info.epoch) == (
+        6,
+        21,
+        15,
+        True,
+        "driver",
+        1,
+    )
+    assert 0 < (info.bytes_behind or 0) <= (client.describe("a").bytes or 0)
+
+
+def test_describe_flushes(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(5)
+    assert saved(rig) == 1
+    cursor(client)
+    assert saved(rig) == 6
+
+
+def test_a_moved_cursor_is_flushed_within_a_tenth_of_a_second(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(5)
+    rig.sleep(limits.CURSOR_FLUSH_S, step=limits.CURSOR_FLUSH_S)
+    assert saved(rig) == 6
+
+
+def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
+    flow = client.flow(hold(client))
+    rig.hold(a.Save)
+    flow.confirm(5)
+    rig.sleep(limits.CURSOR_FLUSH_S, step=limits.CURSOR_FLUSH_S)
+    asked = client.begin(w.CursorDescribe(group="g"))
+    assert not asked.answered
+    rig.let_go()
+    assert asked.reply(w.Cursors).cursors[0].position == 6
+
+
+def test_a_flush_that_fails_is_told_and_tried_again(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(5)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(w.CursorDescribe()).status == 503
+    rig.store.hook = FaultyStore().hook
+    rig.sleep(1, step=limits.CURSOR_FLUSH_S)
+    assert saved(rig) == 6
+
+
+def test_delete_forgets_and_ends_the_holding(rig: Rig, client: Client) -> None:
+    flow = client.flow(hold(client))
+    flow.confirm(5)
+    assert client.refused(w.CursorDelete(group="g", resource="a", incarnation="another")).status == 409
+    client.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
+    assert not flow.ponged()
+    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    rig.sleep(1)
+    rig.restart()
+    assert rig.client().ask(w.CursorDescribe(), w.Cursors).cursors == []
+
+
+def test_a_cursor_that_is_being_deleted_is_not_opened(rig: Rig, client: Client) -> None:
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    rig.hold(a.Save)
+    deleted = client.begin(w.CursorDelete(group="g", resource="a"))
+    assert client.refused(w.CursorOpen(group="g", resource="a")).status == 503
+    rig.let_go()
+    deleted.reply(w.Ok)
+    assert client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened).created
+
+
+def test_a_cursor_that_could_not_be_deleted_is_still_there(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(5)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused_in_time(w.CursorDelete(group="g", resource="a")).reason == w.STORAGE
+    assert client.refused(w.CursorOpen(group="g", resource="a")).reason == w.OVERLOADED
+    rig.store.hook = FaultyStore().hook
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert cursor(client).position == 6
+    client.flow(hold(client)).confirm(7)
+    assert cursor(client).position == 8
+
+
+# --- moving -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("confirms", "position"),
+    [
+        ([(5, True)], 6),
+        ([(5, True), (3, True)], 6),
+        ([(5, True), (5, True)], 6),
+        ([(20, True)], 21),
+        ([(21, True)], 1),
+        ([(1 << 60, True)], 1),
+        ([(0, True)], 1),
+        ([(5, False)], 1),
+    ],
+)
+def test_confirm_multiple_moves_the_cursor_of_a_holder_that_never_reads(
+    client: Client, confirms: list[tuple[int, bool]], position: int
+) -> None:
+    flow = client.flow(hold(client))
+    for sequence, multiple in confirms:
+        flow.confirm(sequence, multiple)
+    assert flow.ponged(), "the Pong says that it was processed"
+    assert cursor(client).position == position
+
+
+@pytest.mark.parametrize(
+    ("confirms", "position"),
+    [
+        ([(1, False)], 2),
+        ([(2, False)], 1),
+        ([(2, False), (1, False)], 3),
+        ([(3, True)], 4),
+        ([(12, True)], 13),
+    ],
+)
+def test_a_reader_that_consumes_by_itself_is_its_own_holder(
+    client: Client, confirms: list[tuple[int, bool]], position: int
+) -> None:
+    flow = client.flow(hold(client, holder=None, window=w.Window(contents=5)))
+    flow.summon("a")
+    flow.sent()
+    for sequence, multiple in confirms:
+        flow.confirm(sequence, multiple)
+    assert cursor(client).position == position
+
+
+def test_confirming_what_was_not_sent_is_credit_for_what_was(client: Client) -> None:
+    flow = client.flow(hold(client, window=w.Window(contents=3)))
+    flow.summon("a")
+    assert flow.numbers() == [1, 2, 3]
+    flow.confirm(10)
+    assert flow.numbers() == [4, 5, 6]
+
+
+def test_a_cursor_may_point_into_a_pack(client: Client) -> None:
+    client.create("p")
+    client.flow(client.writer("p", packed=True)).pack(1, [b"%d" % n for n in range(5)])
+    lease = client.reader("p", group="g", holder="d", packed=True, start=None)
+    flow = client.flow(lease)
+    flow.confirm(3)
+    assert cursor(client).position == 4
+    assert client.reader("p", group="g", holder="d", start="group").from_ == 4
+
+
+def test_a_group_starts_at_its_cursor_and_a_new_one_at_earliest(rig: Rig, client: Client) -> None:
+    lease = hold(client)
+    assert (lease.from_, lease.position, lease.epoch) == (1, 1, 1)
+    client.flow(lease).confirm(7)
+    client.close_lease(lease)
+    rig.sleep(1)
+    rig.crash()
+    assert hold(rig.client()).from_ == 8
+
+
+def test_an_explicit_start_wins_and_makes_a_new_cursor_there(client: Client) -> None:
+    lease = hold(client, start=5)
+    assert (lease.from_, lease.position) == (5, 5)
+    again = hold(client, start=3)
+    assert (again.from_, again.position) == (3, 5)
+    assert cursor(client).position == 5
+
+
+def test_a_single_confirm_does_not_jump_over_what_an_explicit_start_left_out(client: Client) -> None:
+    hold(client)
+    flow = client.flow(hold(client, start=10))
+    flow.confirm(4, multiple=False)
+    assert cursor(client).position == 1
+
+
+def test_there_is_a_limit_of_cursors(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CURSORS", 2)
+    for group in ("one", "two"):
+        client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
+    refused = client.refused(w.CursorOpen(group="three", resource="a"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "2 cursors are remembered, which is the limit" in refused.message
+    assert client.refused(w.Reader(resources=["a"], group="three", confirm="full")).status == 503
+    assert hold(client, group="two").epoch == 1
+    client.ask(w.CursorDelete(group="one", resource="a"), w.Ok)
+    client.ask(w.CursorOpen(group="three", resource="a"), w.CursorOpened)
+
+
+def test_a_cursor_below_earliest_is_data_loss() -> None:
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=1))
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.fill("a", [bytes(1_000)] * 5)
+    rig.sleep(6)
+    refused = client.refused(w.Reader(resources=["a"], group="g", confirm="full"))
+    assert isinstance(refused, DataLoss)
+    assert client.reader("a", group="g", start="earliest").from_ == client.describe("a").earliest
+
+
+# --- members ------------------------------------------------------------------------------------------------
+
+
+def test_confirm_on_a_member_is_credit_and_nothing_else(client: Client) -> None:
+    lease = hold(client)
+    member = client.reader("a", group="g", epoch=lease.epoch, start=1, window=w.Window(contents=3))
+    assert (member.epoch, member.position) == (1, None)
+    flow = client.flow(member)
+    flow.summon("a")
+    flow.sent()
+    flow.confirm(3)
+    assert flow.numbers() == [4, 5, 6]
+    assert cursor(client).position == 1
+
+
+def test_a_member_of_an_older_epoch_is_fenced(rig: Rig, client: Client) -> None:
+    epoch = hold(client).epoch
+    other = rig.client()
+    assert hold(other, "another").epoch == 2
+    for asking in (client, rig.client()):
+        refused = asking.refused(w.Reader(resources=["a"], group="g", epoch=epoch, from_=1))
+        assert isinstance(refused, Fenced)
+
+
+def test_a_member_needs_a_holding(client: Client) -> None:
+    assert isinstance(client.refused(w.Reader(resources=["a"], group="g", epoch=1, from_=1)), Fenced)
+
+
+@pytest.mark.parametrize("how", ["restart", "kill", "crash"])
+def test_a_holder_that_comes_back_keeps_its_epoch_and_its_members(rig: Rig, client: Client, how: str) -> None:
+    epoch = hold(client).epoch
+    getattr(rig, how)()
+    client = rig.client()
+    assert client.reader("a", group="g", epoch=epoch, start=1).epoch == 1
+    assert hold(client, epoch=epoch).epoch == 1
+    assert client.reader("a", group="g", epoch=epoch, start=1).epoch == 1
+
+
+# --- fencing ------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_holder_fences_the_older(rig: Rig, client: Client) -> None:
+    lease = hold(client)
+    flow = client.flow(lease)
+    flow.confirm(3)
+    other = rig.client()
+    newer = hold(other, "another")
+    assert (newer.epoch, newer.position) == (2, 4)
+    flow.confirm(9)
+    assert not flow.ponged(), "no Pong: that is how it learns"
+    assert flow.lease(lease.lease) == 403
+    for request in (
+        w.Reader(resources=["a"], group="g", holder="driver", confirm="full"),
+        w.CursorOpen(group="g", resource="a"),
+    ):
+        assert isinstance(client.refused(request), Fenced), "terminal, whatever it asks"
+    assert cursor(other).position == 4
+
+
+def test_what_a_fenced_session_may_still_do(rig: Rig, client: Client) -> None:
+    hold(client)
+    other = rig.client()
+    hold(other, "another")
+    assert hold(client, group="h").epoch == 1
+    assert client.reader("a").from_ == 1
+
+
+def test_an_older_holder_stays_out_under_a_new_session(rig: Rig, client: Client) -> None:
+    """It names the epoch that it had, so no session needs to be remembered."""
+    epoch = hold(client).epoch
+    hold(rig.client(), "another")
+    rig.restart()
+    again = w.Reader(resources=["a"], group="g", holder="driver", epoch=epoch, confirm="full")
+    assert isinstance(rig.client().refused(again), Fenced)
+
+
+def test_of_two_that_ask_at_once_the_later_holds(rig: Rig, client: Client) -> None:
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    clients = [rig.client(), rig.client()]
+    rig.hold(a.Save)
+    asked = [
+        x.begin(w.Reader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
+        for n, x in enumerate(clients)
+    ]
+    rig.let_go()
+    former, later = (x.reply(w.DataLease) for x in asked)
+    assert (former.epoch, later.epoch) == (1, 2)
+    assert isinstance(clients[0].refused(w.Reader(resources=["a"], group="g", epoch=1, from_=1)), Fenced)
+    assert cursor(client).holder == "d1"
+
+
+def test_a_holder_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> None:
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    with pytest.raises(Refused, match="storage"):
+        hold(client)
+    rig.store.hook = FaultyStore().hook
+    assert hold(client).position == 1
+
+
+# --- several leases of one holder ---------------------------------------------------------------------------
+
+
+def test_a_lease_whose_202_was_lost_does_not_hold_the_cursor_back(rig: Rig, client: Client) -> None:
+    hold(client, request_id="r")
+    flow = rig.client().flow(hold(rig.client(), request_id="r"))
+    flow.confirm(5)
+    assert flow.pong() == c.Pong(6)
+    assert cursor(client).position == 6
+
+
+def test_the_pong_to_a_holder_tells_that_its_confirm_did_not_move_the_cursor(client: Client) -> None:
+    flow, other = client.flow(hold(client)), client.flow(hold(client))
+    flow.confirm(5)
+    assert flow.pong() == c.Pong(1), "the other lease of the holder has confirmed nothing"
+    other.confirm(3)
+    assert (other.pong(), flow.pong()) == (c.Pong(4), c.Pong(4))
+
+
+def test_the_pong_to_a_member_and_to_a_nameless_holder_tells_nothing(client: Client) -> None:
+    lease = hold(client)
+    member = client.flow(client.reader("a", group="g", epoch=lease.epoch))
+    nameless = client.flow(client.reader("a", holder="driver"))
+    assert (member.pong(), nameless.pong()) == (c.Pong(), c.Pong())
+
+
+def test_the_cursor_is_the_minimum_of_what_the_leases_of_a_holder_confirmed(rig: Rig, client: Client) -> None:
+    other = rig.client()
+    flows = [client.flow(hold(client)), other.flow(hold(other))]
+    flows[0].confirm(10)
+    assert cursor(client).position == 1
+    flows[1].confirm(4)
+    assert cursor(client).position == 5
+    flows[1].confirm(12)
+    assert cursor(client).position == 11
+
+
+def test_a_lease_that_joins_later_begins_at_the_cursor(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(10)
+    other = rig.client()
+    later = hold(other)
+    assert (later.position, later.epoch) == (11, 1)
+    other.flow(later).confirm(12)
+    assert cursor(client).position == 11
+
+
+def test_a_lease_that_leaves_holds_the_others_back_no_longer(rig: Rig, client: Client) -> None:
+    leases = [hold(client), hold(client)]
+    flows = [client.flow(x) for x in leases]
+    flows[0].confirm(4)
+    flows[1].confirm(10)
+    client.close_lease(leases[0])
+    assert cursor(client).position == 5, "not before the next Confirm"
+    flows[1].confirm(11)
+    assert cursor(client).position == 12
+
+
+@pytest.mark.parametrize("end", ["fence", "expire", "end"])
+def test_a_cursor_does_not_run_to_the_foremost_lease_when_they_end_one_by_one(
+    rig: Rig, client: Client, end: str
+) -> None:
+    """A self-join: one side is at 10, the other at 2. Whoever starts from the group next must get 3."""
+    flows = [client.flow(hold(client)), client.flow(hold(client))]
+    flows[0].confirm(2)
+    flows[1].confirm(10)
+    if end == "fence":
+        hold(rig.client(), "another")
+    elif end == "expire":
+        rig.sleep(10 * limits.LEASE_UNBOUND_S)
+    else:
+        for lease in rig.broker.leases:
+            rig.broker.leases.end(lease)
+    rig.sleep(1)
+    rig.crash()
+    assert cursor(rig.client()).position == 3
+
+
+# --- nameless ----------------------------------------------------------------------------------------------
+
+
+def test_a_nameless_group_lives_as_long_as_its_lease(rig: Rig, client: Client) -> None:
+    lease = hold(client, group=None, start=5)
+    assert (lease.position, lease.epoch) == (5, None)
+    flow = client.flow(lease)
+    flow.confirm(9)
+    assert flow.ponged()
+    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    found = rig.broker.leases.find(lease.lease)
+    assert found.pinned == 10  # type: ignore[union-attr]
+    assert hold(client, group=None, start=5).position == 5
+
+
+def test_a_flow_that_only_holds_is_never_sent_contents(client: Client) -> None:
+    flow = client.flow(hold(client))
+    flow.confirm(3)
+    client.fill("a", [b"new"])
+    assert flow.sent() == []
+    flow.send(c.Ping())
+    assert flow.sent() == [c.Pong(4)]
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def behind(rig: Rig, client: Client) -> Client:
+    """The records of a group say that it confirmed contents up to 20; the log was put back to where it had ten."""
+    del client
+    other = rig.client()
+    other.create("b")
+    other.fill("b", [b"x"] * 10)
+    logs = rig.disk.copy()
+    other.fill("b", [b"y"] * 10)
+    flow = other.flow(other.reader("b", group="g", holder="driver"))
+    flow.confirm(20)
+    rig.stop()
+    rig.disk.put_back(logs)
+    rig.start()
+    client = rig.client()
+    client.fill("b", [b"other"] * 5)
+    return client
+
+
+def test_a_cursor_has_the_epoch_of_its_position(client: Client) -> None:
+    flow = client.flow(hold(client))
+    assert cursor(client).log_epoch is None
+    flow.confirm(5)
+    assert (cursor(client).position, cursor(client).log_epoch) == (6, client.describe("a").log_epoch)
+
+
+def test_a_group_whose_place_is_lost_is_told(rig: Rig, behind: Client) -> None:
+    found = cursor(behind)
+    assert (found.position, found.lost, found.behind) == (21, w.Lost(first=11, end=21), 5)
+    for request_ in (
+        w.Reader(resources=["b"], confirm="full", group="g", holder="driver"),
+        w.CursorOpen(group="g", resource="b"),
+    ):
+        refused = behind.refused(request_)
+        assert isinstance(refused, DataLoss)
+        assert (refused.first, refused.end, refused.resume) == (11, 21, 11)
+    # Who says where to go on is there.
+    flow = behind.flow(behind.reader("b", group="g", holder="driver", start=11))
+    flow.confirm(13)
+    found = cursor(behind)
+    assert (found.position, found.lost, found.behind) == (14, None, 2)
+    rig.restart()
+    assert cursor(rig.client()).position == 14
+
+
+def test_cursor_open_moves_a_lost_cursor_only_to_a_sequence(behind: Client) -> None:
+    opened = behind.ask(w.CursorOpen(group="g", resource="b", from_=11), w.CursorOpened)
+    assert (opened.position, opened.created) == (11, True)
+    assert behind.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened).position == 11
+
+
+def test_a_reset_is_the_way_out_of_a_loss(behind: Client) -> None:
+    moved = behind.ask(w.CursorReset(group="g", resource="b", to="earliest"), w.CursorWasReset)
+    assert (moved.before, moved.position) == (21, 1)
+    assert cursor(behind).lost is None
+
+
+def test_a_record_of_before_there_were_epochs_is_valid(rig: Rig, client: Client) -> None:
+    client.flow(hold(client)).confirm(5)
+    rig.stop()
+    rig.store.rows = {
+        key: value.replace(b'"log-epoch"', b'"unknown"') for key, value in rig.store.rows.items()
+    }
+    rig.start()
+    assert hold(rig.client()).from_ == 6

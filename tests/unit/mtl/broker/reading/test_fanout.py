@@ -1,0 +1,252 @@
+"""The `test` profile at work, exactly as RFC 11 has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker.reading.fanout import OVERHEAD, PROBE, TURN, Fanout, FanoutLease
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY, encode_table, join_tables
+from tests.support.core import Client, Flow, Rig
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    return rig.client("test")
+
+
+def reading(client: Client, *resources: str) -> Flow:
+    lease = client.ask(w.Reader(resources=list(resources)), w.DataLease)
+    flow = client.flow(lease)
+    assert flow.summon("resource") == 200
+    return flow
+
+
+def writing(client: Client, *resources: str) -> Flow:
+    return client.flow(client.ask(w.Writer(resources=list(resources)), w.DataLease))
+
+
+# --- what it is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-116", "MTL-117")
+def test_contents_go_from_all_writers_to_all_readers(client: Client) -> None:
+    readers = [reading(client, "resource"), reading(client)]
+    for writer in (writing(client, "resource"), writing(client)):
+        writer.content(7, b"x", "resource", {"k": 1})
+        assert writer.sent() == []
+    for reader in readers:
+        contents = reader.contents()
+        assert [(x.sequence, x.resource, x.body) for x in contents] == [
+            (1, "resource", b"x"),
+            (2, "resource", b"x"),
+        ]
+        assert contents[0].properties == encode_table({"k": 1})
+
+
+@pytest.mark.requirement("MTL-114")
+@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
+def test_there_is_exactly_one_resource(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+    refused = client.refused(kind(resources=["resource", "other"]))
+    assert (refused.status, refused.members["missing"]) == (404, ["other"])
+
+
+def test_another_name_cannot_be_summoned(client: Client) -> None:
+    flow = reading(client)
+    assert flow.summon("other") == 400
+    assert flow.summon("") == 400
+
+
+@pytest.mark.requirement("MTL-49", "MTL-115")
+@pytest.mark.parametrize("kind", [w.Reader, w.Writer])
+def test_contents_are_never_confirmed(client: Client, kind: type[w.Reader | w.Writer]) -> None:
+    refused = client.refused(kind(resources=["resource"], confirm="full"))
+    assert (refused.status, refused.reason) == (501, w.UNSUPPORTED)
+
+
+@pytest.mark.requirement("MTL-46", "MTL-79")
+@pytest.mark.parametrize(("named", "resource"), [([], ""), (["resource"], ""), (["resource"], "resource")])
+def test_the_name_may_be_left_out(client: Client, named: list[str], resource: str) -> None:
+    reader = reading(client)
+    writing(client, *named).content(1, b"x", resource)
+    assert reader.bodies() == [b"x"]
+
+
+@pytest.mark.requirement("MTL-112")
+@pytest.mark.parametrize(
+    "content",
+    [
+        c.Content(5, "other", EMPTY, b""),
+        c.Content(5, "", EMPTY, bytes(limits.MAX_CONTENT + 1)),
+        c.Content(
+            5, "", join_tables(encode_table({"a": bytes(limits.MAX_TABLE - 20)}), encode_table({"b": 1})), b""
+        ),
+        c.Content(5, "", encode_table({"mtl-sequence": 7}), b""),
+    ],
+    ids=["name", "size", "table", "reserved"],
+)
+def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: c.Content) -> None:
+    writer = writing(client)
+    writer.send(content)
+    assert writer.sent() == [c.Reject(5, False, False)]
+    assert rig.broker.statistics()["test-refused"] == 1
+
+
+def test_only_who_has_summoned_is_sent_anything(client: Client) -> None:
+    reader = reading(client)
+    reader.dismiss("resource")
+    idle = client.flow(client.ask(w.Reader(resources=[]), w.DataLease))
+    writing(client).content(1, b"x")
+    assert (reader.contents(), idle.contents()) == ([], [])
+    reader.summon("resource")
+    writing(client).content(1, b"y")
+    assert reader.bodies() == [b"y"]
+
+
+def test_leases_that_are_over_are_sent_nothing(rig: Rig, client: Client) -> None:
+    reader = reading(client)
+    (lease,) = list(rig.broker.leases)
+    rig.broker.leases.end(lease)
+    writing(client).content(1, b"x")
+    assert reader.sent() == []
+
+
+def test_virtual_hosts_are_apart() -> None:
+    rig = Rig(virtual_hosts=("/", "other"))
+    here, there = rig.client("test"), rig.client("test", "other")
+    readers = reading(here), reading(there)
+    writing(here).content(1, b"x")
+    assert [x.bodies() for x in readers] == [[b"x"], []]
+
+
+# --- slow readers -------------------------------------------------------------------------------------------
+
+
+def test_a_slow_reader_keeps_the_newest_in_order(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 5 * (OVERHEAD + 6))
+    slow, quick = reading(client), reading(client)
+    writer = writing(client)
+    slow.room(2)
+    for number in range(1, 11):
+        writer.content(number, b"%d" % number)
+    assert slow.bodies() == [b"1", b"2"]
+    assert len(quick.bodies()) == 10
+    slow.room(None)
+    rig.sleep(limits.FANOUT_RETRY_S, step=limits.FANOUT_RETRY_S)
+    contents = slow.contents()
+    assert [(x.sequence, x.body) for x in contents] == [(n, b"%d" % n) for n in range(6, 11)]
+    assert rig.broker.statistics()["test-dropped"] == 3
+
+
+@pytest.mark.requirement("MTL-116")
+def test_a_burst_of_small_contents_reaches_a_reader_that_is_slower_than_its_writer(
+    rig: Rig, client: Client
+) -> None:
+    """The peer takes 1,000 contents for each frame of its own, as a queue of PLAIN_HWM does: a ring of 1,000 contents
+    lost most of such a burst.
+    """
+    slow, writer = reading(client), writing(client)
+    slow.room(0)
+    for number in range(1, 20_001):
+        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
+    rig.run()
+    got: list[int] = []
+    while len(got) < 20_000:
+        slow.room(1_000)
+        slow.send(c.Pong())
+        came = [x.sequence for x in slow.contents()]
+        assert came, f"nothing after {got[-1:]}"
+        got += came
+    assert got == list(range(1, 20_001))
+    assert rig.broker.statistics()["test-dropped"] == 0
+
+
+def test_who_does_not_read_is_sent_little_until_something_leaves(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    slow, writer = reading(client), writing(client)
+    slow.room(0)
+    for number in range(1, 5_001):
+        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"")))
+    rig.run()
+    lease = next(x for x in rig.broker.leases if isinstance(x, FanoutLease))
+    take = lease.take
+
+    def taken(most: int) -> list[c.Content]:
+        tried.append(most)
+        return take(most)
+
+    monkeypatch.setattr(lease, "take", taken)
+    for _ in range(3):
+        slow.send(c.Pong())
+    slow.room(None)
+    for _ in range(5):
+        slow.send(c.Pong())
+    assert tried == [TURN, PROBE, PROBE, PROBE, TURN, TURN, TURN, TURN]
+    assert [x.sequence for x in slow.contents()] == list(range(1, 5_001))
+
+
+def test_it_is_tried_again_on_its_next_frame(client: Client) -> None:
+    slow = reading(client)
+    slow.room(0)
+    writing(client).content(1, b"x")
+    slow.room(None)
+    slow.send(c.Pong())
+    assert slow.bodies() == [b"x"]
+
+
+def test_order_is_kept_in_a_burst(rig: Rig, client: Client) -> None:
+    slow, writer = reading(client), writing(client)
+    slow.room(1)
+    for number in range(1, 6):
+        writer.queue(*c.encode(c.Content(number, "", EMPTY, b"%d" % number)))
+    rig.run()
+    slow.room(2)
+    slow.send(c.Pong())
+    slow.room(None)
+    writer.content(6, b"6")
+    rig.sleep(1)
+    assert slow.bodies() == [b"%d" % n for n in range(1, 7)]
+
+
+def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 1_000)
+    lease = FanoutLease(None)  # type: ignore[arg-type]  # no terms are needed here
+    dropped = [lease.keep(c.Content(n, "resource", EMPTY, bytes(300 - OVERHEAD))) for n in range(5)]
+    assert dropped == [0, 0, 0, 1, 1]
+    assert lease.keep(c.Content(9, "resource", EMPTY, bytes(5_000))) == 3
+    assert [x.sequence for x in lease.take(TURN)] == [9], "one always fits"
+    assert lease.octets == 0
+
+
+def test_a_rebind_and_a_dismiss_empty_the_ring(rig: Rig, client: Client) -> None:
+    lease = client.ask(w.Reader(resources=[]), w.DataLease)
+    slow = client.flow(lease)
+    slow.summon("resource")
+    slow.room(0)
+    writing(client).content(1, b"old")
+    slow.room(None)
+    slow.dismiss("resource")
+    assert slow.contents() == []
+    slow.summon("resource")
+    slow.room(0)
+    writing(client).content(1, b"old")
+    again = client.flow(lease)
+    again.summon("resource")
+    assert again.contents() == []
+    rig.sleep(1)
+    assert again.contents() == []
+
+
+def test_what_comes_back_for_a_summon_that_is_over_is_dropped() -> None:
+    sent: list[c.Content] = []
+    fanout = Fanout(lambda _, content: sent.append(content))
+    lease = FanoutLease(None)  # type: ignore[arg-type]  # no terms are needed here
+    fanout.blocked(lease, c.Content(1, "resource", EMPTY, b""))
+    fanout.flush(lease)
+    assert sent == []

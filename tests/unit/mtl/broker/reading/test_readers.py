@@ -1,0 +1,505 @@
+"""What a reader of the `log` profile is sent, and when: PROTOCOL.md 5.2, rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.commands.granting_readers import LocalReads
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import decode_table
+from tests.support.core import START_US, Client, Flow, Rig, unpacked
+
+
+def window(contents: int | None = None, octets: int | None = None) -> w.Window:
+    return w.Window(contents=contents, bytes=octets)
+
+
+def reading(client: Client, **more: Any) -> Flow:
+    """A data flow that has summoned `a`."""
+    flow = client.flow(client.reader("a", **more))
+    assert flow.summon("a") == 200
+    return flow
+
+
+@pytest.fixture(autouse=True)
+def resource(client: Client) -> None:
+    """Ten contents in two chunks of five."""
+    client.create("a")
+    flow = client.flow(client.writer("a", packed=True))
+    for first in (1, 6):
+        flow.pack(first, [b"%d" % n for n in range(first, first + 5)])
+
+
+# --- contents -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-72", "MTL-80")
+def test_a_plain_reader_is_sent_one_content_each_with_its_time(rig: Rig, client: Client) -> None:
+    contents = reading(client).contents()
+    assert [x.sequence for x in contents] == list(range(1, 11))
+    assert [x.body for x in contents] == [b"%d" % n for n in range(1, 11)]
+    assert {x.resource for x in contents} == {"a"}
+    assert {decode_table(x.properties)[c.TIMESTAMP] for x in contents} == {START_US}
+
+
+def test_a_packed_reader_is_sent_chunks(client: Client) -> None:
+    contents = reading(client, packed=True).contents()
+    assert [(x.sequence, c.packed_count(x.properties)) for x in contents] == [(1, 5), (6, 5)]
+    assert {c.delivery_timestamp(x.properties) for x in contents} == {START_US}
+    assert [b for x in contents for b in unpacked(x)] == [b"%d" % n for n in range(1, 11)]
+
+
+def test_properties_come_back_as_they_were_sent(client: Client) -> None:
+    client.create("p")
+    client.flow(client.writer("p")).content(1, b"x", properties={"kind": "test", "n": 7})
+    flow = client.flow(client.reader("p"))
+    flow.summon("p")
+    (content,) = flow.contents()
+    assert decode_table(content.properties) == {"kind": "test", "n": 7, c.TIMESTAMP: START_US}
+
+
+@pytest.mark.parametrize("start", [1, 3, 5, 6, 10, 11])
+@pytest.mark.parametrize("until", [None, 1, 4, 6, 8, 11, 50])
+def test_the_range_is_trimmed_for_plain_readers(client: Client, start: int, until: int | None) -> None:
+    flow = reading(client, start=start, until=until)
+    assert flow.numbers() == list(range(start, min(until or 11, 11)))
+
+
+@pytest.mark.parametrize(
+    ("start", "until", "chunks"), [(3, None, [1, 6]), (3, 5, [1]), (6, 7, [6]), (1, 6, [1]), (11, None, [])]
+)
+def test_packed_readers_are_sent_whole_chunks(
+    client: Client, start: int, until: int | None, chunks: list[int]
+) -> None:
+    assert reading(client, packed=True, start=start, until=until).numbers() == chunks
+
+
+def test_new_contents_follow(client: Client) -> None:
+    flow = reading(client, start="latest")
+    assert flow.numbers() == []
+    client.fill("a", [b"new"])
+    assert flow.bodies() == [b"new"]
+
+
+def test_only_what_is_synced_is_sent(rig: Rig, client: Client) -> None:
+    flow = reading(client, start="latest")
+    rig.disk.fail("sync")
+    client.fill("a", [b"new"])
+    assert flow.numbers() == []
+    assert client.describe("a").next == 11
+
+
+def test_nothing_comes_before_the_summon(client: Client) -> None:
+    flow = client.flow(client.reader("a"))
+    client.fill("a", [b"new"])
+    assert flow.contents() == []
+
+
+# --- the window ---------------------------------------------------------------------------------------------
+
+
+def test_the_window_bounds_contents(client: Client) -> None:
+    flow = reading(client, window=window(4))
+    assert flow.numbers() == [1, 2, 3, 4]
+    flow.confirm(1)
+    flow.confirm(3)
+    assert flow.numbers() == [5, 6, 7]
+
+
+def test_the_window_bounds_stored_octets(client: Client) -> None:
+    whole = client.describe("a").bytes or 0
+    flow = reading(client, window=window(None, whole // 4))
+    sent = flow.numbers()
+    assert 1 <= len(sent) < 6
+    flow.confirm(sent[-1])
+    assert flow.numbers() == list(range(sent[-1] + 1, sent[-1] + 1 + len(sent)))
+
+
+def test_large_packs_that_are_told_count_by_their_contents_alone() -> None:
+    """They take nothing of the reader's memory. A small one is sent, and its octets count."""
+    client = Rig(local_reads=LocalReads("here", w.LocalFiles(directory="/data", key="secret"))).client()
+    client.create("a")
+    size = limits.LOCAL_FROM // 2
+    small, large = [bytes(size - 1_000)], [bytes(size), bytes(size)]
+    flow = client.flow(client.writer("a", packed=True))
+    for first, pack in zip((1, 3, 5, 7, 9, 10), (large, large, large, large, small, small), strict=True):
+        flow.pack(first, pack)
+    flow = reading(client, packed=True, local="here", window=window(8, size))
+    assert flow.numbers() == [1, 3, 5, 7]
+    flow.confirm(8)
+    assert flow.numbers() == [9]
+    flow.confirm(9)
+    assert flow.numbers() == [10]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_content_is_always_allowed(client: Client, packed: bool) -> None:
+    """Else a pack larger than the window would never leave."""
+    flow = reading(client, packed=packed, window=window(1, 1))
+    seen = []
+    for _ in range(20):
+        contents = flow.contents()
+        assert len(contents) <= 1
+        for content in contents:
+            count = c.packed_count(content.properties) or 1
+            seen += list(range(content.sequence, content.sequence + count))
+            flow.confirm(seen[-1])
+    assert seen == list(range(1, 11))
+
+
+@pytest.mark.requirement("MTL-91", "MTL-93")
+@pytest.mark.parametrize(
+    ("confirms", "more"),
+    [
+        ([(2, False)], 1),
+        ([(2, False), (2, False)], 1),
+        ([(3, False), (1, False)], 2),
+        ([(2, True)], 2),
+        ([(3, True)], 3),
+        ([(4, True)], 0),
+        ([(4, False)], 0),
+        ([(0, True)], 0),
+        ([(99, True)], 0),
+    ],
+)
+def test_confirm_is_credit_for_what_was_sent_and_nothing_else(
+    client: Client, confirms: list[tuple[int, bool]], more: int
+) -> None:
+    flow = reading(client, window=window(3))
+    assert flow.numbers() == [1, 2, 3]
+    for sequence, multiple in confirms:
+        flow.confirm(sequence, multiple)
+    assert flow.numbers() == list(range(4, 4 + more))
+
+
+def test_no_single_number_inside_a_pack_settles_it(client: Client) -> None:
+    flow = reading(client, packed=True, window=window(5))
+    assert flow.numbers() == [1]
+    for number in (1, 3, 4):
+        flow.confirm(number, multiple=False)
+    flow.confirm(4)
+    assert flow.numbers() == []
+    flow.confirm(5, multiple=False)
+    assert flow.numbers() == [6]
+
+
+@pytest.mark.requirement("MTL-85")
+def test_confirm_none_has_no_window(client: Client) -> None:
+    flow = reading(client, confirm="none", window=window(1))
+    assert flow.numbers() == list(range(1, 11))
+    flow.confirm(3)
+    flow.reject(4, recycle=True)
+    assert flow.numbers() == []
+
+
+def test_the_default_window(rig: Rig, client: Client) -> None:
+    client.create("many")
+    flow = client.flow(client.writer("many", packed=True))
+    flow.pack(1, [b""] * 5_000)
+    reader = client.flow(client.reader("many"))
+    reader.summon("many")
+    assert reader.numbers() == list(range(1, limits.WINDOW_CONTENTS + 1))
+
+
+def test_turns_are_bounded_so_that_nobody_waits_long(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "TURN_OCTETS", 1)
+    flows = [client.flow(client.reader("a", packed=True)) for _ in range(2)]
+    for flow in flows:
+        flow.queue(*c.encode(c.Summon(9, "a")))
+    rig.broker.advance()
+    for action in rig.broker.take():
+        rig._carry_out(action)
+    assert [len(flow.sent()) for flow in flows] == [2, 2]  # a Response and one chunk
+    assert rig.broker.busy
+    rig.run()
+    assert [flow.numbers() for flow in flows] == [[6], [6]]
+
+
+# --- Reject -------------------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_costs_no_more_where_there_are_many_small_chunks(rig: Rig, client: Client) -> None:
+    """What is made ready behind the first chunk without room is made ready in vain, and again with every retry."""
+    client.fill("a", [b"%d" % n for n in range(2 * limits.TURN_SENDS)])  # each in a chunk of its own
+    flow = client.flow(client.reader("a", packed=True, window=window(contents=10_000)))
+    rig.sockets.room[flow.peer] = 1
+    flow.queue(*c.encode(c.Summon(99, "a")))
+    rig.broker.advance()
+    made = rig.broker.take()
+    assert sum(isinstance(action, a.Deliver) for action in made) == limits.TURN_SENDS
+    for action in made:
+        rig._carry_out(action)
+    rig.sender.flush()
+    del rig.sockets.room[flow.peer]
+    rig.run()
+    rig.sleep(1)
+    assert sum(isinstance(x, c.Content) for x in flow.sent()) == 2 * limits.TURN_SENDS + 2
+
+
+@pytest.mark.requirement("MTL-88", "MTL-94", "MTL-95")
+def test_reject_without_recycle_settles_and_counts(rig: Rig, client: Client) -> None:
+    flow = reading(client, window=window(3))
+    flow.sent()
+    flow.reject(2)
+    flow.reject(3, multiple=True)
+    assert flow.numbers() == [4, 5, 6]
+    assert rig.broker.statistics()["readers-rejected"] == 2
+
+
+@pytest.mark.requirement("MTL-96", "MTL-98")
+def test_reject_with_recycle_leaves_it_unsettled_until_the_next_bind(client: Client) -> None:
+    lease = client.reader("a", window=window(3))
+    flow = client.flow(lease)
+    flow.summon("a")
+    flow.sent()
+    flow.confirm(1)
+    flow.reject(2, recycle=True)
+    flow.confirm(3, multiple=False)
+    assert flow.numbers() == [4, 5]
+    again = client.flow(lease)
+    again.summon("a")
+    assert again.numbers() == [2, 3, 4]
+
+
+# --- flows come and go --------------------------------------------------------------------------------------
+
+
+def test_a_rebind_clears_summons_and_starts_at_the_lowest_unsettled(client: Client) -> None:
+    lease = client.reader("a", window=window(4))
+    flow = client.flow(lease)
+    flow.summon("a")
+    flow.sent()
+    flow.confirm(2)
+    assert flow.numbers() == [5, 6]
+    again = client.flow(lease)
+    assert again.contents() == []
+    again.summon("a")
+    assert again.numbers() == [3, 4, 5, 6]
+    flow.confirm(6)
+    assert (flow.sent(), again.numbers()) == ([], [])
+
+
+def test_under_none_a_rebind_goes_on_with_the_next_unsent(client: Client) -> None:
+    lease = client.reader("a", confirm="none", until=6)
+    flow = client.flow(lease)
+    flow.summon("a")
+    assert flow.numbers() == [1, 2, 3, 4, 5]
+    again = client.flow(lease)
+    again.summon("a")
+    assert again.numbers() == []
+
+
+def test_a_repeated_lease_changes_nothing(client: Client) -> None:
+    lease = client.reader("a", window=window(2))
+    flow = client.flow(lease)
+    flow.summon("a")
+    flow.sent()
+    assert flow.lease(lease.lease) == 200
+    flow.confirm(1)
+    assert flow.numbers() == [3]
+
+
+@pytest.mark.requirement("MTL-77", "MTL-82")
+def test_dismiss_then_summon_goes_on_after_the_last_sent(client: Client) -> None:
+    flow = reading(client, window=window(3))
+    assert flow.numbers() == [1, 2, 3]
+    assert flow.dismiss("a") == 200
+    flow.confirm(2)  # what is in flight stays confirmable (PROTOCOL.md 5.2)
+    assert flow.contents() == []
+    assert flow.summon("a") == 200
+    assert flow.numbers() == [4, 5]
+
+
+# --- full, gone and damaged ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("confirm", ["full", "none"])
+def test_a_full_peer_pauses_and_misses_nothing(rig: Rig, client: Client, packed: bool, confirm: str) -> None:
+    flow = client.flow(client.reader("a", packed=packed, confirm=confirm))
+    flow.room(2)  # the Response, and one more
+    flow.summon("a")
+    seen = list(flow.contents())
+    for _ in range(20):
+        flow.room(1)
+        rig.sleep(limits.BLOCKED_RETRY_S)
+        seen += flow.contents()
+    assert [x.sequence for x in seen] == ([1, 6] if packed else list(range(1, 11)))
+    assert rig.broker.statistics()["readers-blocked"] > 0
+    assert not rig.broker.busy
+
+
+def test_a_blocked_peer_is_tried_again_on_its_next_frame(client: Client) -> None:
+    flow = client.flow(client.reader("a"))
+    flow.room(4)
+    flow.summon("a")
+    assert flow.numbers() == [1, 2, 3]
+    flow.room(None)
+    flow.send(c.Pong())
+    assert flow.numbers() == list(range(4, 11))
+
+
+def test_order_is_kept_when_there_is_room_again_in_the_middle_of_a_round(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second chunk would fit, the first did not: sent, it would be a gap that hides what was held back."""
+    flow = client.flow(client.reader("a"))
+    send = rig.sockets.send
+    answers = iter([True, True, False])
+
+    def moody(*frames: Any) -> Any:
+        refuse = frames[0] is flow.peer[0] and not next(answers, True)
+        if refuse:
+            flow.room(0)
+        sent = send(*frames)
+        flow.room(None)
+        return sent
+
+    monkeypatch.setattr(rig.sockets, "send", moody)
+    flow.summon("a")
+    assert flow.numbers() == [1]
+    rig.sleep(1)
+    assert flow.numbers() == list(range(2, 11))
+
+
+@pytest.mark.parametrize(("confirm", "after"), [("full", 1), ("none", 4)])
+def test_a_peer_that_vanishes_in_mid_delivery_is_sent_the_rest_after_its_rebind(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, confirm: str, after: int
+) -> None:
+    lease = client.reader("a", confirm=confirm)
+    flow = client.flow(lease)
+    send = rig.sockets.send
+    left = iter([True] * 4)
+
+    def vanishing(*frames: Any) -> Any:
+        if frames[0] is flow.peer[0] and frames[1] == flow.peer[1] and not next(left, False):
+            flow.vanish()
+        return send(*frames)
+
+    monkeypatch.setattr(rig.sockets, "send", vanishing)
+    flow.summon("a")
+    assert flow.numbers() == [1, 2, 3]
+    again = client.flow(lease)
+    again.summon("a")
+    assert again.numbers() == list(range(after, 11))
+
+
+def test_a_jump_after_retention() -> None:
+    rig = Rig(segment_bytes=2_000)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=2))
+    client.fill("a", [bytes(600)] * 4)
+    flow = reading(client, window=window(1))
+    assert flow.numbers() == [1]
+    client.fill("a", [bytes(600)] * 8)
+    rig.sleep(6)
+    earliest = client.describe("a").earliest
+    assert earliest > 3
+    flow.confirm(1)
+    assert flow.numbers() == [earliest]
+
+
+@pytest.fixture
+def damaged() -> Client:
+    """Contents 1 to 4 of 1,000 octets each in segments of their own; the last sealed one is damaged."""
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", "b")
+    client.fill("a", [bytes(1_000)] * 4)
+    rig.restart()
+    client = rig.client()
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    assert found.log is not None
+    ref = found.log.find(3)
+    assert ref is not None
+    rig.disk.flip(f"/data/{found.intake.key}/{ref.segment:020d}.segment", ref.offset + 200)
+    return client
+
+
+def test_a_damaged_chunk_ends_the_lease_and_says_why_to_the_next(damaged: Client) -> None:
+    lease = damaged.reader("a")
+    flow = damaged.flow(lease)
+    flow.summon("a")
+    assert flow.numbers() == [1, 2]
+    assert not flow.ponged()
+    refused = damaged.refused(w.Reader(resources=["a"], from_=3))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "damaged" in refused.message
+    behind = damaged.flow(damaged.reader("a", start=4))
+    behind.summon("a")
+    assert behind.numbers() == [4]
+    damaged.fill("b", [b"x"])
+    assert damaged.read("b") == [b"x"], "others are served"
+
+
+def test_a_disk_that_does_not_read_ends_the_lease_and_says_why(rig: Rig, client: Client) -> None:
+    """Not in silence: a reader that waits would never learn why nothing comes."""
+    rig.restart()
+    client = rig.client()
+    client.create("b")
+    client.fill("b", [b"x"])
+    flow = client.flow(client.reader("a", start=1))
+    rig.disk.fail("read", count=1_000, when=lambda path: path.endswith(".segment"))
+    flow.summon("a")
+    assert flow.numbers() == []
+    assert not flow.ponged()
+    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "Input/output error" in refused.message
+    told = client.describe("a")
+    assert told.state == "serving"
+    assert "Input/output error" in (told.trouble or "")
+    assert client.describe("b").trouble is None
+    assert client.read("b") == [b"x"], "others are served"
+    rig.disk.heal()
+    flow = client.flow(client.reader("a", start=1))
+    flow.summon("a")
+    assert flow.numbers() == list(range(1, 11))
+    assert client.describe("a").trouble is None
+
+
+def test_an_index_that_does_not_read_stops_nobody_else(client: Client) -> None:
+    """A cold segment's index is read when a reader gets there; the loop must survive what that meets."""
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", "b")
+    client.fill("a", [bytes(1_000)] * 4)
+    rig.restart()
+    client = rig.client()
+    rig.disk.fail("read", count=100)
+    flow = client.flow(client.reader("a", start=1))
+    flow.summon("a")
+    assert flow.numbers() == []
+    assert client.describe("a").next == 5
+    assert client.refused(w.Reader(resources=["a"], from_=1)).reason == w.STORAGE
+    rig.disk.heal()
+    flow = client.flow(client.reader("a", start=1))
+    flow.summon("a")
+    assert flow.numbers() == [1, 2, 3, 4]
+
+
+def test_a_pack_that_does_not_decode_is_damage_and_no_end(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies in a log, it ends the leases that need it decoded and never the broker."""
+    client.create("b")
+    client.fill("b", [b"x"])
+    resource = rig.broker.resources.find("/", "a")
+    assert resource is not None
+    assert resource.log is not None
+    monkeypatch.setattr(resource.log, "read", lambda _: memoryview(b"no pack"))
+    flow = client.flow(client.reader("a", start=1))
+    flow.summon("a")
+    assert flow.contents() == []
+    refused = client.refused(w.Reader(resources=["a"], from_=1))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "contents 1 to 5 are stored as a pack that Arrow refuses" in refused.message
+    assert client.read("b") == [b"x"], "others are served"

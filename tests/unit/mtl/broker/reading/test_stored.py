@@ -1,0 +1,33 @@
+"""What lies in a log is decoded, or is damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.broker.reading.stored import stored_pack
+from mtl.errors import Damaged
+from mtl.log import ChunkRef
+from mtl.wire.packs import encode_pack, unpack
+
+
+def ref(count: int) -> ChunkRef:
+    return ChunkRef(5, count, 0, 0, 0, 1, 0, 0)
+
+
+def test_what_was_stored_is_decoded() -> None:
+    pack = stored_pack(ref(2), encode_pack([b"x", b"y"]))
+    assert [bytes(body) for _, body in unpack(pack)] == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (bytes(encode_pack([b"x"])), "stored as 1 contents"),
+        (b"no pack", "stored as a pack that Arrow refuses"),
+        (b"", "stored as a pack that Arrow refuses"),
+    ],
+)
+def test_what_does_not_decode_is_damage_with_its_place(body: bytes, what: str) -> None:
+    with pytest.raises(Damaged, match=f"contents 5 to 6 are {what}.*mtl verify") as raised:
+        stored_pack(ref(2), body)
+    assert (raised.value.first, raised.value.end) == (5, 7)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.runtime.commit import Commits
+from mtl.log import NewChunk
+
+QUICK_S = limits.LOOP_COMMIT_S / 10
+
+
+class Setting:
+    """Commits beside a loop that does what it is told, and a disk that takes `disk_s` for each action."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.disk_s = QUICK_S
+        self.quiet = True
+        self.threads: list[tuple[a.LogAction, Callable[[a.LogAction], object]]] = []
+        self.commits = Commits(
+            self._perform,
+            lambda action, perform: self.threads.append((action, perform)),
+            lambda: self.quiet,
+            lambda: self.now,
+        )
+
+    def _perform(self, action: a.LogAction) -> object:
+        self.now += self.disk_s
+        return f"done {action.id}"
+
+    def run(self) -> list[int]:
+        """What the threads were given; the loop hears of its end."""
+        ran, self.threads = self.threads, []
+        for action, perform in ran:
+            assert perform(action) == f"done {action.id}"
+            self.commits.finished(action.id)
+        return [action.id for action, _ in ran]
+
+    def here(self, *actions: a.LogAction) -> bool:
+        """Whether the loop carried these out itself."""
+        done = self.commits.carry_out(actions)
+        assert done in ([], [(one.id, f"done {one.id}") for one in actions])
+        for number, _ in done:
+            self.commits.finished(number)
+        return bool(done)
+
+
+def group(number: int, octets: int = 100) -> a.Append:
+    return a.Append(number, "log", (a.Draft((bytes(octets),), None, ()),), 0)
+
+
+def pack(number: int, octets: int) -> a.Append:
+    return a.Append(number, "log", (NewChunk(1, bytes(octets)),), 0)
+
+
+@pytest.fixture
+def at() -> Setting:
+    """The disk is known to be quick."""
+    setting = Setting()
+    assert not setting.here(group(1)), "nothing is known of the disk before the first group"
+    assert setting.run() == [1]
+    return setting
+
+
+def test_a_small_group_of_an_idle_broker_is_written_by_the_loop(at: Setting) -> None:
+    assert at.here(group(2))
+    assert at.here(pack(3, limits.LOOP_COMMIT))
+    assert at.threads == []
+
+
+def test_a_large_group_is_not(at: Setting) -> None:
+    assert not at.here(pack(2, limits.LOOP_COMMIT + 1))
+    assert at.run() == [2]
+    assert not at.here(group(3, limits.LOOP_COMMIT + 1))
+
+
+def test_nothing_else_that_is_done_to_logs_is(at: Setting) -> None:
+    assert not at.here(a.Trim(2, "log", 1))
+
+
+def test_nothing_is_while_somebody_waits(at: Setting) -> None:
+    at.quiet = False
+    assert not at.here(group(2))
+    at.quiet = True
+    assert not at.here(group(3)), "2 is with the disk"
+    assert at.run() == [2, 3]
+    assert not at.here(group(4), group(5)), "two can be synced at once"
+    assert at.run() == [4, 5]
+    assert at.here(group(6))
+
+
+def test_nothing_is_once_the_disk_was_slow_until_it_was_quick_for_a_while(at: Setting) -> None:
+    at.disk_s = 0.05
+    assert at.here(group(2)), "this one shows it"
+    at.disk_s = QUICK_S
+    for number in range(3, 41):
+        assert not at.here(group(number))
+        assert at.run() == [number]
+    assert at.here(group(41))

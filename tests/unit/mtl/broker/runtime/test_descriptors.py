@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.broker.runtime.descriptors import raise_file_limit
+
+
+def test_a_limit_of_files_that_cannot_be_raised_is_left_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr("resource.setrlimit", refuse)
+    raise_file_limit()
+    assert "current limit exceeds maximum limit" in caplog.text

@@ -1,0 +1,260 @@
+"""The sender by itself: order per peer, full queues, peers that are gone. What is delivered is in test_readers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.core import Broker
+from mtl.broker.runtime.sending import Sender
+from mtl.errors import Damaged, StorageFailed
+from mtl.log import ChunkRef, LogReader
+from mtl.net.broker_sockets import BrokerSockets
+from mtl.net.ports import Port
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY
+from mtl.wire.packs import encode_pack
+from mtl.wire.places import Place
+from tests.support.core import Sockets
+
+PEER: a.Peer = (Port.PLAIN, b"peer")
+OTHER: a.Peer = (Port.PACKED, b"other")
+BODIES = [b"%d" % n for n in range(1, 6)]
+
+
+class Core:
+    """What a sender tells the core."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *told: self.heard.append((name, *told[:-1]))
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.sockets = Sockets()
+        self.core = Core()
+        self.sender = Sender(
+            cast(BrokerSockets, self.sockets), cast(Broker, self.core), lambda: a.Now(0.0, 0)
+        )
+
+    def command(self, command: c.Command, peer: a.Peer = PEER) -> None:
+        self.sender.send(a.Send(peer, *c.encode(command)))
+
+    def sent(self, peer: a.Peer = PEER) -> list[c.Command]:
+        return [c.decode(*x) for x in self.sockets.sent.pop(peer, [])]
+
+    def room(self, messages: int | None, peer: a.Peer = PEER) -> None:
+        if messages is None:
+            self.sockets.room.pop(peer, None)
+        else:
+            self.sockets.room[peer] = messages
+
+
+class Log:
+    """A log with one chunk of five contents, 11 to 15, or with an error in its place."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def read(self, ref: ChunkRef) -> memoryview:
+        if self._error is not None:
+            raise self._error
+        return memoryview(bytes(encode_pack(BODIES)))
+
+    def place(self, ref: ChunkRef) -> tuple[str, int]:
+        if self._error is not None:
+            raise self._error
+        return "/data/1.segment", 4096
+
+
+def reference(size: int) -> ChunkRef:
+    return cast(ChunkRef, SimpleNamespace(base=11, count=5, time_us=77, size=size, end=16))
+
+
+def deliver(
+    first: int = 11,
+    last: int = 15,
+    *,
+    packed: bool = False,
+    told: bool = False,
+    size: int = 100,
+    error: Exception | None = None,
+) -> a.Deliver:
+    log = cast(LogReader, Log(error))
+    return a.Deliver(PEER, "lease", log, "a", reference(size), first, last, packed, told)
+
+
+# --- commands -----------------------------------------------------------------------------------------------
+
+
+def test_a_command_leaves_at_once() -> None:
+    desk = Desk()
+    desk.command(c.Pong())
+    assert desk.sent() == [c.Pong()]
+
+
+def test_commands_wait_for_room_in_their_order() -> None:
+    desk = Desk()
+    desk.room(1)
+    commands = [c.Response(n, 200) for n in range(4)]
+    for command in commands:
+        desk.command(command)
+    desk.command(c.Pong(), OTHER)
+    assert (desk.sent(), desk.sent(OTHER)) == (commands[:1], [c.Pong()])
+    desk.room(2)
+    desk.sender.flush()
+    assert desk.sent() == commands[1:3]
+    desk.room(None)
+    desk.command(c.Pong())
+    desk.sender.heard(PEER)
+    assert desk.sent() == [commands[3], c.Pong()]
+
+
+def test_contents_wait_behind_commands() -> None:
+    """A Response is always before the contents that it announces."""
+    desk = Desk()
+    desk.room(0)
+    desk.command(c.Response(1, 200))
+    desk.room(None)
+    desk.sender.send(deliver())
+    desk.sender.send(a.Relay(PEER, "relay", c.Content(1, "resource", EMPTY, b"x")))
+    assert desk.sent() == []
+    assert [x[:2] for x in desk.core.heard] == [("blocked", "lease"), ("unsent", "relay")]
+    desk.sender.flush()
+    assert desk.sent() == [c.Response(1, 200)]
+
+
+def test_a_peer_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SEND_BACKLOG", 3)
+    desk = Desk()
+    desk.room(0)
+    for _ in range(4):
+        desk.command(c.Ping())
+    assert desk.core.heard == [("unreachable", PEER)]
+    desk.room(None)
+    desk.sender.flush()
+    assert desk.sent() == []
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_peer_that_is_gone(waiting: bool) -> None:
+    desk = Desk()
+    if waiting:
+        desk.room(0)
+        desk.command(c.Ping())
+        desk.command(c.Ping())
+    desk.sockets.gone.add(PEER)
+    if waiting:
+        desk.sender.flush()
+    else:
+        desk.command(c.Ping())
+    assert desk.core.heard == [("unreachable", PEER)]
+    desk.sender.heard(PEER)
+    assert desk.sent() == []
+
+
+def test_replies_go_to_the_control_socket() -> None:
+    desk = Desk()
+    desk.sender.send(a.Reply((b"id", b""), (b"200", b"{}")))
+    assert desk.sockets.replies == [(b"id", b"", b"200", b"{}")]
+
+
+# --- contents -----------------------------------------------------------------------------------------------
+
+
+def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
+    desk = Desk()
+    desk.sender.send(deliver(packed=True))
+    (content,) = desk.sent()
+    assert isinstance(content, c.Content)
+    assert (content.sequence, content.properties) == (11, c.packed_properties(5, 77))
+    assert content.body == bytes(encode_pack(BODIES))
+
+
+def test_a_pack_that_is_told_is_its_place_and_no_octets() -> None:
+    desk = Desk()
+    desk.sender.send(deliver(packed=True, told=True, size=500))
+    (content,) = desk.sent()
+    assert isinstance(content, c.Content)
+    assert (content.sequence, content.body) == (11, b"")
+    assert (c.packed_count(content.properties), c.delivery_timestamp(content.properties)) == (5, 77)
+    assert Place.of(content.properties) == Place("/data/1.segment", 4096, 500)
+
+
+@pytest.mark.parametrize(("first", "last"), [(11, 15), (12, 14), (15, 15)])
+def test_a_run_of_plain_contents(first: int, last: int) -> None:
+    desk = Desk()
+    desk.sender.send(deliver(first, last))
+    contents = desk.sent()
+    assert [(x.sequence, x.body) for x in contents if isinstance(x, c.Content)] == [
+        (n, BODIES[n - 11]) for n in range(first, last + 1)
+    ]
+
+
+@pytest.mark.parametrize("room", [0, 2])
+def test_a_full_queue_is_told_with_the_place(room: int) -> None:
+    desk = Desk()
+    desk.room(room)
+    desk.sender.send(deliver())
+    assert desk.core.heard == [("blocked", "lease", 11 + room)]
+
+
+def test_nothing_of_a_blocked_lease_follows_in_the_same_round() -> None:
+    desk = Desk()
+    desk.room(2)
+    desk.sender.send(deliver(11, 13))
+    desk.room(None)
+    desk.sender.send(deliver(14, 15))
+    assert len(desk.sent()) == 2
+    assert desk.core.heard == [("blocked", "lease", 13)]
+    desk.sender.flush()
+    desk.sender.send(deliver(13, 15))
+    assert len(desk.sent()) == 3
+
+
+def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
+    desk = Desk()
+    desk.sockets.gone.add(PEER)
+    desk.sender.send(deliver())
+    desk.sender.send(deliver())
+    assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
+
+
+@pytest.mark.parametrize("by_place", [False, True])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (LookupError("retention"), ("blocked", "lease", 11)),
+        (StorageFailed("no"), ("unread", "lease")),
+        (Damaged("bad"), ("unread", "lease")),
+    ],
+)
+def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...], by_place: bool) -> None:
+    desk = Desk()
+    desk.sender.send(deliver(packed=by_place, told=by_place, error=error))
+    desk.sender.send(deliver())
+    assert desk.sent() == []
+    ((*heard,),) = desk.core.heard
+    assert tuple(heard[: len(told)]) == told
+
+
+def test_a_relay_that_does_not_fit_comes_back_and_those_behind_it() -> None:
+    desk = Desk()
+    contents = [c.Content(n, "resource", EMPTY, b"x") for n in (1, 2, 3)]
+    desk.room(1)
+    for content in contents:
+        desk.sender.send(a.Relay(PEER, "lease", content))
+        desk.room(0 if content.sequence == 1 else None)
+    assert desk.sent() == contents[:1]
+    assert desk.core.heard == [("unsent", "lease", x) for x in contents[1:]]
+    desk.sockets.gone.add(PEER)
+    desk.sender.flush()
+    desk.sender.send(a.Relay(PEER, "lease", contents[0]))
+    assert desk.core.heard[-1] == ("unreachable", PEER)

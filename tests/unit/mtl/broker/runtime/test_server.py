@@ -1,0 +1,225 @@
+"""The loop around the core, in this process: how it starts, what it refuses, how it stops.
+
+What only a process of its own can show is in tests/integration/test_broker_process.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.runtime.clock import clock
+from mtl.broker.runtime.config import BrokerConfig
+from mtl.broker.runtime.rest import Rest
+from mtl.broker.runtime.server import Server, secret
+from mtl.broker.runtime.users import Users
+from mtl.broker.storage.database import VERSION
+from mtl.broker.storage.local import Storage
+from mtl.broker.storage.records import GrantRecord
+from mtl.broker.storage.sqlite import SqliteStore
+from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
+from mtl.net.router import BindFailed
+
+OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
+
+
+def config(data: Path, **more: Any) -> BrokerConfig:
+    return BrokerConfig(data=str(data), endpoint=more.pop("endpoint", "tcp://127.0.0.1:0"), **more)
+
+
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """A server that runs in a thread of its own, stopped at the end."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            server.run()
+        except BaseException as e:  # noqa: BLE001 shown below
+            failed.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join(30)
+    assert not failed, failed
+
+
+@contextmanager
+def req(endpoint: str) -> Iterator[Any]:
+    """Asks one question after the other."""
+    context = zmq.Context()
+    asking = context.socket(zmq.REQ)
+    asking.setsockopt(zmq.LINGER, 0)
+    asking.setsockopt(zmq.RCVTIMEO, 10_000)
+    asking.connect(endpoint)
+
+    def ask(name: bytes, body: bytes) -> tuple[int, dict[str, Any]]:
+        asking.send_multipart([name, body])
+        code, text = asking.recv_multipart()
+        return int(code), json.loads(text)
+
+    yield ask
+    asking.close()
+    context.term()
+
+
+def test_it_serves_and_stops(tmp_path: Path) -> None:
+    with running(Server(config(tmp_path))) as server, req(server.endpoint) as ask:
+        code, body = ask(b"Connection.Open", OPEN)
+        assert (code, body["status"]) == (201, "Ready")
+        assert ask(b"Connection.Profile", b'{"profile": "log"}')[0] == 200
+        assert ask(b"Resource.Create", b'{"resource": "a"}')[0] == 200
+    with running(Server(config(tmp_path))) as server, req(server.endpoint) as ask:
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "log"}')
+        assert ask(b"Resource.Describe", b'{"resource": "a"}')[0] == 200
+
+
+def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = threading.Event()
+    monkeypatch.setattr(Rest, "begins", lambda _: not given.is_set())
+    monkeypatch.setattr("mtl.broker.runtime.server.give_back", given.set)
+    with running(Server(config(tmp_path))):
+        assert given.wait(30)
+
+
+def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/s"
+    with running(Server(config(tmp_path / "data", endpoint=endpoint))) as server, req(endpoint) as ask:
+        assert server.endpoint == endpoint
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "test"}')
+        code, lease = ask(b"Connection.Reader", b'{"resources": []}')
+        assert (code, lease["endpoint"]) == (202, f"{endpoint}.plain")
+
+
+@pytest.mark.requirement("MTL-56")
+def test_a_shared_socket_is_the_endpoint_of_every_lease(tmp_path: Path) -> None:
+    endpoint = f"ipc://{tmp_path}/s"
+    given = config(tmp_path / "data", endpoint=endpoint, shared_socket=True)
+    with running(Server(given)), req(endpoint) as ask:
+        ask(b"Connection.Open", OPEN)
+        ask(b"Connection.Profile", b'{"profile": "log"}')
+        ask(b"Resource.Create", b'{"resource": "a"}')
+        for packed in (b"true", b"false"):
+            code, lease = ask(b"Connection.Reader", b'{"resources": ["a"], "packed": %s}' % packed)
+            assert (code, lease["endpoint"]) == (202, endpoint)
+            ask(b"Lease.Close", b'{"lease": "%s"}' % lease["lease"].encode())
+
+
+def test_one_broker_per_directory(tmp_path: Path) -> None:
+    with running(Server(config(tmp_path))), pytest.raises(DirectoryInUse, match=str(os.getpid())):
+        Server(config(tmp_path))
+    with running(Server(config(tmp_path))):
+        pass
+
+
+@pytest.mark.parametrize("which", ["endpoint", "packed_port", "plain_port"])
+def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path, which: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given: dict[str, Any] = {which: f"tcp://127.0.0.1:{port}" if which == "endpoint" else port}
+        with pytest.raises(BindFailed, match=str(port)):
+            Server(config(tmp_path, **given))
+    with running(Server(config(tmp_path, **given))):
+        pass
+
+
+def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = SqliteStore(f"{tmp_path}/broker.db")
+    store._db.execute(f"PRAGMA user_version={VERSION + 1}")
+    store.close()
+    for _ in range(2):
+        with pytest.raises(NewerVersion):
+            Server(config(tmp_path))
+
+
+def test_random_octets_that_are_damaged_are_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(f"{tmp_path}/broker.db")
+    before = secret(store, lambda n: b"a" * n)
+    assert secret(store, lambda n: b"b" * n) == before
+    store._db.execute("UPDATE record SET value = x'00' WHERE kind = 'secret'")
+    assert secret(store, lambda n: b"b" * n) == b"b" * 32
+    store.close()
+    assert "other random octets" in caplog.text
+
+
+def test_records_of_an_older_copy_keep_it_from_starting(tmp_path: Path) -> None:
+    with running(Server(config(tmp_path))):
+        pass
+    older = (tmp_path / "broker.db").read_bytes()
+    with running(Server(config(tmp_path))):
+        pass
+    (tmp_path / "broker.db").write_bytes(older)
+    for _ in range(2):
+        with pytest.raises(OldRecords, match="mtl recover"):
+            Server(config(tmp_path))
+
+
+def test_whatever_fails_while_it_starts_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = f"ipc://{tmp_path}/socket"
+    with monkeypatch.context() as patch:
+        patch.setattr("mtl.broker.runtime.server.LOCAL_KEY", "nowhere/local-key")
+        with pytest.raises(OptionError, match="local-key"):
+            Server(config(tmp_path / "data", endpoint=endpoint))
+    with running(Server(config(tmp_path / "data", endpoint=endpoint))):
+        pass
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="cannot use"):
+        Server(config(tmp_path / "file" / "data"))
+    with pytest.raises(OptionError, match="cannot use"):
+        Server(config(tmp_path / "file"))
+
+
+def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loudly, instead of leaving everybody waiting."""
+    monkeypatch.setattr(limits, "STOP_S", 0)
+
+    def bug(_: object, __: object) -> object:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(Storage, "perform", bug)
+    server = Server(config(tmp_path))
+    server._broker._outbox.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
+    with pytest.raises(AssertionError, match="a bug"):
+        server.run()
+    with pytest.raises(StorageFailed, match="not synced"):  # what the bug was about is not done
+        server._finish()
+
+
+def test_the_clock() -> None:
+    first, second = clock(), clock()
+    assert first.mono <= second.mono
+    assert first.wall_us > 1_700_000_000_000_000
+
+
+def test_users_and_everybody_else_is_worth_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for warned in (False, True):
+        with running(Server(config(tmp_path / "data"))):
+            assert ("there are users" in caplog.text) is warned
+        with Users(tmp_path / "data") as users:
+            users.grant("anonymous", [GrantRecord("/", "read", ".*")])

@@ -1,0 +1,51 @@
+"""The watch over a stop; with a real disk that hangs it is in tests/integration/test_broker_stop.py."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mtl.broker.runtime import stopping
+from mtl.broker.runtime.stopping import StopGuard, not_synced
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "STUCK_S", 0.5)
+    monkeypatch.setattr(stopping, "_LOOK_S", 0.01)
+
+
+def test_who_gives_no_sign_of_life_is_abandoned_with_what_the_disk_has() -> None:
+    lines: list[str] = []
+    abandoned = threading.Event()
+
+    def abandon(line: str) -> None:
+        lines.append(line)
+        abandoned.set()
+
+    last = time.monotonic()
+    guard = StopGuard(lambda: last, lambda: ["resource 'a'"], abandon)
+    guard.begin()
+    guard.begin()
+    assert abandoned.wait(10)
+    assert time.monotonic() - last >= 0.5
+    (line,) = lines
+    assert line.endswith("not synced: resource 'a'")
+
+
+def test_who_lives_is_left_alone_and_so_is_who_has_stopped() -> None:
+    lines: list[str] = []
+    guard = StopGuard(time.monotonic, list, lines.append)
+    guard.begin()
+    guard.end()
+    guard._thread.join(10)
+    assert not guard._thread.is_alive()
+    assert lines == []
+
+
+def test_the_line_is_one_line_however_many_logs_there_are() -> None:
+    assert not_synced(["a", "b"]).endswith("not synced: a, b")
+    assert not_synced([]).endswith("not synced: nothing that was confirmed")
+    assert not_synced([str(n) for n in range(1_000)]).endswith("8, 9 and 990 more")

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtl import limits
+from mtl.broker.runtime.users import MAX_USER_NAME, Users, new_password
+from mtl.broker.storage.records import GrantRecord
+from mtl.errors import Damaged, LocalError, OptionError
+from mtl.protocol.sasl.scram import Verifier, proves
+
+READ_ALL = GrantRecord("/", "read", ".*")
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Iterator[Users]:
+    with Users(tmp_path / "data") as users:
+        yield users
+
+
+def test_a_user_is_made_once_and_removed(users: Users) -> None:
+    users.add("etl", None, ["k1"])
+    with pytest.raises(OptionError, match="already"):
+        users.add("etl", None, [])
+    assert [(u.name, u.keys, u.grants) for u in users.all()] == [("etl", ("k1",), ())]
+    users.remove("etl")
+    assert users.all() == []
+    with pytest.raises(OptionError, match="no user 'etl'"):
+        users.remove("etl")
+
+
+def test_a_user_whose_record_is_damaged_can_only_be_removed(users: Users, tmp_path: Path) -> None:
+    users.add("etl", None, ["k1"])
+    db = sqlite3.connect(tmp_path / "data" / "broker.db")
+    db.execute("UPDATE record SET value = x'00' WHERE kind = 'user'")
+    db.commit()
+    db.close()
+    assert users.all() == []
+    with pytest.raises(Damaged, match="user etl"):
+        users.add_key("etl", "k2")
+    users.remove("etl")
+    users.add("etl", None, ["k2"])
+    assert [u.keys for u in users.all()] == [("k2",)]
+
+
+@pytest.mark.parametrize("name", ["", "anonymous", "a\0b", "x" * 256])
+def test_names_that_cannot_be(users: Users, name: str) -> None:
+    with pytest.raises(OptionError):
+        users.add(name, None, [])
+
+
+def test_only_a_verifier_is_kept_of_a_password(users: Users, tmp_path: Path) -> None:
+    users.add("etl", new_password("a secret", lambda n: b"s" * n, 4096), [])
+    [kept] = [u.password for u in users.all()]
+    assert kept is not None
+    assert proves("a secret", Verifier(kept.salt, kept.iterations, kept.stored_key, kept.server_key))
+    assert all(b"a secret" not in f.read_bytes() for f in (tmp_path / "data").iterdir())
+    users.set_password("etl", None)
+    assert users.all()[0].password is None
+    with pytest.raises(LocalError):
+        new_password("", os.urandom, 1)
+
+
+def test_a_key_stands_for_one_user(users: Users) -> None:
+    users.add("etl", None, [])
+    users.add("bi", None, [])
+    users.add_key("etl", "k1")
+    users.add_key("etl", "k1")
+    with pytest.raises(OptionError, match="'etl'"):
+        users.add_key("bi", "k1")
+    with pytest.raises(OptionError, match="'etl'"):
+        users.add("more", None, ["k1"])
+    users.remove_key("etl", "k1")
+    users.add_key("bi", "k1")
+    with pytest.raises(OptionError, match="no such key"):
+        users.remove_key("etl", "k1")
+
+
+def test_a_name_leaves_room_for_the_names_of_ones_own(users: Users) -> None:
+    users.add("e" * MAX_USER_NAME, None, [])
+    with pytest.raises(OptionError, match="up to 128"):
+        users.add("\N{LATIN SMALL LETTER E WITH ACUTE}" * 65, None, [])
+    assert MAX_USER_NAME + len(".write-") + 32 < limits.MAX_SHORT_STRING
+
+
+def test_grants_are_given_and_taken_back_in_the_same_words(users: Users) -> None:
+    users.add("etl", None, [])
+    write = GrantRecord("other", "write", "a.*")
+    users.grant("etl", [READ_ALL])
+    users.grant("etl", [READ_ALL, write])
+    assert users.all()[0].grants == (READ_ALL, write)
+    users.revoke("etl", [READ_ALL])
+    with pytest.raises(OptionError, match="no grant of read"):
+        users.revoke("etl", [READ_ALL])
+    assert users.all()[0].grants == (write,)
+    users.revoke("etl", None)
+    assert users.all()[0].grants == ()
+    with pytest.raises(OptionError, match="RE2"):
+        users.grant("etl", [GrantRecord("/", "read", "(")])
+    with pytest.raises(OptionError, match="no user"):
+        users.grant("nobody", [READ_ALL])
+
+
+def test_anonymous_has_only_grants(users: Users) -> None:
+    users.grant("anonymous", [READ_ALL])
+    assert [u.name for u in users.all()] == ["anonymous"]
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="data directory"):
+        Users(tmp_path / "file")

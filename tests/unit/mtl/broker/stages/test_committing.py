@@ -1,0 +1,472 @@
+"""Stage.Commit: what it does, once per version, and what is refused. PROTOCOL.md 5.5."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.errors import DataLoss
+from mtl.wire import control as w
+from tests.support.commits import applications, begin, commit, leavings, staged, visible
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import refuse
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+# --- what it does -------------------------------------------------------------------------------------------
+
+
+def test_contents_of_all_stages_appear_in_the_order_of_the_list(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"before"])
+    one = staged(client, 1, {"a": [b"a1", b"a2"], "b": [b"b1"]})
+    two = staged(client, 1, {"a": [b"a3"], "b": []})
+    done = client.commit("app", 1, two, one)
+    assert visible(client) == {"a": [b"before", b"a3", b"a1", b"a2"], "b": [b"b1"]}
+    assert not done.already
+    assert done.resources == {"a": w.Published(first=2, contents=3), "b": w.Published(first=1, contents=1)}
+    assert done.digest == "a=3,b=1"
+    assert leavings(rig) == []
+
+
+def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
+    """In place in one of them and not yet in the other, nothing is visible."""
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage)
+    assert len(rig.held) == 2
+    rig.let_go(1)
+    assert (client.sequences("a"), client.sequences("b")) == ((1, 1), (1, 1))
+    rig.let_go()
+    assert (client.sequences("a"), client.sequences("b")) == ((1, 2), (1, 2))
+    asked.reply(w.Committed)
+
+
+def test_a_commit_of_no_stages_has_its_place_in_the_order(rig: Rig, client: Client) -> None:
+    """A batch without rows: repeated with rows, it is known all the same."""
+    assert client.commit("app", 1).resources == {}
+    rig.crash()
+    client = rig.client()
+    again = client.commit("app", 1, staged(client, 1, {"a": [b"x"]}))
+    assert (again.already, again.resources) == (True, {})
+    assert visible(client) == {"a": [], "b": []}
+    assert leavings(rig) == []
+
+
+def test_stages_of_older_versions_go_with_a_commit(rig: Rig, client: Client) -> None:
+    """Those of a failed attempt, sealed or not: nobody can commit them any more."""
+    staged(client, 1, {"a": [b"failed"]})
+    opened = client.stage("app", 1, "a")
+    flow = client.flow(opened)
+    same = staged(client, 2, {"a": [b"overtaken"]})
+    other = staged(client, 1, {"a": [b"another's"]}, application="other")
+    done = client.commit("app", 2, staged(client, 2, {"a": [b"x"]}))
+    assert done.resources == {"a": w.Published(first=1, contents=1)}
+    assert {x.stage for x in client.ask(w.StageDescribe(), w.Stages).stages} == {same, other}
+    assert flow.lease(opened.lease) == 403
+    client.commit("app", 3)
+    client.commit("other", 1, other)
+    assert visible(client)["a"] == [b"x", b"another's"]
+    assert leavings(rig) == []
+
+
+def test_readers_that_wait_are_sent_what_appears(client: Client) -> None:
+    flow = client.flow(client.reader("a", packed=True))
+    flow.summon("a")
+    client.commit("app", 1, client.staged("app", 1, "a", [b"x", b"y"]))
+    assert flow.numbers() == [1, 2]
+
+
+def test_large_stages_are_adopted_small_ones_copied(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 2_000)
+    stages = [
+        client.staged("app", 1, "a", bodies)
+        for bodies in ([b"s1"], [b"L" * 3_000], [b"s2"], [b"s3"], [b"L" * 2_500])
+    ]
+    client.fill("a", [b"first"])
+    client.commit("app", 1, *stages)
+    expected = [b"first", b"s1", b"L" * 3_000, b"s2", b"s3", b"L" * 2_500]
+    assert client.read("a") == expected
+    client.fill("a", [b"last"])
+    rig.crash()
+    assert rig.client().read("a") == [*expected, b"last"]
+
+
+def test_an_open_stage_whose_contents_are_durable_is_sealed_by_the_commit(client: Client) -> None:
+    lease = client.stage("app", 1, "a")
+    flow = client.flow(lease)
+    flow.content(1, b"x")
+    flow.sent()
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    flow.content(2, b"late")
+    assert (flow.sent(), flow.ponged()) == ([], False)
+    assert client.read("a") == [b"x"]
+
+
+def test_a_commit_without_stages_or_contents_is_remembered(rig: Rig, client: Client) -> None:
+    empty = client.stage("app", 2, "a").stage
+    assert empty is not None
+    assert client.commit("app", 1).resources == {}
+    assert client.commit("app", 2, empty).resources == {}
+    assert client.commit("app", 2).already
+    assert leavings(rig) == []
+
+
+def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
+    client.create("os", durability="os")
+    client.fill("os", [b"x"])
+    stage = client.staged("app", 1, "os", [b"y"])
+    client.commit("app", 1, stage)
+    assert client.read("os") == [b"x", b"y"]
+    rig.kill()
+    assert rig.client().read("os") == [b"x", b"y"]
+
+
+def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_APPLICATIONS", 2)
+    for application in ("one", "two"):
+        client.commit(application, 1)
+    stage = client.staged("three", 1, "a", [b"x"])
+    refused = client.refused(w.StageCommit(application="three", version=1, stages=[stage]))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)
+    assert "2 applications are remembered, which is the limit" in refused.message
+    assert client.commit("two", 2).already is False
+    client.ask(w.StageForget(application="one"), w.Ok)
+    client.commit("three", 1, stage)
+    assert client.read("a") == [b"x"]
+
+
+# --- in the place of what was there ------------------------------------------------------------------------
+
+
+def replace(client: Client, version: int, *stages: str) -> w.Committed:
+    return client.ask(commit(version, *stages, truncate=["a"]), w.Committed)
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_what_was_there_goes_in_the_same_step(
+    rig: Rig, client: Client, adopt: bool, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sequences go on, its files go, what is appended meanwhile stays."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    client.create("a", durability=durability)
+    client.fill("a", [b"old", b"older"])
+    client.fill("b", [b"stays"])
+    stage = staged(client, 1, {"a": [b"new"], "b": [b"added"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage, truncate=["a"])
+    assert client.sequences("a") == (1, 3)
+    flow = client.flow(client.writer("a"))
+    flow.content(1, b"after")
+    rig.let_go()
+    assert asked.reply(w.Committed).resources["a"] == w.Published(first=3, contents=1)
+    assert visible(client) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
+    assert client.sequences("a") == (3, 5)
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    segments = [x for x in rig.disk.list_dir(f"/data/{found.intake.key}") if x.endswith(".segment")]
+    assert min(segments) == "00000000000000000003.segment"
+    for how in (rig.restart, rig.crash):
+        how()
+        assert visible(rig.client()) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
+    assert leavings(rig) == []
+
+
+def test_a_resource_is_emptied_by_a_commit_without_contents(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"old"])
+    assert replace(client, 1).resources == {"a": w.Published(first=2, contents=0)}
+    assert client.read("a") == []
+    assert replace(client, 2, client.staged("app", 2, "a", [b"new"])).resources["a"].first == 2
+    assert replace(client, 3).resources["a"].first == 3
+    rig.restart()
+    client = rig.client()
+    assert (client.read("a"), client.sequences("a")) == ([], (3, 3))
+    client.fill("a", [b"again"])
+    assert client.read("a") == [b"again"]
+
+
+def test_a_repetition_empties_nothing(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    stage = client.staged("app", 1, "b", [b"x"])
+    replace(client, 1, stage)
+    client.fill("a", [b"later"])
+    with caplog.at_level(logging.WARNING, "mtl.broker"):
+        assert replace(client, 1, client.staged("app", 1, "b", [b"x"])).already
+    assert client.read("a") == [b"later"]
+    assert not caplog.records
+
+
+def test_readers_see_what_is_gone_as_if_retention_had_taken_it(rig: Rig, client: Client) -> None:
+    """Who keeps up misses nothing; who is behind finds a jump, or no place to begin at."""
+    client.fill("a", [b"1", b"2"])
+    client.ask(w.CursorOpen(group="g", resource="a", from_=2), w.CursorOpened)
+    client.reader("a", group="held", holder="h", start=1)
+    ahead, behind = (client.flow(client.reader("a", window=w.Window(contents=n))) for n in (10, 1))
+    for flow in (ahead, behind):
+        flow.summon("a")
+    assert (ahead.numbers(), behind.numbers()) == ([1, 2], [1])
+    replace(client, 1, client.staged("app", 1, "a", [b"3"]))
+    behind.confirm(1)
+    assert (ahead.numbers(), behind.numbers()) == ([3], [3])
+    for gone in (w.Reader(resources=["a"], from_=1), w.Reader(resources=["a"], group="g", confirm="full")):
+        refused = client.refused(gone)
+        assert isinstance(refused, DataLoss)
+        assert refused.end == 3
+
+
+def test_only_what_is_there_and_takes_contents_can_be_emptied(rig: Rig, client: Client) -> None:
+    assert client.refused(commit(1, truncate=["nowhere"])).reason == w.UNKNOWN_RESOURCE
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    found.intake.stop(refuse(full=True))
+    assert client.refused(commit(1, truncate=["a"])).reason == w.STORAGE
+    assert applications(client) == {}
+
+
+# --- once per version ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["", "restart", "crash"])
+def test_the_same_version_again_is_answered_the_same_and_does_nothing(
+    rig: Rig, client: Client, how: str
+) -> None:
+    first = client.commit("app", 1, client.staged("app", 1, "a", [b"x"]), query="q")
+    if how:
+        getattr(rig, how)()
+        client = rig.client()
+    again = client.commit("app", 1, client.staged("app", 1, "a", [b"x"]), query="q")
+    assert (again.already, again.resources, again.digest) == (True, first.resources, first.digest)
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == []
+    assert applications(client)["app"].replays == 1
+
+
+def test_a_replay_with_other_contents_is_told_in_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
+    with caplog.at_level(logging.WARNING, "mtl.broker"):
+        client.commit("app", 1, client.staged("app", 1, "a", [b"x"]))
+        assert not caplog.records
+        client.commit("app", 1, client.staged("app", 1, "a", [b"x", b"y"]))
+    assert "repeats version 1" in caplog.text
+
+
+def test_a_replay_ends_the_lease_of_a_stage_that_was_not_sealed(rig: Rig, client: Client) -> None:
+    client.commit("app", 1)
+    lease = client.stage("app", 1, "a", "b")
+    flow = client.flow(lease)
+    flow.content(1, b"x", "a")
+    flow.sent()
+    assert lease.stage is not None
+    client.commit("app", 1, lease.stage)
+    flow.content(2, b"y", "b")
+    assert flow.sent() == []
+    assert leavings(rig) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "query", "status"),
+    [(4, "q", 409), (3, "q", 409), (5, "other", 409), (4, "other", 409), (5, None, 0), (6, "other", 0)],
+)
+def test_older_versions_and_reused_names(
+    client: Client, version: int, query: str | None, status: int
+) -> None:
+    client.commit("app", 5, client.staged("app", 5, "a", [b"x"]), query="q")
+    if status:
+        refused = client.refused(commit(version, query=query))
+        assert (refused.status, refused.reason) == (409, w.ROLLED_BACK)
+        assert refused.members["version"] == 5
+        assert "mtl stages forget" in refused.message
+    else:
+        assert client.commit("app", version, query=query).already is (version == 5)
+
+
+def test_forget_is_the_deliberate_way_out(rig: Rig, client: Client) -> None:
+    client.commit("app", 5, client.staged("app", 5, "a", [b"x"]))
+    client.ask(w.StageForget(application="app"), w.Ok)
+    refused = client.refused(w.StageForget(application="app"))
+    assert (refused.status, refused.reason) == (404, w.UNKNOWN_APPLICATION)
+    rig.crash()
+    client = rig.client()
+    client.commit("app", 1, client.staged("app", 1, "a", [b"y"]))
+    assert client.read("a") == [b"x", b"y"]
+
+
+def test_a_forget_that_cannot_be_saved(rig: Rig, client: Client) -> None:
+    client.commit("app", 5)
+
+    def full(when: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(commit(4)).reason == w.ROLLED_BACK
+
+
+def test_describe_tells_what_was_committed(rig: Rig, client: Client) -> None:
+    client.commit("app", 7, client.staged("app", 7, "a", [b"x"]), query="q")
+    client.commit("other", 1)
+    info = applications(client)["app"]
+    assert (info.version, info.query, info.digest, info.committed) == (7, "q", "a=1", rig.wall_us)
+    only = client.ask(w.StageDescribe(application="other"), w.Stages).applications
+    assert [x.application for x in only] == ["other"]
+
+
+# --- what is refused changes nothing ------------------------------------------------------------------------
+
+
+def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
+    good = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    other = staged(client, 2, {"a": [b"x"]})
+    foreign = staged(client, 1, {"a": [b"x"]}, application="foreign")
+    unfinished = client.stage("app", 1, "a")
+    writer = client.flow(unfinished)
+    rig.hold(a.Append)
+    writer.content(1, b"z")
+    assert unfinished.stage is not None
+    for request, status, reason in (
+        (commit(1, good, "unknown"), 404, w.UNKNOWN_STAGE),
+        (commit(1, good, good), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, other), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, foreign), 400, w.BAD_ARGUMENTS),
+        (commit(1, good, unfinished.stage), 409, w.UNSEALED),
+    ):
+        refused = client.refused(request)
+        assert (refused.status, refused.reason) == (status, reason)
+    rig.let_go()
+    assert visible(client) == {"a": [], "b": []}
+    assert applications(client) == {}
+    client.commit("app", 1, good)
+
+
+def test_a_target_of_another_incarnation(rig: Rig, client: Client) -> None:
+    client.create("os")
+    stage = client.staged("app", 1, "os", [b"x"])
+    rig.reincarnate("os")
+    refused = rig.client().refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (409, w.INCARNATION)
+
+
+def test_a_target_that_is_gone(client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    client.ask(w.ResourceDelete(resource="b"), w.Ok)
+    assert client.refused(commit(1, stage)).status == 404
+    assert client.read("a") == []
+
+
+def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+    rig.hold(a.Publish)
+    asked = begin(client, 1, stage)
+    assert client.refused(w.ResourceDelete(resource="a")).status == 503
+    assert client.refused(w.StageForget(application="app")).status == 503
+    assert client.refused(commit(2)).status == 503
+    assert client.refused(commit(1, stage, application="other")).status == 400
+    spec = w.StageSpec(application="app", version=1, id=stage)
+    assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).reason == w.CLOSED
+    client.ask(w.StageAbort(stages=[stage]), w.Ok)  # left alone
+    rig.let_go()
+    assert not asked.reply(w.Committed).already
+    assert client.read("a") == [b"x"]
+
+
+def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
+    stage, spare = staged(client, 1, {"a": [b"x"]}), staged(client, 1, {"a": [b"x"]})
+    rig.hold(a.Save)
+    asked = [begin(client, 1, stage, query="q"), begin(client, 1, spare, query="q"), begin(client, 1)]
+    refused = client.refused(commit(1, query="another"))
+    assert refused.reason == w.ROLLED_BACK
+    rig.let_go()
+    replies = [x.reply(w.Committed) for x in asked]
+    assert replies[0] == replies[1] == replies[2]
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == [], "the stages that only the second one named are gone too"
+
+
+def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: Client) -> None:
+    """Both at once, they would take the same base, and the second would cut away the first."""
+    rig.hold(a.Save, a.Publish)
+    rig.hold()
+    stages = {
+        app: staged(client, 1, {"b": [app.encode()], "a": [app.encode()]}, app) for app in ("x", "y", "z")
+    }
+    rig.hold(a.Save, a.Publish)
+    asked = [client.begin(commit(1, stage, application=app)) for app, stage in stages.items()]
+    rig.let_go()
+    assert [x.reply(w.Committed).resources["a"].first for x in asked] == [1, 2, 3]
+    assert visible(client) == {"a": [b"x", b"y", b"z"], "b": [b"x", b"y", b"z"]}
+
+
+def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"staged"]})
+    flow = client.flow(client.writer("a"))
+    rig.hold(a.Append)
+    flow.content(1, b"with the disk")
+    flow.content(2, b"waits")
+    asked = begin(client, 1, stage)
+    assert not asked.answered
+    rig.let_go()
+    asked.reply(w.Committed)
+    assert client.read("a") == [b"with the disk", b"staged", b"waits"]
+
+
+def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -> None:
+    """Everything at once on one log, in every order of completion: the intake asserts that it is one at a time."""
+    client.create("busy", retention=w.Retention(contents=1, age=1.0))
+    stages = [client.staged(f"app{n}", 1, "busy", [b"s"]) for n in range(3)]
+    flow = client.flow(client.writer("busy", writer="w"))
+    actions: list[Callable[[], object]] = [
+        lambda: flow.content(1, b"x"),
+        lambda: rig.sleep(limits.RETENTION_CHECK_S),
+        *(
+            lambda n=n, stage=stage: client.begin(commit(1, stage, application=f"app{n}"))
+            for n, stage in enumerate(stages)
+        ),
+        lambda: client.begin(w.Writer(resources=["busy"], confirm="full", writer="w")),
+        lambda: client.begin(w.ResourceDelete(resource="busy")),
+    ]
+    for number in range(len(actions)):
+        rig.hold(a.Append, a.Publish, a.Save, a.Trim, a.Roll)
+        for action in actions[number:] + actions[:number]:
+            action()
+            rig.let_go(1)
+        rig.let_go()
+        client.ask(w.ResourceCreate(resource="busy", exist_ok=True), w.ResourceCreated)
+
+
+# --- a query that has a user now ----------------------------------------------------------------------------
+
+
+def test_a_query_goes_on_under_its_users_name(rig: Rig, client: Client) -> None:
+    """Its checkpoint is older than names that begin with a user's: what it committed is not committed again."""
+    client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
+    rig.restart()
+    client = rig.client()
+    again = client.commit("etl.q", 5, client.staged("etl.q", 5, "a", [b"x"]), query="q")
+    assert (again.already, again.digest) == (True, "a=1")
+    old = w.StageCommit(application="etl.q", version=4, stages=[], query="q")
+    assert client.refused(old).reason == w.ROLLED_BACK
+    client.commit("etl.q", 6, client.staged("etl.q", 6, "a", [b"y"]), query="q")
+    assert client.read("a") == [b"x", b"y"]
+    assert client.commit("q", 5, query="q").already, "the former name is left as it was"
+    rig.restart()
+    assert rig.client().commit("etl.q", 6, query="q").already
+
+
+def test_other_names_begin_anew(client: Client) -> None:
+    client.commit("q", 5, client.staged("q", 5, "a", [b"x"]), query="q")
+    client.commit("other", 5, client.staged("other", 5, "a", [b"x"]), query="p")
+    for application, query in (("etl.q", None), ("etl.q2", "q"), ("etl.other", "other"), ("etlq", "q")):
+        assert not client.commit(application, 1, query=query).already

@@ -1,0 +1,412 @@
+"""A commit under way: all or nothing, through every failure and crash. PROTOCOL.md 5.5."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.errors import Refused
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.commits import Contents, applications, begin, commit, leavings, staged, visible
+from tests.support.core import Client, Rig
+from tests.support.faulty_disk import Crashed
+from tests.support.faulty_store import FaultyStore, refuse
+from tests.support.logs import files
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+# --- failures -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_commit_point_that_fails_did_not_happen(rig: Rig, client: Client, landed: bool) -> None:
+    """Contents are confirmed behind it; a crash that brought it up again would redo it over them."""
+    client.commit("app", 1)
+    stage = staged(client, 2, {"a": [b"x"], "b": [b"y"]})
+    failures = iter([True])
+
+    def once(when: str) -> None:
+        if when == "commit" and next(failures, False):
+            raise refuse(full=False)
+
+    rig.store.hook = once
+    assert client.refused(commit(2, stage)).reason == w.STORAGE
+    client.fill("a", [b"confirmed"])
+    rig.crash(landed=landed)
+    client = rig.client()
+    assert visible(client) == {"a": [b"confirmed"], "b": []}
+    assert applications(client)["app"].version == 1
+    client.commit("app", 2, stage)
+    assert visible(client) == {"a": [b"confirmed", b"x"], "b": [b"y"]}
+
+
+def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+
+    def failing(when: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = failing
+    asked = begin(client, 1, stage)
+    flow = client.flow(client.writer("a"))
+    flow.content(1, b"waits")
+    assert (asked.answered, flow.sent()) == (False, [])
+    rig.sleep(limits.REQUEST_TIMEOUT_S / 2, step=0.1)
+    with pytest.raises(Refused, match=r"503 storage.*not known yet whether version 1 is committed"):
+        asked.reply(w.Committed)
+    assert flow.sent() == [c.Reject(1, False, True)]
+    assert "not known yet" in (client.describe("a").trouble or "")
+    assert client.refused(commit(1, stage)).reason == w.STORAGE, "and so is who asks again"
+    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    rig.store.hook = FaultyStore().hook
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert client.describe("a").trouble is None
+    client.commit("app", 1, stage)
+    client.fill("a", [b"after"])
+    assert client.read("a") == [b"x", b"after"]
+
+
+@pytest.mark.parametrize("op", ["write", "sync"])
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
+    rig: Rig, client: Client, op: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits is told, nothing piles up in memory, nothing is seen in part, and it is done in the end."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    client.fill("a", [b"before"])
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    directory = f"/data/{found.intake.key}/"
+    rig.disk.fail(op, count=5, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
+    refused = client.refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert visible_ends(client) == {"a": 2, "b": 1}
+    if client.describe("a").state == "stopped":
+        flow = client.flow(client.writer())
+        flow.content(1, b"no", "a")
+        assert rig.inbound_octets() == 0
+        assert client.refused(commit(1, stage)).status == 503
+    rig.sleep(20 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    if (
+        client.describe("a").state == "stopped"
+    ):  # nobody knows what is on the disk: only opening it again tells
+        rig.kill()
+        client = rig.client()
+    assert client.commit("app", 1).already
+    assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}
+    client.fill("a", [b"after"])
+    assert client.describe("a").state == "serving"
+    assert leavings(rig) == []
+
+
+def visible_ends(client: Client) -> dict[str, int]:
+    return {name: client.describe(name).next for name in ("a", "b")}
+
+
+def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+    saves = iter([False, True])
+
+    def second(when: str) -> None:
+        if when == "begin" and next(saves, False):
+            raise refuse(full=True)
+
+    rig.store.hook = second
+    assert client.refused(commit(1, stage)).status == 503
+    assert client.sequences("a") == (1, 1)
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == []
+
+
+# --- a crash between every two steps ------------------------------------------------------------------------
+
+
+def crash_after(rig: Rig, where: str, steps: int) -> None:
+    """Stop the process at the step after so many, of the disk or of the records."""
+    left = iter(range(steps))
+
+    def count(_: str) -> None:
+        if next(left, None) is None:
+            raise Crashed
+
+    if where == "disk":
+        rig.disk.crash_after(steps)
+    else:
+        rig.store.hook = count
+
+
+def crashes(rig: Rig, client: Client, stages: list[str], truncate: Sequence[str] = ()) -> bool:
+    """Whether a commit of these does not come to its end."""
+    try:
+        begin(client, 1, *stages, truncate=truncate).reply(w.Committed)
+    except Crashed:
+        return True
+    rig.disk.crash_after(None)
+    rig.store.hook = FaultyStore().hook
+    return False
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize(("adopt", "replaced"), [(True, []), (False, []), (True, ["a"])])
+@pytest.mark.parametrize(("where", "landed"), [("disk", True), ("records", True), ("records", False)])
+def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
+    where: str,
+    adopt: bool,
+    replaced: list[str],
+    power: bool,
+    landed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And a repetition brings it to its end. `landed`: the transaction under way is on the disk all the same. What is
+    replaced is there before, and not after.
+    """
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    before: Contents = {"a": [b"before"], "b": []}
+    whole: Contents = {"a": [b"x"] if replaced else [b"before", b"x"], "b": [b"y", b"z"]}
+    outcomes = set()
+    crashed, step = True, 0
+    while crashed:
+        rig = Rig()
+        client = rig.client()
+        client.create("a", "b")
+        client.fill("a", [b"before"])
+        stages = [staged(client, 1, {"a": [b"x"], "b": [b"y"]}), staged(client, 1, {"b": [b"z"]})]
+        crash_after(rig, where, step)
+        crashed = crashes(rig, client, stages, replaced)
+        if crashed:
+            rig.crash(power=power, keep="some", landed=landed)
+        client = rig.client()
+        seen = visible(client)
+        assert seen in (before, whole), (step, seen)
+        committed = seen == whole
+        assert ("app" in applications(client)) is committed, step
+        again = commit(1, *([] if committed else stages), truncate=replaced)
+        assert client.ask(again, w.Committed).already is committed
+        assert visible(client) == whole, step
+        assert client.sequences("a") == (2 if replaced else 1, 3)
+        assert leavings(rig) == []
+        client.fill("b", [b"after"])
+        rig.restart()
+        assert visible(rig.client()) == {"a": whole["a"], "b": [*whole["b"], b"after"]}
+        outcomes.add(committed)
+        step += 1
+    early = where == "records" or replaced  # what is to go ends with a segment, before the commit point
+    assert outcomes == ({True, False} if early else {True}), "the commit point is a record"
+    assert step > (10 if where == "disk" else 3)
+
+
+@pytest.mark.parametrize("adopt", [True, False])
+@pytest.mark.parametrize("where", ["disk", "records"])
+def test_a_power_cut_between_any_two_steps_of_a_commit_into_what_was_not_synced(
+    where: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Durability "os": what lay there may go, but not once a commit that comes after it is remembered."""
+    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    outcomes = set()
+    crashed, step = True, 0
+    while crashed:
+        rig = Rig()
+        client = rig.client()
+        client.create("os", durability="os")
+        client.fill("os", [b"before"])
+        stage = staged(client, 1, {"os": [b"x"]})
+        crash_after(rig, where, step)
+        crashed = crashes(rig, client, [stage])
+        if crashed:
+            rig.crash(keep="none", landed=True)
+        client = rig.client()
+        committed = "app" in applications(client)
+        seen = client.read("os")
+        assert seen == [b"before", b"x"] if committed else seen in ([], [b"before"]), step
+        outcomes.add((committed, bool(seen)))
+        step += 1
+    assert (True, True) in outcomes
+    assert step > 3
+
+
+def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_others(
+    rig: Rig, client: Client
+) -> None:
+    client.create("c")
+    client.fill("a", [b"before"])
+    client.fill("b", [b"1", b"2"])
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.let_go(1)  # `a` has its part
+    damage = log_file(rig, "b")
+    rig.disk.flip(damage, 64 + 70)
+    rig.crash(keep="all")
+    client = rig.client()
+    assert rig.broker.ready
+    assert client.read("a") == [b"before"]
+    assert client.describe("a").state == client.describe("b").state == "stopped"
+    client.fill("c", [b"z"])
+    assert client.refused(commit(1, stage)).status == 503
+    rig.disk.flip(damage, 64 + 70)  # repaired from a copy
+    rig.crash(keep="all")
+    client = rig.client()
+    assert visible(client) == {"a": [b"before", b"x"], "b": [b"1", b"2", b"y"]}
+
+
+def log_file(rig: Rig, resource: str) -> str:
+    found = rig.broker.resources.find("/", resource)
+    assert found is not None
+    directory = f"/data/{found.intake.key}"
+    return f"{directory}/{files(rig.disk, directory)[-1]}"
+
+
+def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, client: Client) -> None:
+    client.create("c")
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.disk.crash(power=False)
+    rig.store.crash(landed=False)
+    found = rig.broker.resources.find("/", "b")
+    assert found is not None
+    directory = f"/data/{found.intake.key}/"
+    rig.disk.fail("write", count=3, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
+    rig.hold()
+    rig.start()
+    client = rig.client()
+    assert rig.broker.ready
+    assert visible_ends(client) == {"a": 1, "b": 1}
+    client.fill("c", [b"z"])
+    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+# --- a resource that is in the way --------------------------------------------------------------------------
+
+
+DELETE = {name: w.ResourceDelete(resource=name) for name in ("a", "b")}
+
+
+def stuck_on_b(rig: Rig, client: Client, *, failures: int = 1_000_000) -> None:
+    """A commit of both that is past its commit point, and whose part for `b` the disk refuses."""
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    directory = log_file(rig, "b").rpartition("/")[0]
+    rig.disk.fail("write", count=failures, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
+    assert client.refused(commit(1, stage)).status == 503
+
+
+def names(client: Client) -> list[str]:
+    return [x.resource for x in client.ask(w.ResourceList(), w.Resources).resources]
+
+
+@pytest.mark.parametrize("how", ["", "restart", "crash"])
+def test_the_resource_that_a_commit_is_stuck_on_can_be_deleted_and_the_others_go_on(
+    rig: Rig, client: Client, how: str
+) -> None:
+    stuck_on_b(rig, client)
+    client.ask(DELETE["b"], w.Ok)
+    if how:
+        getattr(rig, how)()
+        client = rig.client()
+    assert names(client) == ["a"]
+    assert client.read("a") == [b"x"]
+    assert leavings(rig) == []
+    assert client.commit("app", 1).already
+    client.create("b")  # another life: nothing of the commit is its own
+    rig.crash()
+    assert visible(rig.client()) == {"a": [b"x"], "b": []}
+
+
+def test_one_that_waits_for_another_can_be_deleted_too(rig: Rig, client: Client) -> None:
+    stuck_on_b(rig, client, failures=3)
+    client.ask(DELETE["a"], w.Ok)
+    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    assert names(client) == ["b"]
+    assert client.read("b") == [b"y"]
+    assert leavings(rig) == []
+
+
+def test_all_of_them_can_be_deleted_one_after_the_other(rig: Rig, client: Client) -> None:
+    stuck_on_b(rig, client)
+    rig.hold(a.Save)
+    first = client.begin(DELETE["b"])
+    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    rig.let_go()
+    first.reply(w.Ok)
+    client.ask(DELETE["a"], w.Ok)
+    assert names(client) == []
+    assert leavings(rig) == []
+
+
+def test_a_damaged_resource_can_be_deleted_after_a_restart(rig: Rig, client: Client) -> None:
+    client.fill("b", [b"1"])
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.disk.flip(log_file(rig, "b"), 64 + 70)
+    rig.crash(keep="all")
+    client = rig.client()
+    assert client.describe("a").state == client.describe("b").state == "stopped"
+    client.ask(DELETE["b"], w.Ok)
+    assert client.read("a") == [b"x"]
+    assert client.describe("a").state == "serving"
+    assert leavings(rig) == []
+
+
+def test_a_resource_that_cannot_be_deleted_stays_in_the_commit(rig: Rig, client: Client) -> None:
+    stuck_on_b(rig, client, failures=3)
+
+    def full(when: str) -> None:
+        if when == "begin":
+            rig.store.hook = lambda _: None
+            raise refuse(full=True)
+
+    rig.store.hook = full
+    assert client.refused(DELETE["b"]).status == 503
+    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+    assert leavings(rig) == []
+
+
+def test_nothing_leaves_a_commit_whose_end_is_being_recorded(rig: Rig, client: Client) -> None:
+    stage = staged(client, 1, {"a": [b"x"]})
+    rig.hold(a.Save)
+    begin(client, 1, stage)
+    rig.let_go(1)  # the commit point; the mark comes next
+    assert client.refused(DELETE["a"]).reason == w.OVERLOADED
+    rig.let_go()
+    assert client.read("a") == [b"x"]
+
+
+@pytest.mark.parametrize(("landed", "power"), [(True, True), (False, True), (True, False), (False, False)])
+def test_a_crash_between_any_two_steps_of_such_a_delete(landed: bool, power: bool) -> None:
+    """It is gone, or it is there and has its part; and the other one has its own in either case."""
+    outcomes = set()
+    crashed, step = True, 0
+    while crashed:
+        rig = Rig()
+        client = rig.client()
+        client.create("a", "b")
+        stuck_on_b(rig, client)
+        crash_after(rig, "records", step)
+        try:
+            client.ask(DELETE["b"], w.Ok)
+            crashed = False
+        except Crashed:
+            rig.crash(power=power, landed=landed)
+        client = rig.client()
+        rig.sleep(2 * limits.SAVE_RETRY_S)
+        found = names(client)
+        assert client.read("a") == [b"x"], step
+        assert found == ["a"] or client.read("b") == [b"y"], step
+        assert leavings(rig) == [], step
+        outcomes.add(tuple(found))
+        step += 1
+    assert outcomes == {("a",), ("a", "b")}

@@ -1,0 +1,74 @@
+"""The file of the records: what it has to look like, and what its errors are called."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mtl.broker.storage.database import VERSION, named, open_database, schema
+from mtl.errors import Damaged, MtlError, StorageFailed, StorageFull
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    return open_database(str(path), lambda: "0123abcd")
+
+
+def test_one_that_is_new_and_one_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "broker.db"
+    for _ in range(2):
+        db = opened(path)
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert [x[1] for x in schema(db)] == ["record"]
+        db.close()
+
+
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE record", "ALTER TABLE record RENAME kind TO sort", "CREATE TABLE more (x)"]
+)
+def test_tables_of_something_else(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "broker.db"
+    db = opened(path)
+    db.execute(statement)
+    db.close()
+    with pytest.raises(Damaged, match="not those of the broker's records"):
+        opened(path)
+
+
+def test_a_structure_that_is_not_sound(tmp_path: Path) -> None:
+    path = tmp_path / "broker.db"
+    db = opened(path)
+    db.executemany(
+        "INSERT INTO record VALUES (?, ?, x'00', 0, 0)", [("cursor", f"{n:0500}") for n in range(99)]
+    )
+    db.close()
+    octets = bytearray(path.read_bytes())
+    octets[36] = 2  # free pages that there are not
+    path.write_bytes(octets)
+    with pytest.raises(Damaged):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("code", "opening", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, False, StorageFull),
+        (sqlite3.SQLITE_IOERR, False, StorageFailed),
+        (sqlite3.SQLITE_IOERR | 4 << 8, True, StorageFailed),
+        (sqlite3.SQLITE_BUSY, True, StorageFailed),
+        (sqlite3.SQLITE_ERROR, False, StorageFailed),
+        (sqlite3.SQLITE_ERROR, True, Damaged),
+        (sqlite3.SQLITE_CORRUPT, True, Damaged),
+        (None, True, StorageFailed),
+    ],
+)
+def test_what_errors_are_called(code: int | None, opening: bool, kind: type[MtlError]) -> None:
+    error = sqlite3.OperationalError("x")
+    if code is not None:
+        error.sqlite_errorcode = code
+    assert type(named("p", error, opening=opening)) is kind
+
+
+def test_corruption_is_damage_at_any_time() -> None:
+    assert isinstance(named("p", sqlite3.DatabaseError("malformed")), Damaged)

@@ -1,0 +1,46 @@
+"""The generation beside the database: it only grows, and says so when it does not verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mtl.broker.storage.generation import GenerationFile, Mark
+from mtl.errors import Damaged, StorageFailed
+
+
+def test_it_only_grows(tmp_path: Path) -> None:
+    file = GenerationFile(tmp_path)
+    assert file.read() is None
+    for generation, kept in ((5, 5), (3, 5), (6, 6)):
+        file.write(Mark("0123abcd", generation), sync=generation == 6)
+        assert file.read() == Mark("0123abcd", kept)
+    file.write(Mark("0123abcd", 2), back=True)
+    assert file.read() == Mark("0123abcd", 2)
+    file.write(Mark("another", 1))
+    assert file.read() == Mark("another", 1)
+
+
+def test_no_flipped_bit_is_taken_for_a_generation(tmp_path: Path) -> None:
+    file = GenerationFile(tmp_path)
+    file.write(Mark("0123abcd", 5))
+    octets = file.path.read_bytes()
+    for at in range(len(octets)):
+        for bit in range(8):
+            file.path.write_bytes(octets[:at] + bytes([octets[at] ^ 1 << bit]) + octets[at + 1 :])
+            with pytest.raises(Damaged, match="does not verify"):
+                file.read()
+    file.path.write_bytes(b"")
+    with pytest.raises(Damaged):
+        file.read()
+    file.write(Mark("0123abcd", 1))
+    assert file.read() == Mark("0123abcd", 1)
+
+
+def test_errors_are_named(tmp_path: Path) -> None:
+    (tmp_path / "generation").mkdir()
+    with pytest.raises(StorageFailed):
+        GenerationFile(tmp_path).read()
+    with pytest.raises(StorageFailed):
+        GenerationFile(tmp_path).write(Mark("a", 1))

@@ -1,0 +1,79 @@
+"""What `mtl verify` finds in records, and where they differ from the logs."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mtl.broker.storage.inspection import Finding, compare, inspect_records
+from mtl.broker.storage.records import DroppedRecord, ResourceRecord, RunRecord
+from mtl.broker.storage.salvage import open_records
+from mtl.log import RealDisk
+from tests.unit.mtl.broker.storage.test_recovering import CURSOR, STAGE, change, made
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return made(tmp_path)
+
+
+def test_nothing_is_found_where_nothing_is_wrong(data: Path) -> None:
+    found = inspect_records(data)
+    assert found.findings == compare(data, RealDisk()) == []
+    assert CURSOR in found.records
+
+
+def test_records_of_an_older_format_are_read(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "broker.db")
+    db.execute("CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID")
+    db.execute("INSERT INTO record VALUES ('run', 'last', '{\"boot\":\"b\",\"clean\":true}')")
+    db.execute("PRAGMA user_version=3")
+    db.commit()
+    db.close()
+    assert inspect_records(tmp_path) == ([RunRecord("b", clean=True)], 3, [])
+
+
+def test_what_differs_between_records_and_logs(data: Path) -> None:
+    store = open_records(data)
+    store.save((ResourceRecord("/", "a", "i9", "l1", "os"), ResourceRecord("/", "b", "i2", "l2")), (STAGE,))
+    store.close()
+    assert [x.about for x in compare(data, RealDisk())] == [
+        "resources/l1",
+        "resources/l1",
+        "resources/l2",
+        "stages/s1",
+    ]
+    (about, problem), *_ = compare(data, RealDisk())
+    assert (about, problem) == ("resources/l1", "the log is of incarnation i1, its record of i9")
+
+
+def test_a_log_that_is_being_removed_is_no_finding(data: Path) -> None:
+    store = open_records(data)
+    store.save((DroppedRecord("stages/s1"),), (STAGE,))
+    store.close()
+    assert compare(data, RealDisk()) == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "about"),
+    [
+        ("UPDATE record SET value = x'00' WHERE kind = 'cursor'", f"cursor {CURSOR.key}"),
+        ("DELETE FROM record WHERE kind = 'cursor'", "records of kind cursor"),
+        ("UPDATE record SET value = x'00' WHERE kind = 'state'", "broker.db"),
+        ("PRAGMA user_version=7", "broker.db"),
+        ("ALTER TABLE record RENAME TO records", "broker.db"),
+    ],
+)
+def test_damaged_records_are_findings(data: Path, damage: str, about: str) -> None:
+    change(data, damage)
+    assert about in [x.about for x in inspect_records(data).findings]
+
+
+def test_files_that_are_missing_are_findings(data: Path) -> None:
+    (data / "generation").unlink()
+    assert inspect_records(data).findings == [Finding("generation", "is missing")]
+    open_records(data).close()
+    (data / "broker.db").unlink()
+    assert inspect_records(data).findings == [Finding("broker.db", "is not there")]

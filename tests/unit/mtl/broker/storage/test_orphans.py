@@ -1,0 +1,78 @@
+"""What is told of logs that no record names. What becomes of them is in test_storage."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mtl.broker.storage.orphans import Orphan, Orphans, lies_there, look, place_of
+from mtl.broker.storage.records import ResourceRecord, StageRecord, encode_owner
+from mtl.errors import StorageFailed
+from mtl.log import create_log
+from tests.support.faulty_disk import FaultyDisk
+
+RESOURCE = ResourceRecord("/", "a", "i1", "l1")
+STAGE = StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    disk = FaultyDisk(random.Random(1))
+    for path in ("/data", "/data/resources", "/data/stages", "/data/stages/s1"):
+        disk.make_dir(path)
+    create_log(disk, "/data/resources/l1", 0, owner=encode_owner(RESOURCE))
+    create_log(disk, "/data/stages/s1/0", 0, owner=encode_owner(STAGE))
+    return disk
+
+
+def test_places() -> None:
+    assert (place_of(RESOURCE), place_of(STAGE)) == ("resources/l1", "stages/s1")
+
+
+def test_what_they_were(disk: FaultyDisk) -> None:
+    resource, stage = look(disk, "/data", "resources/l1"), look(disk, "/data", "stages/s1")
+    assert (resource.owner, stage.owner) == (RESOURCE, STAGE)
+    assert resource.is_empty
+    assert str(resource) == "it was resource 'a' of virtual host '/', without contents"
+    assert str(stage) == "it was a stage of version 1 of 'app', without contents"
+
+
+@pytest.mark.parametrize("owner", [b"", b"[]", b'["cursor",{}]', encode_owner(STAGE)])
+def test_an_owner_that_is_none(disk: FaultyDisk, owner: bytes) -> None:
+    create_log(disk, "/data/resources/l2", 0, owner=owner)
+    found = look(disk, "/data", "resources/l2")
+    assert found.owner is None
+    assert "not known" in str(found)
+
+
+def test_the_next_free_name(disk: FaultyDisk) -> None:
+    orphans = Orphans(disk, "/data")
+    assert orphans.move("resources/l1", "resource-l1") == "lost+found/resource-l1"
+    create_log(disk, "/data/resources/l1", 0)
+    assert orphans.move("resources/l1", "resource-l1") == "lost+found/resource-l1-2"
+
+
+def test_errors_are_named(disk: FaultyDisk) -> None:
+    with pytest.raises(StorageFailed):
+        look(disk, "/data", "stages/nowhere")
+    disk.fail("remove_dir")
+    with pytest.raises(StorageFailed):
+        Orphans(disk, "/data").remove("stages/s1")
+
+
+def test_an_empty_orphan() -> None:
+    assert Orphan("stages/s2", None, ()).is_empty
+
+
+def test_whose_a_log_can_be() -> None:
+    resource, stage = (
+        encode_owner(ResourceRecord("/", "a", "i1", "l1")),
+        encode_owner(StageRecord("/", "s1", "app", 1, {"a": "i1"}, 0)),
+    )
+    assert lies_there(resource, "resources/l1")
+    assert not lies_there(resource, "resources/l11")
+    assert lies_there(stage, "stages/s1/0")
+    assert not lies_there(stage, "stages/s11/0")
+    assert not lies_there(stage, "resources/s1")
+    assert lies_there(b"", "resources/l1"), "a log that keeps no owner"

@@ -1,0 +1,134 @@
+"""Every kind of record keeps its form: as JSON, by its key, and in the golden file of its version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from mtl.broker.storage.database import VERSION
+from mtl.broker.storage.records import (
+    KINDS,
+    AnyRecord,
+    ApplicationRecord,
+    ClockRecord,
+    CursorRecord,
+    DroppedRecord,
+    GrantRecord,
+    LetterEntry,
+    PasswordRecord,
+    PublishEntry,
+    PublishRecord,
+    QueueRecord,
+    ResourceRecord,
+    RunRecord,
+    SecretRecord,
+    StageRecord,
+    StateRecord,
+    UserRecord,
+    WriterRecord,
+    decode_owner,
+    encode_owner,
+)
+from mtl.wire.control import Retention
+
+DIRECTORY = Path(__file__).parents[4] / "golden" / "broker"
+GOLDEN = DIRECTORY / f"records-v{VERSION}.jsonl"
+
+RECORDS: list[AnyRecord] = [
+    ResourceRecord("/", "orders", "i1", "l1"),
+    ResourceRecord("/", 'qu"oted', "i2", "l2", "os", Retention(bytes=1, age=2.5, groups=("g",)), 77),
+    ResourceRecord("/", "mail", "i3", "l3", dead_letter="bounced", max_deliveries=3),
+    ResourceRecord("/", "theirs", "i4", "l4", owner="etl"),
+    CursorRecord("/", "group", "orders", "i1", 12, 3, "driver"),
+    CursorRecord("/", "later", "orders", "i1", 12, 3, "driver", "2.0a1b2c3d"),
+    QueueRecord("/", "orders", "default", "i1", 1 << 61, 5, 1_005),
+    QueueRecord("/", "orders", "later", "i1", 78, 5, 1_005, end=9, log_epoch="2.0a1b2c3d"),
+    QueueRecord(
+        "/",
+        "orders",
+        "audit",
+        "i1",
+        77,
+        5,
+        1_005,
+        [(7, 9), (12, 13)],
+        [(6, 2), (9, 1)],
+        [LetterEntry(10, 3, "rejected", 1), LetterEntry(11, 4, "deliveries", 10)],
+        4,
+    ),
+    WriterRecord("/", "writer", 1 << 62, 4, "holder"),
+    WriterRecord("/", "etl.writer", 7, 1, "holder", "etl"),
+    StageRecord("/", "s1", "app", 5, {"orders": "i1"}, 1_700_000_000_000_000, 1_700_000_000_000_001),
+    StageRecord("/", "s2", "app", 5, {"orders": "i1"}, 1, 2, {"orders": 10}),
+    StageRecord("/", "s3", "etl.app", 5, {"orders": "i1"}, 1, owner="etl"),
+    ApplicationRecord("/", "app", 5, "query", {"orders": (1, 10)}, 1_700_000_000_000_000, 2),
+    PublishRecord(
+        "/", "app", 5, ["s1"], [PublishEntry("orders", "i1", 1, 10, ["stages/s1/0"])], 1_700_000_000_000_000
+    ),
+    PublishRecord("/", "overwrites", 1, [], [PublishEntry("orders", "i1", 11, 0, [], truncate=True)], 7),
+    UserRecord(
+        "etl",
+        PasswordRecord(b"salt", 4096, b"stored", b"server"),
+        ("k" * 40,),
+        (GrantRecord("/", "read", "orders.*"),),
+    ),
+    UserRecord("anonymous"),
+    SecretRecord(b"random"),
+    RunRecord("boot", clean=True),
+    ClockRecord(
+        "boot", 7_000_000, 1_700_000_000_000_000, [(1_600_000_000_000_000, 1_600_000_093_600_000)], 5
+    ),
+    DroppedRecord("resources/l0"),
+    StateRecord("0123abcd", 4, 77, {"cursor": (1, 4_000_000_000)}, {"queue": "1 of 3 are missing"}),
+]
+
+
+def line(record: AnyRecord) -> str:
+    return f"{record.kind} {record.key} {msgspec.json.encode(record).decode()}"
+
+
+def test_the_golden_file() -> None:
+    """A change of this file is a change of the format: it needs a new version of the database (store.VERSION)."""
+    assert [line(x) for x in RECORDS] == GOLDEN.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("record", [x for x in RECORDS if isinstance(x, ResourceRecord | StageRecord)])
+def test_a_log_can_name_the_record_that_it_belongs_to(record: ResourceRecord | StageRecord) -> None:
+    """All but what moves with the log."""
+    owner = decode_owner(encode_owner(record))
+    assert (owner.kind, owner.key) == (record.kind, record.key)
+    left_out = {"earliest": 1} if isinstance(record, ResourceRecord) else {"sealed_us": 0, "contents": {}}
+    assert owner == msgspec.structs.replace(record, **left_out)
+
+
+@pytest.mark.parametrize("path", sorted(DIRECTORY.glob("records-v*.jsonl")), ids=lambda p: p.stem)
+def test_what_every_version_wrote_is_read(path: Path) -> None:
+    known = {(x.kind, x.key): x for x in RECORDS}
+    for kind, key, json in (x.split(" ", 2) for x in path.read_text(encoding="utf-8").splitlines()):
+        record = msgspec.json.decode(json, type=KINDS[kind])
+        assert record == known[kind, key]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
+def test_there_and_back(record: AnyRecord) -> None:
+    again = cast(AnyRecord, msgspec.json.decode(msgspec.json.encode(record), type=KINDS[record.kind]))
+    assert (again, again.key) == (record, record.key)
+
+
+def test_what_could_be_guessed_from_is_not_shown() -> None:
+    shown = repr(RECORDS)
+    assert not [x for x in ("stored", "server", "random") if repr(x.encode()) in shown]
+
+
+def test_keys_tell_records_apart() -> None:
+    pairs = [("a", "b,c"), ("a,b", "c"), ('a"', '"b'), ("", "ab")]
+    assert len({ResourceRecord(v, n, "", "").key for v, n in pairs}) == len(pairs)
+    assert len({x.key for x in RECORDS if isinstance(x, ResourceRecord)}) == 4
+    assert len({x.key for x in RECORDS if isinstance(x, QueueRecord)}) == 3
+
+
+def test_every_kind_is_known() -> None:
+    assert set(KINDS) == {x.kind for x in RECORDS}

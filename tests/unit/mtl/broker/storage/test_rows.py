@@ -1,0 +1,96 @@
+"""Rows and their checksums: every single flipped bit of one is noticed, and no other record is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.broker.storage.records import AnyRecord, CursorRecord, StateRecord, WriterRecord
+from mtl.broker.storage.rows import (
+    Loaded,
+    RecordDamage,
+    checksums,
+    decode_row,
+    encode_row,
+    incomplete,
+    read_rows,
+    total,
+)
+from mtl.errors import OldRecords
+from tests.unit.mtl.broker.storage.test_records import RECORDS
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
+def test_there_and_back(record: AnyRecord) -> None:
+    assert decode_row(encode_row(record)) == record
+
+
+def flips(octets: bytes) -> list[bytes]:
+    return [
+        octets[:at] + bytes([octets[at] ^ 1 << bit]) + octets[at + 1 :]
+        for at in range(len(octets))
+        for bit in range(8)
+    ]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)
+def test_no_flipped_bit_gives_another_record(record: AnyRecord) -> None:
+    row = encode_row(record)
+    known = RecordDamage(record.kind, record.key, "its checksum does not fit")
+    for value in flips(row.value):
+        assert decode_row(row._replace(value=value)) == known
+    for octets in flips(row.kind.encode()):
+        assert decode_row(row._replace(kind=octets.decode("utf-8", "surrogateescape"))) == record
+    for octets in flips(row.key.encode()):
+        assert decode_row(row._replace(key=octets.decode("utf-8", "surrogateescape"))) == record
+    for bit in range(32):
+        assert decode_row(row._replace(crc=row.crc ^ 1 << bit)) == known
+        assert decode_row(row._replace(named=row.named ^ 1 << bit)) == record
+
+
+def test_a_row_that_is_nothing_at_all() -> None:
+    assert decode_row((None, b"x", 1.5, None, "y")) == RecordDamage(
+        None, None, "the kind or key of a row is no text"
+    )
+    assert decode_row(("cursor", "x", 7, None, None)).kind is None
+
+
+def test_a_kind_of_another_version() -> None:
+    row = encode_row(WriterRecord("/", "a", 1, 1))._replace(value=b"{}")
+    row = row._replace(crc=checksums(row.kind, row.key, row.value)[1])
+    assert decode_row(row) == RecordDamage("writer", row.key, "it verifies, but this version cannot read it")
+
+
+A, B = CursorRecord("/", "a", "r", "i", 1), CursorRecord("/", "b", "r", "i", 1)
+
+
+def state(*records: AnyRecord) -> StateRecord:
+    return StateRecord("db", 4, 1, dict(read_rows([encode_row(r) for r in records]).totals))
+
+
+def read(*records: AnyRecord) -> Loaded:
+    return read_rows([encode_row(r) for r in records])
+
+
+def test_rows_that_are_missing_and_rows_that_should_not_be_there() -> None:
+    assert incomplete(read(A, B), state(A, B), "") == []
+    assert incomplete(read(A), state(A, B), "") == [RecordDamage("cursor", None, "1 of 2 are missing")]
+    for found in (read(A, B), read(B)):
+        with pytest.raises(OldRecords):
+            incomplete(found, state(A), "")
+
+
+def test_what_is_known_to_be_incomplete_stays_so() -> None:
+    known = StateRecord("db", 4, 1, {}, {"queue": "lost"})
+    assert incomplete(read(), known, "") == [RecordDamage("queue", None, "lost")]
+
+
+def test_sums_go_up_and_down() -> None:
+    assert total([5, 7], 1) == 13
+    assert total([-7], total([7])) == 0
+    assert total([-1]) >= 0
+
+
+def test_what_is_told_of_a_damage() -> None:
+    assert str(RecordDamage("cursor", "k", "why")) == "record cursor k: why"
+    assert str(RecordDamage("cursor", None, "why")) == "records of kind cursor: why"
+    assert str(RecordDamage(None, None, "why")) == "records: why"

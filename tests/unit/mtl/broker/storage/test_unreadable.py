@@ -1,0 +1,165 @@
+"""Damaged records: what depends on one is refused with the reason, everything else is served, nothing begins again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mtl.broker.storage.records import (
+    AnyRecord,
+    ApplicationRecord,
+    CursorRecord,
+    QueueRecord,
+    StageRecord,
+    UserRecord,
+    WriterRecord,
+    record_key,
+)
+from mtl.broker.storage.rows import RecordDamage
+from mtl.broker.storage.unreadable import Unreadable
+from mtl.errors import Refused
+from mtl.log.manifest import MANIFEST
+from mtl.wire import control as w
+from tests.support.commits import commit, staged
+from tests.support.core import ROOT, Client, Rig
+from tests.unit.mtl.broker.queues.test_consumers import bodies, consumer, told
+
+GROUP = w.Reader(resources=["a"], from_="group", group="g", holder="driver", confirm="full")
+OPEN = w.CursorOpen(group="g", resource="a")
+DESCRIBE = w.CursorDescribe(group="g", resource="a")
+RESET = w.CursorReset(group="g", resource="a", to="earliest")
+DELETE = w.CursorDelete(group="g", resource="a")
+MEMBER = w.Reader(resources=["a"], from_=1, group="g", epoch=1, confirm="full")
+NAMED = w.Writer(resources=["a"], writer="name", confirm="full")
+NAMED_AGAIN = w.Writer(resources=["a"], writer="name", holder="h", epoch=1, confirm="full")
+FORGET = w.StageForget(application="app")
+
+
+def refusal_of(client: Client, request: w.Request) -> None:
+    refused = client.refused(request)
+    assert (refused.status, refused.reason) == (503, w.STORAGE), refused
+    assert "cannot be read" in refused.message
+    assert "mtl recover" in refused.message
+
+
+@pytest.fixture
+def served(rig: Rig, client: Client) -> Client:
+    """One of everything: a resource, a group that has read half of it, a writer name, a commit, a queue, a stage."""
+    client.create("a")
+    client.fill("a", bodies(8))
+    flow = client.flow(client.ask(GROUP, w.DataLease))
+    flow.contents()
+    flow.confirm(4)
+    client.ask(NAMED, w.DataLease)
+    client.ask(commit(1, staged(client, 1, {"a": [b"x"]})), w.Committed)
+    queue = consumer(rig.client("queue"), "a")
+    queue.contents()
+    queue.confirm(4)
+    rig.sleep(1.0)
+    return client
+
+
+def damaged(rig: Rig, kind: type[AnyRecord], how: str) -> Client:
+    """A client of the next broker, for whom the only record of a kind is damaged, or lost."""
+    (key,) = [key for name, key in rig.store.rows if name == kind.kind]
+    rig.stop()
+    rig.store.damage(kind.kind, key) if how == "damaged" else rig.store.lose(kind.kind, key)
+    rig.start()
+    return rig.client()
+
+
+Case = tuple[type[AnyRecord], list[w.Request]]
+CASES: list[Case] = [
+    (CursorRecord, [GROUP, OPEN, DESCRIBE, RESET, MEMBER]),
+    (WriterRecord, [NAMED, NAMED_AGAIN]),
+    (ApplicationRecord, [commit(1), commit(2)]),
+]
+
+
+@pytest.mark.parametrize("how", ["damaged", "lost"])
+@pytest.mark.parametrize(("kind", "requests"), CASES, ids=lambda x: getattr(x, "kind", ""))
+def test_what_depends_on_it_is_refused_and_nothing_else(
+    rig: Rig, served: Client, how: str, kind: type[AnyRecord], requests: list[w.Request]
+) -> None:
+    client = damaged(rig, kind, how)
+    for request in requests:
+        refusal_of(client, request)
+    for other, harmless in CASES:
+        if other is not kind:
+            client.ask(harmless[0], w.Committed if other is ApplicationRecord else w.DataLease)
+    assert len(client.read("a")) == 9
+
+
+@pytest.mark.parametrize("how", ["damaged", "lost"])
+def test_a_queue_does_not_begin_again(rig: Rig, served: Client, how: str) -> None:
+    damaged(rig, QueueRecord, how)
+    client = rig.client("queue")
+    refusal_of(client, w.Reader(resources=["a"], confirm="full"))
+    if how == "damaged":
+        client.ask(w.QueueDelete(resource="a", group="default"), w.Ok)
+        assert len(told(consumer(client, "a").contents())) == 9
+    else:
+        refusal_of(client, w.QueueDelete(resource="a", group="default"))
+
+
+def test_other_keys_are_served_where_the_key_is_known(rig: Rig, served: Client) -> None:
+    client = damaged(rig, CursorRecord, "damaged")
+    client.ask(w.CursorOpen(group="h", resource="a"), w.CursorOpened)
+    client = damaged(rig, ApplicationRecord, "damaged")
+    client.ask(commit(1, application="other"), w.Committed)
+
+
+def test_no_new_key_is_made_where_the_key_is_not_known(rig: Rig, served: Client) -> None:
+    client = damaged(rig, CursorRecord, "lost")
+    refusal_of(client, w.CursorOpen(group="h", resource="a"))
+    refusal_of(client, DELETE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "delete", "again"),
+    [
+        (CursorRecord, DELETE, lambda client: client.ask(OPEN, w.CursorOpened)),
+        (ApplicationRecord, FORGET, lambda client: client.ask(commit(1), w.Committed)),
+    ],
+)
+def test_an_explicit_delete_resolves_it(
+    rig: Rig, served: Client, kind: type[AnyRecord], delete: w.Request, again: Callable[[Client], object]
+) -> None:
+    client = damaged(rig, kind, "damaged")
+    client.ask(delete, w.Ok)
+    again(client)
+    assert not rig.store.damages
+
+
+def test_a_stage_that_cannot_be_read_is_not_an_unknown_one(rig: Rig, served: Client) -> None:
+    stage = staged(served, 2, {"a": [b"y"]})
+    rig.stop()
+    rig.store.damage(StageRecord.kind, stage)
+    rig.disk.flip(f"{ROOT}/stages/{stage}/0/{MANIFEST}", 9)  # otherwise it is made again
+    rig.start()
+    refusal_of(rig.client(), commit(2, stage))
+
+
+def test_retention_does_not_pass_a_group_that_cannot_be_read(rig: Rig, client: Client) -> None:
+    client.create("b", retention=w.Retention(contents=1, groups=("g",)))
+    client.fill("b", bodies(8))
+    client.ask(w.CursorOpen(group="g", resource="b", from_=3), w.CursorOpened)
+    rig.sleep(1.0)
+    client = damaged(rig, CursorRecord, "damaged")
+    rig.sleep(120.0)
+    assert client.describe("b").earliest == 1
+
+
+def test_a_user_that_cannot_be_read_is_told_so() -> None:
+    unreadable = Unreadable([RecordDamage("user", "etl", "its checksum does not fit")])
+    unreadable.check(UserRecord, "other", "user 'other'")
+    with pytest.raises(Refused, match="user 'etl' cannot be read"):
+        unreadable.check(UserRecord, "etl", "user 'etl'")
+
+
+def test_what_no_kind_is_known_of_is_every_kind() -> None:
+    unreadable = Unreadable([RecordDamage(None, None, "lost")])
+    for kind in (CursorRecord, WriterRecord):
+        assert unreadable.reason(kind, record_key("/", "a")) == "lost"
+        assert not unreadable.is_known(kind, record_key("/", "a"))

@@ -1,0 +1,74 @@
+"""All of what is to be forgotten goes in one transaction, or all of it stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.outbox import Outbox
+from mtl.broker.removing import Leaving, remove
+from mtl.broker.storage.records import WriterRecord
+from mtl.errors import StorageFailed
+
+FAILED = StorageFailed("no")
+A, B, OLD, NEW = (WriterRecord("/", *x) for x in (("a", 1, 1), ("b", 1, 1), ("c", 1, 1), ("c", 1, 2)))
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.over: list[bool] = []
+        self.answers: list[Any] = []
+        leavings = [Leaving((A,), self.over.append), Leaving((B,), self.over.append, ((OLD, NEW),))]
+        remove(self.outbox, leavings, self.answers.append)
+
+    def save(self) -> a.Save:
+        (save,) = self.outbox.take()
+        assert isinstance(save, a.Save)
+        return save
+
+
+def test_one_transaction_for_all_of_them() -> None:
+    desk = Desk()
+    save = desk.save()
+    assert (list(save.put), list(save.forget)) == ([NEW], [A, B])
+    desk.outbox.completed(save.id, None)
+    assert (desk.over, desk.answers) == ([True, True], [None])
+
+
+def test_all_of_them_stay_when_it_fails() -> None:
+    desk = Desk()
+    desk.outbox.completed(desk.save().id, FAILED)
+    back = desk.save()
+    assert (list(back.put), list(back.forget), desk.over) == ([A, B, OLD], [], [])
+    desk.outbox.completed(back.id, None)
+    assert desk.over == [False, False]
+    (no,) = desk.answers
+    assert (no.status, no.reason) == (503, "storage")
+
+
+def test_the_answer_does_not_wait_for_ever() -> None:
+    desk = Desk()
+    desk.outbox.completed(desk.save().id, FAILED)
+    at = 0.0
+    while not desk.answers:
+        desk.outbox.completed(desk.save().id, FAILED)
+        at += limits.SAVE_RETRY_S
+        desk.outbox.now = a.Now(at, 0)
+        desk.outbox.run_due()
+        assert at < limits.REQUEST_TIMEOUT_S
+    assert desk.over == [], "nothing else may happen to them yet"
+    (no,) = desk.answers
+    assert "not known" in no.message
+    desk.outbox.completed(desk.save().id, None)
+    assert (desk.over, len(desk.answers)) == ([False, False], 1)
+
+
+@pytest.mark.parametrize("nothing", [[], [Leaving((), lambda _: None)]])
+def test_nothing_to_forget_is_done_at_once(nothing: list[Leaving]) -> None:
+    outbox, answers = Outbox(), []  # type: ignore[var-annotated]
+    remove(outbox, nothing, answers.append)
+    assert (answers, outbox.take()) == ([None], [])

@@ -1,0 +1,130 @@
+"""Octets of a user on the disk: what is above its quota ends its leases and is told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
+from mtl.broker.usage import USAGE_CHECK_S
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.users import logged_in, rig_with, user
+
+USERS = [user("me", "secret"), user("you", "secret")]
+BODY = b"x" * 10_000
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A user's resources, and its stages, may have 50,000 octets."""
+    rig = rig_with(*USERS)
+    rig.settings["quotas"] = QuotaSettings(DEFAULTS | {Quota.STORED_BYTES: 50_000, Quota.STAGE_BYTES: 50_000})
+    restart(rig)
+    return rig
+
+
+def restart(rig: Rig) -> None:
+    rig.restart()
+    rig.broker.users(USERS, rig.now())
+
+
+def look(rig: Rig) -> None:
+    rig.sleep(USAGE_CHECK_S + 1)
+
+
+def refusal(client: Client, *resources: str) -> dict[str, object]:
+    refused = client.refused(w.Writer(resources=list(resources), confirm="full"))
+    assert (refused.status, refused.reason) == (403, w.QUOTA)
+    return refused.members
+
+
+def test_whoever_made_a_resource_has_its_octets(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("mine")
+    you.create("yours")
+    theirs, own = you.writer("mine"), me.writer("yours")
+    flow = you.flow(theirs)
+    for number in range(1, 7):
+        flow.content(number, BODY)
+    with caplog.at_level(logging.WARNING):
+        look(rig)
+        look(rig)
+    assert rig.broker.leases.find(theirs.lease) is None
+    assert rig.broker.leases.find(own.lease) is not None
+    for client in (me, you):
+        members = refusal(client, "mine")
+        assert (members["quota"], members["limit"]) == ("stored-bytes", 50_000)
+        assert isinstance(members["used"], int)
+        assert members["used"] > 60_000
+    told = [record.message for record in caplog.records if record.name == "mtl.broker"]
+    assert sum("stored-bytes" in line for line in told) == 1, "once"
+    audited = [record.message for record in caplog.records if record.name == "mtl.audit"]
+    assert sum("lease-ended" in line and "quota stored-bytes" in line for line in audited) == 1
+    refusal(me)  # any and all
+    me.writer("yours")
+    you.writer()
+    you.create("more")
+    assert len(me.read("mine")) == 6
+
+
+def test_it_is_over_when_contents_are_gone(rig: Rig) -> None:
+    me = logged_in(rig, "me")
+    me.create("mine", "small")
+    me.fill("mine", [BODY] * 6)
+    look(rig)
+    refusal(me, "small")
+    restart(rig)
+    look(rig)
+    me = logged_in(rig, "me")
+    refusal(me, "small")
+    me.ask(w.ResourceDelete(resource="mine"), w.Ok)
+    look(rig)
+    me.writer("small")
+
+
+def test_stages(rig: Rig) -> None:
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    you.create("a")
+    stages = [me.staged("app", 1, "a", [BODY] * 3) for _ in range(2)]
+    spec = w.StageSpec(application="app", version=1)
+    filling = me.ask(w.Writer(resources=["a"], confirm="full", stage=spec), w.DataLease)
+    look(rig)
+    assert rig.broker.leases.find(filling.lease) is None
+    refused = me.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
+    assert (refused.reason, refused.members["quota"]) == (w.QUOTA, "stage-bytes")
+    you.staged("other", 1, "a", [b"x"])
+    me.writer("a")
+    me.commit("app", 1, *stages)
+    look(rig)
+    you.ask(w.ResourceDelete(resource="a"), w.Ok)  # they are its maker's octets now
+    look(rig)
+    you.create("a")
+    me.staged("app", 2, "a", [b"x"])
+
+
+def test_a_resource_that_a_lease_made_is_its_users() -> None:
+    rig = rig_with(*USERS)
+    rig.settings |= {"auto_create": ("new*",), "quotas": QuotaSettings(DEFAULTS | {Quota.STORED_BYTES: 1})}
+    restart(rig)
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.fill("new", [b"x"])
+    you.reader("new2")
+    found = {r.name: r.record.owner for r in rig.broker.resources}
+    assert found == {"new": "me", "new2": "you"}
+    look(rig)
+    refusal(you, "new")
+
+
+def test_dead_letters_are_the_octets_of_whoever_made_the_queues_resource() -> None:
+    rig = rig_with(*USERS)
+    me, you = logged_in(rig, "me"), logged_in(rig, "you")
+    me.create("a")
+    me.fill("a", [b"x"])
+    you.ask(w.Profile(profile="queue"), w.Ok)
+    flow = you.flow(you.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease))
+    flow.summon("a")
+    flow.reject(1)
+    rig.sleep(2)
+    assert rig.broker.resources.need("/", "a.dead").record.owner == "me"

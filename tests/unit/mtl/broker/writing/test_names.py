@@ -1,0 +1,120 @@
+"""Writer names by themselves: their ids, and when they are forgotten. Fencing is in test_granting_writers."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl import limits
+from mtl.broker.storage.records import WriterRecord
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+
+DAY_S = limits.WRITER_NAME_IDLE_S
+
+
+@pytest.fixture(autouse=True)
+def resources(client: Client) -> None:
+    client.create("a", "b")
+
+
+def saved(rig: Rig) -> dict[str, int]:
+    return {r.name: r.id for r in rig.store.load().records if isinstance(r, WriterRecord)}
+
+
+def write(client: Client, name: str, number: int = 1) -> None:
+    lease = client.writer("a", writer=name)
+    flow = client.flow(lease)
+    flow.content(number, b"x")
+    assert flow.sent() == [c.Confirm(number, True)]
+    client.close_lease(lease)
+
+
+def pass_time(rig: Rig, seconds: float) -> None:
+    rig.sleep(seconds, step=limits.NAMES_CHECK_S)
+
+
+def test_ids_are_never_those_of_a_stage_and_never_the_same(rig: Rig, client: Client) -> None:
+    for number in range(50):
+        client.writer("a", writer=f"w{number}")
+    ids = set(saved(rig).values())
+    assert len(ids) == 50
+    assert all(0 < x < 1 << 63 for x in ids)
+
+
+def test_a_name_that_nobody_uses_is_forgotten_with_its_numbers(rig: Rig, client: Client) -> None:
+    write(client, "w")
+    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    assert saved(rig) == {}
+    client = rig.client()
+    lease = client.writer("a", writer="w")
+    assert (lease.last, lease.epoch) == ({"a": 0}, 1)
+
+
+def test_an_id_does_not_come_again_after_its_name_has_expired(rig: Rig, client: Client) -> None:
+    """The log still knows the numbers of the old id in its chunks: a writer with the same one would lose contents."""
+    write(client, "w")
+    (former,) = saved(rig).values()
+    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    rig.crash()
+    client = rig.client()
+    write(client, "another")
+    (later,) = saved(rig).values()
+    assert later != former
+    assert client.read("a") == [b"x", b"x"]
+
+
+def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
+    write(client, "w")
+    found = rig.broker.resources.find("/", "a")
+    assert found is not None
+    (number,) = saved(rig).values()
+    writer = rig.storage._writers[found.intake.key]
+    assert number in writer.last_numbers
+    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    assert number not in writer.last_numbers
+    assert number not in found.intake.last
+    assert not found.intake.held
+
+
+def test_a_name_in_use_is_not_forgotten(rig: Rig, client: Client) -> None:
+    flow = client.flow(client.writer("a", writer="w"))
+    for number in range(1, 4):
+        for _ in range(int(DAY_S // 4)):
+            rig.mono += 4
+            flow.send(c.Pong())
+        rig.tick()
+        flow.content(number, b"x")
+    assert list(saved(rig)) == ["w"]
+
+
+def test_a_restart_counts_as_use(rig: Rig, client: Client) -> None:
+    """The record says when the name was opened, which may be days ago for a writer that lived until the crash."""
+    write(client, "w")
+    pass_time(rig, DAY_S * 0.9)
+    rig.restart()
+    pass_time(rig, DAY_S * 0.9)
+    assert list(saved(rig)) == ["w"]
+
+
+def test_a_name_that_cannot_be_forgotten_is_tried_again(rig: Rig, client: Client) -> None:
+    write(client, "w")
+
+    def failing(when: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = failing
+    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    rig.store.hook = FaultyStore().hook
+    assert list(saved(rig)) == ["w"]
+    pass_time(rig, 2 * limits.NAMES_CHECK_S)
+    assert saved(rig) == {}
+
+
+def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_WRITER_NAMES", 2)
+    for name in ("one", "two", "one"):
+        client.writer("a", writer=name)
+    refused = client.refused(w.Writer(resources=["a"], confirm="full", writer="three"))
+    assert (refused.status, refused.reason) == (503, w.OVERLOADED)

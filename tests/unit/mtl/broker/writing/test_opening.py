@@ -1,0 +1,492 @@
+"""Logs that are opened after the broker serves: on demand, in the background, and again when that failed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.errors import Refused
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.commits import applications, begin, commit, leavings, staged, visible
+from tests.support.core import Client, Rig, Waiting
+from tests.support.faulty_store import refuse
+from tests.support.users import logged_in, rig_with, user
+from tests.unit.mtl.broker.queues.test_consumers import consumer
+
+NAMES = [f"r{n:02d}" for n in range(20)]
+
+
+@pytest.fixture
+def many(rig: Rig) -> Client:
+    """Twenty resources with a content each, and a broker that has opened none of them."""
+    client = rig.client()
+    client.create(*NAMES)
+    for name in NAMES:
+        client.fill(name, [name.encode()])
+    rig.stop()
+    rig.start(a.OpenLog)
+    return rig.client()
+
+
+def described(client: Client, name: str) -> Waiting:
+    return client.begin(w.ResourceDescribe(resource=name))
+
+
+def under_way(rig: Rig) -> list[str]:
+    """The resources whose logs the disk has been asked to open, and has not."""
+    found = [rig.broker.resources.of_log(x.log) for x in rig.held if isinstance(x, a.OpenLog)]
+    return [x.name for x in found if x is not None]
+
+
+def fail_opens(rig: Rig, name: str = "", error: int = errno.ENOSPC) -> None:
+    """The disk refuses to open a log, or all of them."""
+    found = rig.broker.resources.find("/", name)
+    place = "/data/resources/" if found is None else f"/data/{found.intake.key}/"
+    rig.disk.fail("open", count=1_000_000, when=lambda path: path.startswith(place), error=error)
+
+
+# --- order --------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> None:
+    assert rig.broker.ready
+    assert len(under_way(rig)) == 1, "the others wait for nobody"
+    asked = described(many, "r13")
+    assert not asked.answered
+    assert under_way(rig) == ["r00", "r13"]
+    rig.let_go(2)
+    assert asked.reply(w.Resources).resources[0].next == 2
+    assert under_way(rig) == ["r01"]
+    rig.let_go()
+    assert rig.broker.opening.unopened == 0
+    assert [many.read(name) for name in NAMES] == [[name.encode()] for name in NAMES]
+
+
+def test_a_request_does_not_wait_for_one_that_needs_every_log(rig: Rig, many: Client) -> None:
+    everything = many.begin(w.ResourceList())
+    one = described(rig.client(), "r19")
+    assert len(under_way(rig)) == limits.OPENINGS
+    rig.let_go(limits.OPENINGS)
+    assert "r19" in under_way(rig)
+    rig.let_go(limits.OPENINGS)
+    assert one.answered
+    assert not everything.answered
+    rig.let_go()
+    found = everything.reply(w.Resources).resources
+    assert [(x.resource, x.next) for x in found] == [(name, 2) for name in NAMES]
+
+
+def test_a_log_that_several_wait_for_is_opened_once(rig: Rig, many: Client) -> None:
+    asked = [described(rig.client(), "r05") for _ in range(3)]
+    assert under_way(rig).count("r05") == 1
+    rig.let_go(2)
+    assert all(x.answered for x in asked)
+    assert "r05" not in under_way(rig)
+
+
+def test_a_broker_that_stops_opens_nothing_more(rig: Rig, many: Client) -> None:
+    described(many, "r07")
+    rig.broker.close(rig.now())
+    rig.let_go()
+    assert rig.broker.idle
+    assert rig.broker.opening.unopened == len(NAMES) - 2
+    rig.storage.close()
+    rig.start()
+    assert rig.client().read("r07") == [b"r07"]
+
+
+# --- who waits ----------------------------------------------------------------------------------------------
+
+REQUESTS: dict[str, w.Request] = {
+    "read": w.Reader(resources=["r13"], from_="earliest"),
+    "write": w.Writer(resources=["r13"]),
+    "create": w.ResourceCreate(resource="r13", exist_ok=True),
+    "list": w.ResourceList(pattern="r13|r14"),
+    "describe": w.ResourceDescribe(resources=["r13", "r14"]),
+    "match": w.ResourceDescribe(pattern="r13"),
+    "locate": w.ResourceLocate(resource="r13", start=1),
+    "open cursor": w.CursorOpen(group="g", resource="r13"),
+    "delete": w.ResourceDelete(resource="r13"),
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_what_looks_into_a_log_waits_until_it_is_open(rig: Rig, many: Client, request_: w.Request) -> None:
+    asked = many.begin(request_)
+    assert not asked.answered
+    assert "r13" in under_way(rig)
+    rig.let_go(3)
+    asked.reply(object)
+
+
+def test_cursors_and_queues_are_described_when_their_logs_are_open(rig: Rig) -> None:
+    client = rig.client("queue")
+    client.create("a")
+    client.fill("a", [b"x", b"y"])
+    rig.client().ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    consumer(client, "a")
+    rig.sleep(1)
+    rig.stop()
+    rig.start(a.OpenLog)
+    cursors = rig.client().begin(w.CursorDescribe())
+    queues = rig.client("queue").begin(w.QueueDescribe())
+    assert not cursors.answered
+    assert not queues.answered
+    rig.let_go()
+    assert cursors.reply(w.Cursors).cursors[0].behind == 2
+    assert queues.reply(w.Queues).queues[0].next == 3
+
+
+def test_contents_for_a_log_that_is_not_open_are_pushed_back_and_have_it_opened(
+    rig: Rig, many: Client
+) -> None:
+    flow = many.flow(many.writer())
+    flow.content(1, b"x", "r13")
+    assert flow.sent() == [c.Reject(1, False, True)]
+    assert "r13" in under_way(rig)
+    rig.let_go()
+    flow.content(1, b"x", "r13")
+    assert flow.sent() == [c.Confirm(1, True)]
+
+
+def test_a_consumer_of_any_and_all_waits_with_its_summon(rig: Rig) -> None:
+    client = rig.client("queue")
+    client.create("a")
+    client.fill("a", [b"x"])
+    rig.stop()
+    rig.start(a.OpenLog)
+    client = rig.client("queue")
+    flow = client.flow(client.reader())
+    flow.send(c.Summon(9, "a"))
+    assert flow.sent() == []
+    rig.let_go()
+    response, content = flow.sent()
+    assert response == c.Response(9, 200)
+    assert isinstance(content, c.Content)
+    assert bytes(content.body) == b"x"
+
+
+def test_a_poll_is_answered_when_a_log_opens_that_has_news(rig: Rig, many: Client) -> None:
+    fail_opens(rig, "r13")
+    rig.let_go()
+    asked = many.begin(w.ResourceDescribe(resource="r13", after={"r13": 1}, wait=60_000))
+    rig.sleep(1)
+    assert not asked.answered, "its client would ask again at once"
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    assert asked.reply(w.Resources).resources[0].next == 2
+
+
+def test_who_lost_a_right_while_it_waited_is_refused() -> None:
+    admin = user("admin", "secret")
+    rig = rig_with(admin, user("me", "secret", "read .*"))
+    logged_in(rig, "admin").create("a")
+    rig.stop()
+    rig.start(a.OpenLog)
+    rig.broker.users([admin, user("me", "secret", "read .*")], rig.now())
+    asked = logged_in(rig, "me").begin(w.ResourceLocate(resource="a", start=1))
+    rig.broker.users([admin, user("me", "secret", "read b")], rig.now())
+    rig.let_go()
+    with pytest.raises(Refused, match="403"):
+        asked.reply(w.Located)
+
+
+# --- failures that pass -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_log_opens_by_itself_when_the_disk_allows_and_until_then_has_no_positions(
+    rig: Rig, many: Client, error: int
+) -> None:
+    """Each was reported to end at 1 before, until the next start."""
+    fail_opens(rig, error=error)
+    rig.let_go()
+    for found in many.ask(w.ResourceList(), w.Resources).resources:
+        assert (found.state, found.known_earliest, found.known_next) == ("stopped", None, None)
+        assert (found.bytes, found.contents) == (None, None)
+        assert found.trouble
+    for request in (
+        w.Reader(resources=["r01"]),
+        w.Writer(resources=["r01"]),
+        w.ResourceLocate(resource="r01", start=1),
+        w.CursorOpen(group="g", resource="r01"),
+    ):
+        refused = many.refused(request)
+        assert (refused.status, refused.reason) == (503, w.STORAGE)
+        assert "opening" in refused.message
+    rig.sleep(60)
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    assert rig.broker.opening.unopened == 0
+    assert [many.sequences(name) for name in NAMES] == [(1, 2)] * len(NAMES)
+    assert [many.read(name) for name in NAMES] == [[name.encode()] for name in NAMES]
+
+
+def test_cursors_and_queues_of_a_log_that_does_not_open_have_no_end(rig: Rig) -> None:
+    client = rig.client("queue")
+    client.create("a")
+    client.fill("a", [b"x", b"y"])
+    rig.client().ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    consumer(client, "a")
+    rig.sleep(1)
+    rig.stop()
+    fail_opens(rig)
+    rig.start()
+    (cursor,) = rig.client().ask(w.CursorDescribe(), w.Cursors).cursors
+    assert (cursor.position, cursor.next, cursor.behind, cursor.bytes_behind) == (1, None, None, None)
+    (queue,) = rig.client("queue").ask(w.QueueDescribe(), w.Queues).queues
+    assert (queue.position, queue.next, queue.unsettled, queue.ready) == (1, None, None, None)
+
+
+def attempts(rig: Rig, work: Callable[[], object]) -> int:
+    """How often the disk was asked to open a log."""
+    count = 0
+    perform = rig.storage.perform
+
+    def counting(action: a.LogAction | a.Save) -> object:
+        nonlocal count
+        count += isinstance(action, a.OpenLog)
+        return perform(action)
+
+    rig.storage.perform = counting  # type: ignore[method-assign]
+    work()
+    rig.storage.perform = perform  # type: ignore[method-assign]
+    return count
+
+
+def test_a_failing_disk_is_tried_with_one_log_at_a_time_and_ever_more_seldom(rig: Rig, many: Client) -> None:
+    fail_opens(rig)
+    rig.let_go()
+    assert attempts(rig, lambda: rig.sleep(limits.OPEN_RETRY_S, 0.1)) <= 1
+    rig.sleep(60)
+    assert 5 <= attempts(rig, lambda: rig.sleep(10 * limits.OPEN_RETRY_TOP_S)) <= 11
+
+
+def test_a_request_has_a_log_tried_again_but_not_at_once(rig: Rig, many: Client) -> None:
+    fail_opens(rig)
+    rig.let_go()
+    rig.sleep(60)
+    assert attempts(rig, lambda: many.describe("r13")) == 1
+    assert attempts(rig, lambda: [many.describe("r13") for _ in range(10)]) == 0
+    rig.disk.heal()
+    rig.mono += limits.OPEN_RETRY_S
+    assert many.describe("r13").next == 2
+
+
+def test_one_log_whose_place_on_the_disk_is_bad_does_not_keep_the_others_shut(rig: Rig, many: Client) -> None:
+    fail_opens(rig, "r00", errno.EIO)
+    assert attempts(rig, rig.let_go) < 2 * len(NAMES)
+    assert rig.broker.opening.unopened == 1
+    assert many.describe("r00").state == "stopped"
+    assert many.read("r01") == [b"r01"]
+
+
+def test_a_damaged_log_is_not_tried_again(rig: Rig) -> None:
+    client = rig.client()
+    client.create("a")
+    client.fill("a", [b"x", b"y"])
+    found = rig.broker.resources.need("/", "a")
+    directory = f"/data/{found.intake.key}"
+    (segment, *_) = [x for x in rig.disk.list_dir(directory) if x.endswith(".segment")]
+    rig.stop()
+    rig.disk.flip(f"{directory}/{segment}", 64 + 70)
+    rig.start()
+    client = rig.client()
+    assert attempts(rig, lambda: rig.sleep(60)) == 0
+    assert attempts(rig, lambda: client.describe("a")) == 0
+    assert "damaged" in (client.describe("a").trouble or "")
+
+
+def test_what_opens_late_is_said_once_in_the_log(
+    rig: Rig, many: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mtl.broker")
+    fail_opens(rig, "r03")
+    rig.let_go()
+    rig.sleep(60)
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    told = [(x.levelname, x.message.partition(": ")[0]) for x in caplog.records]
+    key = rig.broker.resources.need("/", "r03").intake.key
+    assert told == [("ERROR", f"{key} is stopped"), ("INFO", f"{key} is open")]
+
+
+# --- deleting -----------------------------------------------------------------------------------------------
+
+
+def test_a_resource_is_deleted_although_its_log_does_not_open(rig: Rig, many: Client) -> None:
+    fail_opens(rig)
+    rig.let_go()
+    many.ask(w.ResourceDelete(resource="r13"), w.Ok)
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    assert rig.broker.opening.unopened == 0
+    many.create("r13")
+    assert many.sequences("r13") == (1, 1)
+
+
+def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_fails(
+    rig: Rig, many: Client
+) -> None:
+    fail_opens(rig)
+    rig.let_go()
+    rig.disk.heal()
+    rig.hold(a.Save)
+    asked = many.begin(w.ResourceDelete(resource="r13"))
+    if not rig.held:  # it was opened for the request
+        raise AssertionError("nothing is being saved")
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+
+    def full(when: str) -> None:
+        if when == "begin":
+            rig.store.hook = lambda _: None
+            raise refuse(full=True)
+
+    rig.store.hook = full
+    rig.let_go()
+    with pytest.raises(Refused, match="storage"):
+        asked.reply(w.Ok)
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    assert many.read("r13") == [b"r13"]
+
+
+# --- numbers of writers -------------------------------------------------------------------------------------
+
+
+def test_a_named_writer_of_any_and_all_waits_for_every_number(rig: Rig) -> None:
+    """With a lower one it would take contents that are new for duplicates, and confirm what nobody keeps."""
+    client = rig.client()
+    client.create("a", "b")
+    flow = client.flow(client.writer(writer="w"))
+    flow.content(1, b"1", "b")
+    flow.content(2, b"2", "a")
+    rig.stop()
+    fail_opens(rig, "a")
+    rig.start()
+    client = rig.client()
+    request = w.Writer(resources=[], confirm="full", writer="w")
+    refused = client.refused(request)
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    rig.disk.heal()
+    rig.mono += limits.OPEN_RETRY_S
+    assert client.ask(request, w.DataLease).last == {"a": 2, "b": 1}
+
+
+# --- stages and commits -------------------------------------------------------------------------------------
+
+
+def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -> None:
+    client.create("a", "b")
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.stop()
+    rig.start(a.OpenLog)
+    client = rig.client()
+    told = client.begin(w.StageDescribe())
+    asked = begin(rig.client(), 1, stage)
+    assert not told.answered
+    assert not asked.answered
+    rig.let_go()
+    told.reply(w.Stages)
+    asked.reply(w.Committed)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+def test_a_stage_goes_on_with_the_logs_that_were_made(rig: Rig, client: Client) -> None:
+    client.create("a", "b")
+    lease = client.stage("app", 1, "a", "b")
+    client.flow(lease).content(1, b"x", "a")
+    rig.kill()
+    client = rig.client()
+    (told,) = client.ask(w.StageDescribe(), w.Stages).stages
+    assert told.contents == {"a": 1}
+    again = client.stage("app", 1, "a", "b", id=lease.stage)
+    assert again.last == {"a": 1}
+    client.flow(again).content(2, b"y", "b")
+    client.close_lease(again)
+    client.ask(commit(1, told.stage), w.Committed)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+@pytest.mark.parametrize("what", ["stages/", "resources/"])
+def test_a_stage_whose_logs_do_not_open_is_not_committed_in_part(rig: Rig, client: Client, what: str) -> None:
+    client.create("a", "b")
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.stop()
+    rig.disk.fail("open", count=1_000_000, when=lambda path: what in path, error=errno.ENOSPC)
+    rig.start()
+    client = rig.client()
+    refused = client.refused(commit(1, stage))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    client.ask(commit(1, stage), w.Committed)
+    assert visible(client) == {"a": [b"x"], "b": [b"y"]}
+
+
+def test_a_stage_that_expires_before_its_logs_open_is_gone(rig: Rig, client: Client) -> None:
+    client.create("a")
+    staged(client, 1, {"a": [b"x"]})
+    rig.stop()
+    rig.disk.fail("open", count=1_000_000, when=lambda path: "stages/" in path, error=errno.ENOSPC)
+    rig.start()
+    rig.sleep(limits.SEALED_STAGE_S + limits.EXPIRY_CHECK_S, step=3600)
+    rig.sleep(2 * limits.EXPIRY_CHECK_S)
+    assert leavings(rig) == []
+    assert rig.broker.opening.unopened == 0
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("what", ["stages/", "resources/", "one"])
+def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
+    rig: Rig, client: Client, what: str, error: int
+) -> None:
+    """Until then the broker serves, and nobody sees a part of it."""
+    client.create("a", "b", "c")
+    client.fill("a", [b"before"])
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.let_go(1)  # `a` has its part
+    if what == "one":
+        what = rig.broker.resources.need("/", "b").intake.key
+    rig.disk.crash(power=False)
+    rig.store.crash(landed=False)
+    rig.disk.fail("open", count=1_000_000, when=lambda path: what in path, error=error)
+    rig.start()
+    client = rig.client()
+    assert rig.broker.ready
+    assert client.refused(commit(1, stage)).status == 503
+    for found in client.ask(w.ResourceDescribe(resources=["a", "b"]), w.Resources).resources:
+        assert found.state == "stopped"
+        assert found.known_next in {None, 2 if found.resource == "a" else 1}
+    rig.sleep(30)
+    flow = client.flow(client.writer())
+    flow.content(1, b"no", "a")
+    assert flow.sent() == [c.Reject(1, False, True)]
+    rig.disk.heal()
+    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}
+    assert applications(client)["app"].version == 1
+    assert leavings(rig) == []
+    client.fill("a", [b"after"])
+    assert client.describe("a").state == "serving"
+
+
+def test_a_commit_is_redone_before_anything_else_is_opened(rig: Rig, client: Client) -> None:
+    client.create("a", "b", *NAMES)
+    stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
+    rig.hold(a.Publish)
+    begin(client, 1, stage)
+    rig.disk.crash(power=False)
+    rig.store.crash(landed=False)
+    rig.start(a.OpenLog)
+    assert (rig.broker.ready, under_way(rig)) == (False, ["a", "b"])
+    rig.let_go(4)
+    assert rig.broker.ready
+    assert rig.broker.opening.unopened >= len(NAMES)

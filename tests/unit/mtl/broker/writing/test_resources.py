@@ -1,0 +1,472 @@
+"""Resources: made, described, deleted, stopped. PROTOCOL.md 5.1."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.storage.records import ResourceRecord
+from mtl.errors import DataLoss, Refused
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from tests.support.core import START_US, Client, Rig
+from tests.support.faulty_store import FaultyStore, refuse
+from tests.support.logs import files
+
+
+def names(client: Client, pattern: str | None = None) -> list[str]:
+    return [x.resource for x in client.ask(w.ResourceList(pattern=pattern), w.Resources).resources]
+
+
+def directories(rig: Rig) -> list[str]:
+    return rig.disk.list_dir("/data/resources")
+
+
+def records(rig: Rig) -> list[str]:
+    return [r.name for r in rig.store.load().records if isinstance(r, ResourceRecord)]
+
+
+# --- Create -------------------------------------------------------------------------------------------------
+
+
+def test_create_and_describe(client: Client) -> None:
+    retention = w.Retention(bytes=1 << 30, age=3600.0, groups=("g",))
+    created = client.ask(
+        w.ResourceCreate(resource="a", durability="os", retention=retention), w.ResourceCreated
+    ).resource
+    assert created == client.describe("a")
+    assert (created.resource, created.earliest, created.next, created.contents) == ("a", 1, 1, 0)
+    assert (created.durability, created.retention, created.state) == ("os", retention, "serving")
+    assert (created.oldest_time, created.newest_time) == (None, None)
+    assert len(bytes.fromhex(created.incarnation)) == 16
+
+
+def test_a_description_follows_the_contents(rig: Rig, client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"x"])
+    rig.sleep(10)
+    client.fill("a", [b"y"])
+    found = client.describe("a")
+    assert (found.next, found.contents) == (3, 2)
+    assert (found.oldest_time, found.newest_time) == (START_US, START_US + 10_000_000)
+    assert (found.bytes or 0) > 0
+
+
+def test_create_again(client: Client) -> None:
+    client.create("a")
+    first = client.describe("a")
+    refused = client.refused(w.ResourceCreate(resource="a"))
+    assert (refused.status, refused.reason) == (409, w.EXISTS)
+    again = client.ask(w.ResourceCreate(resource="a", exist_ok=True), w.ResourceCreated)
+    assert again.resource == first
+
+
+def test_two_that_create_at_once(rig: Rig, client: Client) -> None:
+    rig.hold(a.CreateLog)
+    asked = [client.begin(w.ResourceCreate(resource="a", exist_ok=ok)) for ok in (False, False, True)]
+    rig.let_go()
+    made = asked[0].reply(w.ResourceCreated)
+    with pytest.raises(Refused, match="exists"):
+        asked[1].reply(w.ResourceCreated)
+    assert asked[2].reply(w.ResourceCreated) == made
+    assert len(directories(rig)) == 1
+
+
+@pytest.mark.parametrize("name", ["a", "ü" * 127, "with space", "a/b", "..", "%00"])
+def test_names_are_no_paths(rig: Rig, client: Client, name: str) -> None:
+    client.create(name)
+    client.fill(name, [b"x"])
+    rig.crash()
+    assert rig.client().read(name) == [b"x"]
+
+
+@pytest.mark.parametrize("op", ["create", "write", "sync", "rename", "fsync_dir", "make_dir"])
+def test_a_resource_that_could_not_be_made_leaves_nothing(rig: Rig, client: Client, op: str) -> None:
+    rig.disk.fail(op, error=errno.ENOSPC)
+    refused = client.refused(w.ResourceCreate(resource="a"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert (names(client), directories(rig), records(rig)) == ([], [], [])
+    client.create("a")
+    client.fill("a", [b"x"])
+    assert client.read("a") == [b"x"]
+
+
+def test_a_record_that_could_not_be_saved_leaves_nothing_even_after_a_crash(rig: Rig, client: Client) -> None:
+    """The transaction may have reached the disk: it is taken back before the log is removed."""
+    failures = iter([True])
+
+    def once(when: str) -> None:
+        if when == "commit" and next(failures, False):
+            raise refuse(full=False)
+
+    rig.store.hook = once
+    assert client.refused(w.ResourceCreate(resource="a")).status == 503
+    rig.crash(landed=True)
+    assert names(rig.client()) == []
+    assert directories(rig) == []
+
+
+def test_while_it_cannot_be_taken_back_nobody_is_told(rig: Rig, client: Client) -> None:
+    def failing(when: str) -> None:
+        raise refuse(full=False)
+
+    rig.store.hook = failing
+    asked = client.begin(w.ResourceCreate(resource="a"))
+    assert not asked.answered
+    rig.store.hook = FaultyStore().hook
+    rig.sleep(limits.SAVE_RETRY_S)
+    with pytest.raises(Refused, match="storage"):
+        asked.reply(w.ResourceCreated)
+
+
+def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_RESOURCES", 2)
+    client.create("a", "b")
+    assert client.refused(w.ResourceCreate(resource="c")).reason == w.OVERLOADED
+
+
+# --- List ---------------------------------------------------------------------------------------------------
+
+
+def test_list_is_sorted_and_filtered(client: Client) -> None:
+    client.create("b", "a", "ab", "c")
+    assert names(client) == ["a", "ab", "b", "c"]
+    assert names(client, "a.*") == ["a", "ab"]
+    assert names(client, "nothing") == []
+    assert client.refused(w.ResourceList(pattern="(")).status == 400
+
+
+# --- Delete -------------------------------------------------------------------------------------------------
+
+
+def test_delete_takes_everything_along(rig: Rig, client: Client) -> None:
+    client.create("a", "b")
+    client.fill("a", [b"x"])
+    reader, writer = client.flow(client.reader("a", group="g")), client.flow(client.writer("a", "b"))
+    stage = client.staged("app", 1, "a", [b"x"])
+    kept = client.staged("app", 1, "b", [b"x"])
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert (names(client), records(rig)) == (["b"], ["b"])
+    assert not reader.ponged()
+    assert not writer.ponged()
+    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert [x.stage for x in client.ask(w.StageDescribe(), w.Stages).stages] == [kept]
+    assert stage not in rig.disk.list_dir("/data/stages")
+    assert len(directories(rig)) == 1
+    assert client.refused(w.ResourceDescribe(resource="a")).members["missing"] == ["a"]
+
+
+def test_a_new_life_has_another_incarnation_and_begins_at_one(client: Client) -> None:
+    client.create("a")
+    client.fill("a", [b"old"])
+    former = client.describe("a").incarnation
+    client.ask(w.ResourceDelete(resource="a", incarnation=former), w.Ok)
+    client.create("a")
+    assert client.describe("a").incarnation != former
+    assert client.sequences("a") == (1, 1)
+    for request in (
+        w.Reader(resources=["a"], incarnation=former),
+        w.Writer(resources=["a"], incarnations={"a": former}),
+        w.ResourceLocate(resource="a", start=1, incarnation=former),
+        w.CursorOpen(group="g", resource="a", incarnation=former),
+        w.ResourceDelete(resource="a", incarnation=former),
+    ):
+        refused = client.refused(request)
+        assert (refused.status, refused.reason) == (409, w.INCARNATION)
+
+
+def test_delete_of_what_is_not_there(client: Client) -> None:
+    assert client.refused(w.ResourceDelete(resource="a")).status == 404
+
+
+def test_delete_gives_up_what_waits_for_the_disk(rig: Rig, client: Client) -> None:
+    client.create("a")
+    flow = client.flow(client.writer())
+    rig.hold(a.Append)
+    flow.content(1, b"with the disk", "a")
+    flow.content(2, b"waits", "a")
+    deleted = client.begin(w.ResourceDelete(resource="a"))
+    rig.let_go()
+    deleted.reply(w.Ok)
+    assert rig.inbound_octets() == 0
+    assert flow.sent()[-1] == c.Reject(2, False, True)
+
+
+def test_nobody_gets_in_while_it_is_being_deleted(rig: Rig, client: Client) -> None:
+    client.create("a")
+    rig.hold(a.Save)
+    deleted = client.begin(w.ResourceDelete(resource="a"))
+    for request, status in (
+        (w.Reader(resources=["a"]), 503),
+        (w.Writer(resources=["a"]), 503),
+        (w.ResourceDelete(resource="a"), 503),
+        (w.ResourceDescribe(resource="a"), 503),
+        (w.ResourceDescribe(resources=["gone", "a"]), 503),
+        (w.ResourceCreate(resource="a"), 503),
+        (w.ResourceCreate(resource="a", exist_ok=True), 503),
+    ):
+        assert client.refused(request).status == status
+    rig.let_go()
+    deleted.reply(w.Ok)
+    client.create("a")
+
+
+def test_a_delete_that_cannot_be_saved_did_not_happen(rig: Rig, client: Client) -> None:
+    """Also not after a crash that finds the failed transaction: contents were confirmed since."""
+    client.create("a")
+    client.fill("a", [b"x"])
+    failures = iter([True])
+
+    def once(when: str) -> None:
+        if when == "commit" and next(failures, False):
+            raise refuse(full=False)
+
+    rig.store.hook = once
+    assert client.refused(w.ResourceDelete(resource="a")).status == 503
+    client.fill("a", [b"y"])
+    rig.crash(landed=True)
+    assert rig.client().read("a") == [b"x", b"y"]
+
+
+def whole(client: Client) -> None:
+    """Contents, a cursor, a queue and a sealed stage of `a`."""
+    client.create("a")
+    client.fill("a", [b"x", b"y"])
+    reader = client.flow(client.reader("a", start=None, group="g"))
+    reader.confirm(1)
+    consumer = client.rig.client("queue")
+    queue = consumer.flow(consumer.reader("a", start=None, group="q"))
+    queue.summon("a")
+    queue.confirm(1)
+
+
+def is_whole(client: Client, stage: str) -> None:
+    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    assert (cursor.resource, cursor.position) == ("a", 2)
+    (queue,) = client.ask(w.QueueDescribe(group="q"), w.Queues).queues
+    assert (queue.resource, queue.unsettled) == ("a", 1)
+    client.commit("app", 1, stage)
+    assert client.read("a") == [b"x", b"y", b"staged"]
+
+
+@pytest.mark.parametrize("when", ["begin", "commit"])
+@pytest.mark.parametrize("how", ["space", "restart", "crash", "crash, and it landed"])
+def test_a_delete_while_records_cannot_be_written_is_answered_and_does_nothing_by_half(
+    rig: Rig, client: Client, when: str, how: str
+) -> None:
+    whole(client)
+    stage = client.staged("app", 1, "a", [b"staged"])
+    rig.sleep(1)
+
+    def full(at: str) -> None:
+        if at == when:
+            raise refuse(full=True)
+
+    rig.store.hook = full
+    refused = client.refused_in_time(w.ResourceDelete(resource="a"))
+    assert (refused.status, refused.reason) == (503, w.STORAGE)
+    assert "no space left" in refused.message
+    for again in (w.ResourceDelete(resource="a"), w.ResourceDescribe(resource="a")):
+        assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
+    rig.store.hook = lambda _: None
+    if how == "space":
+        rig.sleep(2 * limits.SAVE_RETRY_S)
+    elif how == "restart":
+        rig.restart()
+    else:
+        rig.crash(landed=how.endswith("landed"))
+    client = rig.client()
+    if how.endswith("landed") and when == "commit" and not names(client):
+        assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+        assert client.ask(w.StageDescribe(), w.Stages).stages == []
+        assert client.ask(w.QueueDescribe(), w.Queues).queues == []
+        return
+    is_whole(client, stage)
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert (names(client), records(rig)) == ([], [])
+
+
+def test_a_create_while_records_cannot_be_written_is_answered(rig: Rig, client: Client) -> None:
+    def full(at: str) -> None:
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    refused = client.refused_in_time(w.ResourceCreate(resource="a"))
+    assert refused.reason == w.STORAGE
+    assert "not known yet whether resource 'a' was made" in refused.message
+    assert client.refused(w.ResourceCreate(resource="a")).reason == w.STORAGE
+    rig.store.hook = lambda _: None
+    rig.sleep(2 * limits.SAVE_RETRY_S)
+    client.create("a")
+    assert len(directories(rig)) == 1
+
+
+def test_contents_for_a_resource_that_could_not_be_deleted_wait(rig: Rig, client: Client) -> None:
+    """Not rejected for good: a lease for any resource does not know of the Delete."""
+    client.create("a")
+    flow = client.flow(client.writer())
+    rig.hold(a.Save)
+    deleting = client.begin(w.ResourceDelete(resource="a"))
+    flow.content(1, b"x", "a")
+    assert flow.sent() == []
+
+    def full(at: str) -> None:
+        rig.store.hook = lambda _: None
+        raise refuse(full=True)
+
+    rig.store.hook = full
+    rig.let_go()
+    with pytest.raises(Refused, match="no space"):
+        deleting.reply(w.Ok)
+    assert flow.sent() == [c.Confirm(1, True)]
+
+
+def test_files_that_could_not_be_removed_go_with_the_next_start(rig: Rig, client: Client) -> None:
+    client.create("a")
+    rig.disk.fail("unlink")
+    client.ask(w.ResourceDelete(resource="a"), w.Ok)
+    assert len(directories(rig)) == 1
+    rig.restart()
+    assert directories(rig) == []
+
+
+# --- stopped ------------------------------------------------------------------------------------------------
+
+
+def log_file(rig: Rig, resource: str) -> str:
+    found = rig.broker.resources.find("/", resource)
+    assert found is not None
+    directory = f"/data/{found.intake.key}"
+    return f"{directory}/{files(rig.disk, directory)[-1]}"
+
+
+@pytest.fixture
+def stopped(rig: Rig, client: Client) -> Client:
+    """`a` has a log whose first chunk is damaged, `b` is well."""
+    client.create("a", "b")
+    for name in ("a", "b"):
+        client.fill(name, [b"x", b"y"])
+    path = log_file(rig, "a")
+    rig.stop()
+    rig.disk.flip(path, 64 + 70)
+    rig.start()
+    return rig.client()
+
+
+def test_a_damaged_log_stops_its_resource_and_no_other(stopped: Client) -> None:
+    found = stopped.describe("a")
+    assert (found.state, found.bytes, found.contents) == ("stopped", None, None)
+    assert (found.known_earliest, found.known_next) == (None, None)
+    with pytest.raises(Refused, match=r"503 storage.*damaged"):
+        _ = found.next
+    for request in (
+        w.Reader(resources=["a"]),
+        w.Writer(resources=["a"]),
+        w.Writer(resources=["b", "a"]),
+        w.ResourceLocate(resource="a", start=1),
+        w.CursorOpen(group="g", resource="a"),
+    ):
+        refused = stopped.refused(request)
+        assert (refused.status, refused.reason) == (503, w.STORAGE)
+        assert "damaged" in refused.message
+    stopped.fill("b", [b"z"])
+    assert stopped.read("b") == [b"x", b"y", b"z"]
+
+
+def test_contents_for_a_stopped_resource_are_pushed_back(stopped: Client) -> None:
+    flow = stopped.flow(stopped.writer())
+    flow.content(1, b"x", "a")
+    assert flow.sent() == [c.Reject(1, False, True)]
+
+
+def test_a_stopped_resource_can_be_deleted_and_made_again(rig: Rig, stopped: Client) -> None:
+    stopped.ask(w.ResourceDelete(resource="a"), w.Ok)
+    stopped.create("a")
+    stopped.fill("a", [b"new"])
+    rig.restart()
+    assert rig.client().read("a") == [b"new"]
+
+
+def test_a_log_that_stops_while_it_is_written_is_still_read(rig: Rig, client: Client) -> None:
+    client.create("a", "b")
+    client.fill("a", [b"x"])
+    flow = client.flow(client.writer("a"))
+    rig.disk.fail("sync", count=3)  # of the group, and of all that is tried after it
+    rig.disk.fail("fsync_dir")
+    flow.content(1, b"y")
+    assert flow.sent() == [c.Reject(1, False, True)]
+    assert client.describe("a").state == "stopped"
+    assert client.refused(w.Writer(resources=["a"])).status == 503
+    assert client.read("a") == [b"x"]
+    rig.disk.heal()
+    client.fill("b", [b"z"])
+    rig.crash()
+    client = rig.client()
+    assert client.describe("a").state == "serving"
+    client.fill("a", [b"y"])
+    assert client.read("a") == [b"x", b"y"]
+
+
+# --- durability "os" ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [({}, "all"), ({"power": False}, "all"), ({"keep": "all"}, "all"), ({"keep": "none"}, "none")],
+)
+def test_what_a_crash_takes_under_durability_os_is_told_by_position(
+    rig: Rig, client: Client, how: dict[str, Any], kept: str
+) -> None:
+    """Whatever the system says of itself: a crash of the file system alone is enough (PROTOCOL.md 5.1.1)."""
+    client.create("a", durability="os")
+    client.fill("a", [b"1", b"2"])
+    rig.restart()
+    client = rig.client()
+    client.fill("a", [b"3", b"4", b"5"])
+    before = client.describe("a")
+    client.flow(client.reader("a", group="g", holder="d")).confirm(4)
+    rig.sleep(0.2)  # the cursor is written; the log is not idle for so long that its end is
+    rig.crash(**how) if how else rig.restart()
+    client = rig.client()
+    client.fill("a", [b"other"] * 9)
+    assert client.describe("a").incarnation == before.incarnation
+    reader = w.Reader(resources=["a"], confirm="full", from_=6, log_epoch=before.log_epoch)
+    group = w.Reader(resources=["a"], confirm="full", group="g", holder="d")
+    if kept == "all":
+        assert client.read("a", 5)[:2] == [b"5", b"other"]
+        assert client.ask(reader, w.DataLease).from_ == 6
+        assert client.ask(group, w.DataLease).from_ == 5
+        return
+    for request_, position in ((reader, 6), (group, 5)):
+        refused = client.refused(request_)
+        assert isinstance(refused, DataLoss)
+        assert (refused.first, refused.end, refused.resume) == (3, position, 3)
+
+
+def test_a_deletion_that_failed_while_retention_was_at_work_takes_back_nothing_of_it() -> None:
+    """The files below the new `earliest` are gone: with a record of before the next start would find them missing."""
+    rig = Rig(segment_bytes=1_200)
+    client = rig.client()
+    client.create("a", retention=w.Retention(contents=1))
+    client.fill("a", [bytes(1_000)] * 5)
+    rig.hold(a.Save)
+    rig.sleep(limits.RETENTION_CHECK_S + 1)
+    deleting = client.begin(w.ResourceDelete(resource="a"))
+    saves = iter([None, refuse(full=False)])  # that of retention, and the deletion's
+
+    def hook(step: str) -> None:
+        error = next(saves, None) if step == "begin" else None
+        if error is not None:
+            raise error
+
+    rig.store.hook = hook
+    rig.let_go()
+    with pytest.raises(Refused, match="disk I/O error"):
+        deleting.reply(w.Ok)
+    rig.kill()
+    found = rig.client().describe("a")
+    assert (found.state, found.earliest) == ("serving", 5)

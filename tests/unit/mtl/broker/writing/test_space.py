@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.broker import actions as a
+from mtl.broker.writing.space import LOW_WATERMARK, Space
+from mtl.errors import Refused
+from mtl.wire import control as w
+from tests.support.core import Client, Rig
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(low_watermark=1_000)
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    client = rig.client()
+    client.create("a")
+    return client
+
+
+def test_it_is_low_below_the_watermark_and_until_a_quarter_more_is_free() -> None:
+    space = Space(1_000)
+    seen = []
+    for free in (1_001, 1_000, 999, 1_000, 1_249, 1_250, 1_000, 999):
+        space.measured(free, 10_000)
+        seen.append(space.is_low)
+    assert seen == [False, False, True, True, True, False, False, True]
+    with pytest.raises(Refused) as caught:
+        space.check()
+    assert (caught.value.status, caught.value.reason) == (503, w.READ_ONLY)
+    assert caught.value.members == {"free": 999, "watermark": 1_000}
+
+
+@pytest.mark.parametrize(("total", "mark"), [(100 * GIB, LOW_WATERMARK), (2 * GIB, GIB // 10)])
+def test_without_a_number_it_is_a_gibibyte_or_a_part_of_a_small_disk(total: int, mark: int) -> None:
+    space = Space(0)
+    space.measured(mark, total)
+    assert not space.is_low
+    space.measured(mark - total // 1_000, total)
+    assert space.is_low
+
+
+def test_writers_are_told_why_and_everybody_else_goes_on(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"before"])
+    stage = client.staged("app", 1, "a", [b"staged before"])
+    lease = client.writer("a", writer="w")
+    flow = client.flow(lease)
+    rig.broker.room(999, 10_000, rig.now())
+    rig.run()
+    assert rig.broker.leases.find(lease.lease) is None, "its client asks again, and is told"
+    for request in (
+        w.Writer(resources=["a"]),
+        w.Writer(resources=["a"], confirm="full", writer="w"),
+        w.Writer(resources=["a"], confirm="full", stage=w.StageSpec(application="app", version=2)),
+    ):
+        refused = client.refused(request)
+        assert (refused.status, refused.reason) == (503, w.READ_ONLY)
+        assert "low-watermark" in refused.message
+    flow.content(1, b"too late")
+    client.commit("app", 1, stage)
+    client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
+    client.create("b")
+    assert client.read("a") == [b"before", b"staged before"]
+    rig.broker.room(1_250, 10_000, rig.now())
+    client.fill("a", [b"after"])
+    assert client.read("a") == [b"before", b"staged before", b"after"]
+
+
+def test_a_writer_that_was_granted_its_lease_meanwhile_is_ended_with_the_next_look(
+    rig: Rig, client: Client
+) -> None:
+    rig.hold(a.Save)
+    waiting = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
+    rig.broker.room(999, 10_000, rig.now())
+    rig.let_go()
+    lease = waiting.reply(w.DataLease)
+    rig.broker.room(999, 10_000, rig.now())
+    assert rig.broker.leases.find(lease.lease) is None
+
+
+def test_the_profile_test_keeps_nothing_and_goes_on(rig: Rig) -> None:
+    client = rig.client("test")
+    lease = client.ask(w.Writer(resources=["resource"]), w.DataLease)
+    rig.broker.room(999, 10_000, rig.now())
+    assert rig.broker.leases.find(lease.lease) is not None
+    client.ask(w.Writer(resources=["resource"]), w.DataLease)
+
+
+def test_dead_letters_wait(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"x"])
+    consumer = rig.client("queue")
+    flow = consumer.flow(consumer.ask(w.Reader(resources=["a"], confirm="full"), w.DataLease))
+    assert flow.summon("a") == 200
+    rig.broker.room(999, 10_000, rig.now())
+    flow.reject(1)
+    rig.sleep(2)
+    client.ask(w.ResourceDescribe(resource="a.dead"), w.Resources)
+    assert client.describe("a.dead").next == 1
+    rig.broker.room(2_000, 10_000, rig.now())
+    rig.sleep(2)
+    assert client.describe("a.dead").next == 2

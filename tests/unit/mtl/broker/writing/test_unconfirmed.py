@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.broker.writing.intake import Arrival
+from mtl.broker.writing.unconfirmed import Unconfirmed
+from mtl.broker.writing.writers import WriterLease
+
+LEASE = cast(WriterLease, SimpleNamespace())
+
+
+def arrival(first: int, last: int, *, done: bool = False) -> Arrival:
+    made = Arrival(LEASE, first, last - first + 1, [b""] * (last - first + 1), b"")
+    made.done = done
+    return made
+
+
+def filled(*ranges: tuple[int, int, bool]) -> Unconfirmed:
+    held = Unconfirmed()
+    for first, last, done in ranges:
+        held.add(arrival(first, last, done=done))
+    return held
+
+
+def test_only_the_durable_prefix_is_taken() -> None:
+    held = filled((1, 3, True), (4, 4, True), (5, 8, False), (9, 9, True))
+    assert (held.take_done(), held.lowest, len(held)) == (4, 5, 2)
+    assert (held.take_done(), held.lowest) == (0, 5)
+    for waiting in held:
+        waiting.settle()
+    assert (held.take_done(), held.lowest, len(held)) == (9, None, 0)
+
+
+def test_what_a_writer_goes_back_to_comes_first() -> None:
+    held = filled((5, 8, True), (1, 2, True), (3, 3, False))
+    assert [one.first for one in held] == [1, 3, 5]
+    assert held.take_done() == 2
+
+
+def test_what_will_be_sent_again_is_forgotten() -> None:
+    held = filled((1, 3, False), (4, 4, False), (5, 8, False))
+    held.forget_from(4)
+    assert [one.last for one in held] == [3]
+    held.clear()
+    assert (len(held), held.lowest) == (0, None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=8), st.integers(0, 80))
+def test_a_number_waits_when_it_is_in_one_of_the_ranges(steps: list[tuple[int, int]], number: int) -> None:
+    at, numbers, ranges = 1, set(), []
+    for gap, count in steps:
+        first = at + gap
+        ranges.append((first, first + count - 1, False))
+        numbers |= set(range(first, first + count))
+        at = first + count
+    assert (number in filled(*ranges)) == (number in numbers)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.client.incoming import Incoming
+from mtl.errors import Closed, Refused
+from mtl.protocol.reading import Delivery, Run
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY
+from tests.support.memory_network import Bench
+from tests.unit.mtl.client.test_feed import OPTIONS
+
+
+class Bare(Incoming):
+    """What a reader adds, left out."""
+
+    def finish(self, done: Delivery | Run) -> None: ...
+
+    def credit(self) -> None: ...
+
+    def confirm(self, sequence: int, epoch: str | None = None) -> None: ...
+
+    def _unheard(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def incoming() -> Incoming:
+    bench = Bench()
+    return Bare(bench.loop, bench.channel, OPTIONS)
+
+
+def test_it_knows_no_positions_by_itself(incoming: Incoming) -> None:
+    assert (incoming.start, incoming.log_epoch(7), incoming.rfc) == (None, None, False)
+
+
+def test_what_arrived_is_handed_over_at_once(incoming: Incoming) -> None:
+    heard: list[int] = []
+    incoming.listener = lambda: heard.append(len(incoming.queue))
+    run = Run(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
+    incoming._arrived += [run, run]
+    incoming.drained()
+    incoming.drained()
+    assert (list(incoming.queue), heard) == ([run, run], [2])
+
+
+def test_a_resource_that_cannot_be_summoned_is_the_end(incoming: Incoming) -> None:
+    incoming.answered(c.Summon(1, "a"), ok=False)
+    first = incoming.error
+    assert isinstance(first, Refused)
+    assert incoming.granted_event.is_set()
+    incoming.failed(Closed("later"))
+    assert incoming.error is first
+
+
+def test_a_dismiss_that_was_refused_is_not(incoming: Incoming) -> None:
+    incoming.answered(c.Dismiss(1, "a"), ok=False)
+    assert incoming.error is None

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mtl.client.rfc_feed import RfcFeed
+from mtl.errors import Refused
+from mtl.protocol.reading import Delivery, Run
+from mtl.wire import commands as c
+from mtl.wire import control as w
+from mtl.wire.fields import EMPTY
+from tests.support.memory_network import Bench, MemoryLink
+from tests.unit.mtl.client.test_feed import OPTIONS
+
+
+class Setting:
+    def __init__(self, confirm: str = "none") -> None:
+        self.bench = Bench()
+        self.feed = RfcFeed(self.bench.loop, self.bench.channel, replace(OPTIONS, confirm=confirm))
+        self.feed.flow.start()
+        self.control = self.bench.ready()
+        self.request = self.bench.last("request").asked()
+
+    def summoned(self) -> MemoryLink:
+        data = self.bench.lease(self.control, w.DataLease(port=1, lease="l"))
+        self.feed.summon()
+        self.respond(data)
+        return data
+
+    def respond(self, data: MemoryLink) -> None:
+        [summon] = [x for x in data.commands() if isinstance(x, c.Summon)]
+        data.command(c.Response(summon.sequence, 200))
+        self.bench.run()
+
+    def deliver(self, data: MemoryLink, *numbers: int) -> None:
+        for number in numbers:
+            data.command(c.Content(number, "a", EMPTY, b"x"))
+        self.bench.run()
+
+    def consume(self, count: int) -> None:
+        for _ in range(count):
+            self.feed.finish(self.feed.queue.popleft())
+        self.feed.credit()
+        self.bench.run()
+
+
+def test_the_server_is_asked_for_what_the_rfc_knows() -> None:
+    assert Setting().request == w.Reader(session="token", resources=["a"], confirm="none")
+
+
+def test_a_gap_is_nothing_and_no_other_command_follows() -> None:
+    at = Setting()
+    data = at.summoned()
+    at.deliver(data, 5, 6, 7, 1, 1, 100)
+    assert [(x.first, x.end) for x in at.feed.queue] == [(5, 6), (6, 8), (1, 2), (1, 2), (100, 101)]
+    assert isinstance(at.feed.queue[0], Delivery)
+    assert isinstance(at.feed.queue[1], Run)
+    at.consume(5)
+    assert (data.commands(), at.control.said) == ([], type(at.control.said)())
+
+
+def test_each_content_is_confirmed_by_its_number() -> None:
+    at = Setting("full")
+    data = at.summoned()
+    at.deliver(data, 0, 0, 2**64 - 1, 0, 3)
+    at.consume(4)
+    assert data.commands() == [c.Confirm(n, multiple=False) for n in (0, 0, 2**64 - 1, 0)]
+    at.feed.confirm(3)
+    assert data.commands() == [c.Confirm(3, multiple=True)]
+
+
+def test_numbers_of_a_former_data_flow_are_not_confirmed() -> None:
+    at = Setting("full")
+    data = at.summoned()
+    at.deliver(data, 1, 2)
+    data.down()
+    at.bench.run()
+    again = at.bench.bind()
+    at.respond(again)
+    at.deliver(again, 1, 2)
+    assert len(at.feed.queue) == 4, "the RFC does not say that the first two come again"
+    at.consume(3)
+    assert again.commands() == [c.Confirm(1, multiple=False)]
+
+
+def test_a_refusal_is_the_end() -> None:
+    at = Setting("full")
+    at.control.refuse(501, "")
+    at.bench.run()
+    assert isinstance(at.feed.error, Refused)
+
+
+def test_closing_waits_for_the_last_confirm_and_asks_for_nothing_else() -> None:
+    at = Setting("full")
+    data = at.summoned()
+    at.deliver(data, 7)
+    at.feed.finish(at.feed.queue.popleft())
+    over: list[object] = []
+    at.feed.close(over.append, within=1.0)
+    at.bench.run()
+    assert (data.commands(), over) == ([c.Confirm(7, multiple=False), c.Ping()], [])
+    data.command(c.Pong())
+    at.bench.run()
+    assert (data.closed, over) == (True, [w.Ok()])
+    assert not at.control.said, "no Lease.Close"

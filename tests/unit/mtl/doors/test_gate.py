@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import pytest
+
+from mtl.doors.config import DoorConfig
+from mtl.doors.gate import Gate, Turned
+from mtl.doors.limits import DOOR_FAILED_LOGINS
+from mtl.doors.websocket_client import basic, bearer
+from mtl.errors import MtlError, Refused, Unreachable
+from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
+from tests.support.aio import in_loop
+
+CONFIG = DoorConfig(basic=True, user="door", password_file="p")
+WRONG = Refused(401, NOT_AUTHORIZED, "the broker did not accept the password of user 'alice'")
+
+
+class Checking:
+    """What the broker says, and whom it was asked about."""
+
+    def __init__(self, answer: MtlError | None = None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, str]] = []
+
+    async def __call__(self, user: str, password: str) -> None:
+        self.asked.append((user, password))
+        if self.answer is not None:
+            raise self.answer
+
+
+async def turned(gate: Gate, header: str | None, address: str = "here") -> Turned:
+    with pytest.raises(Turned) as turned:
+        await gate.user(header, address, None)
+    return turned.value
+
+
+@in_loop
+async def test_where_nothing_is_configured_nobody_is_asked() -> None:
+    assert await Gate(DoorConfig(), Checking(WRONG)).user(basic("alice", "x"), "here", None) is None
+
+
+@in_loop
+async def test_the_broker_says_whether_a_password_is_right() -> None:
+    checking = Checking()
+    assert await Gate(CONFIG, checking).user(basic("alice", "secret"), "here", None) == "alice"
+    assert checking.asked == [("alice", "secret")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (WRONG, HTTPStatus.UNAUTHORIZED),
+        (Refused(503, OVERLOADED, "tcp://10.0.0.7:5975"), HTTPStatus.SERVICE_UNAVAILABLE),
+        (Unreachable("tcp://10.0.0.7:5975", 5.0, "Connection.Open"), HTTPStatus.SERVICE_UNAVAILABLE),
+    ],
+)
+@in_loop
+async def test_what_it_says_otherwise(answer: MtlError, status: HTTPStatus) -> None:
+    said = await turned(Gate(CONFIG, Checking(answer)), basic("alice", "secret"))
+    assert said.status is status
+    assert "10.0.0.7" not in said.words
+
+
+@in_loop
+async def test_a_token_is_no_password_and_the_other_way_round() -> None:
+    checking = Checking()
+    gate = Gate(CONFIG, checking)
+    for header in (bearer("secret"), "Basic x", None):
+        said = await turned(gate, header)
+        assert (said.status, said.challenges) == (401, ('Basic realm="mtl", charset="UTF-8"',))
+    assert checking.asked == []
+
+
+@in_loop
+async def test_who_guesses_is_not_even_asked_about_any_more() -> None:
+    checking = Checking(WRONG)
+    gate = Gate(CONFIG, checking)
+    for number in range(DOOR_FAILED_LOGINS):
+        assert (await turned(gate, basic("alice", f"{number}"))).status is HTTPStatus.UNAUTHORIZED
+    checking.answer = None
+    assert (await turned(gate, basic("alice", "right"))).status is HTTPStatus.TOO_MANY_REQUESTS
+    assert len(checking.asked) == DOOR_FAILED_LOGINS
+    assert await gate.user(basic("alice", "right"), "elsewhere", None) == "alice"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from mtl.doors.telling import Unfit, told
+from mtl.errors import (
+    Closed,
+    ContentTooLarge,
+    FieldError,
+    Malformed,
+    MtlError,
+    OptionError,
+    Refused,
+    Unreachable,
+)
+from mtl.wire.control import NOT_AUTHORIZED, READ_ONLY, UNKNOWN_RESOURCE, UNKNOWN_VIRTUAL_HOST
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unfit(400, "bad-verb", "no such verb"),
+        Malformed("not a number"),
+        FieldError("a name of 300 octets"),
+        ContentTooLarge(5 << 20, 4 << 20),
+    ],
+)
+def test_of_its_own_mistake_a_peer_learns_everything(error: MtlError) -> None:
+    assert told(error) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Unreachable("tcp://10.0.0.7:5975", 30.0, "Connection.Open"), "the broker is away"),
+        (Closed("the connection is closed"), "the broker is away"),
+        (OptionError("cannot read the password in /etc/mtl/door.password"), "the broker is away"),
+        (
+            Refused(404, UNKNOWN_RESOURCE, "no such resource: 'x'; make it with mtl resource create"),
+            "404 unknown-resource",
+        ),
+        (Refused(403, NOT_AUTHORIZED, "user 'door' has no grant in '/'; `mtl grant` gives some"), "no right"),
+        (Refused(404, UNKNOWN_VIRTUAL_HOST, "there is no virtual host '/inner'"), "404 unknown-virtual-host"),
+        (Refused(503, READ_ONLY, "/var/lib/mtl is full"), "503 read-only"),
+    ],
+)
+def test_of_the_broker_it_learns_neither_place_nor_options(error: MtlError, words: str) -> None:
+    said = told(error)
+    assert words in said
+    for secret in ("10.0.0.7", "5975", "/etc", "/var", "door", "mtl grant", "mtl resource", "inner", "retry"):
+        assert secret not in said
+
+
+def test_of_a_bug_it_learns_the_kind(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        assert told(KeyError("secret")) == "internal error (KeyError)"
+    assert "secret" in caplog.text

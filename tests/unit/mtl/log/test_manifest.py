@@ -1,0 +1,230 @@
+"""What a manifest says, that it says it whole, and the arithmetic of epochs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mtl.errors import Damaged, NewerVersion
+from mtl.limits import LOG_EPOCHS
+from mtl.log import create_log, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, checksum
+from mtl.log.manifest import (
+    MANIFEST,
+    Epoch,
+    Manifest,
+    begun,
+    decode_manifest,
+    encode_manifest,
+    epoch_of,
+    run_id,
+)
+from mtl.log.store import Store
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import LOG, LogUnderTest
+
+MANY = Manifest(5, 70, 90, b"\0owner\xff", (Epoch(1, "1.0a0b0c0d"), Epoch(60, "7.ffffffff")), salt=2**64 - 1)
+
+
+@pytest.mark.parametrize("manifest", [Manifest(1, 1), MANY])
+def test_a_manifest_comes_back_as_it_was(manifest: Manifest) -> None:
+    assert decode_manifest(encode_manifest(manifest), "m") == manifest
+
+
+def test_no_flipped_bit_and_no_missing_octet_is_accepted() -> None:
+    data = encode_manifest(MANY)
+    for at in range(len(data)):
+        with pytest.raises(Damaged, match="mtl recover"):
+            decode_manifest(data[:at], "m")
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[at] ^= 1 << bit
+            with pytest.raises(Damaged, match="mtl recover"):
+                decode_manifest(bytes(flipped), "m")
+
+
+def sealed(text: bytes) -> bytes:
+    return text + b"\n%08x\n" % checksum(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"version":1}',
+        b'{"version":1,"earliest":0,"newest":1}',
+        b'{"version":1,"earliest":1,"newest":0}',
+        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"1.a"],[1,"2.b"]]}',
+        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"x.a"]]}',
+        b'{"version":1,"earliest":1,"newest":1,"epochs":[[2,"\xae.a"]]}',
+    ],
+)
+def test_values_that_no_manifest_has(text: bytes) -> None:
+    with pytest.raises(Damaged):
+        decode_manifest(sealed(text), "m")
+
+
+def test_a_later_version_is_refused_and_not_called_damage() -> None:
+    with pytest.raises(NewerVersion):
+        decode_manifest(sealed(b'{"version":2,"something":"else"}'), "m")
+
+
+def test_an_epoch_that_begins_where_others_did_takes_their_place() -> None:
+    history = (Epoch(1, "1.a"), Epoch(5, "2.b"), Epoch(9, "3.c"))
+    assert begun(history, Epoch(12, "4.d")) == (*history, Epoch(12, "4.d"))
+    assert begun(history, Epoch(9, "4.d")) == (*history[:2], Epoch(9, "4.d"))
+    assert begun(history, Epoch(2, "4.d")) == (history[0], Epoch(2, "4.d"))
+
+
+def test_of_more_epochs_than_the_limit_the_oldest_go() -> None:
+    history: tuple[Epoch, ...] = ()
+    for number in range(1, LOG_EPOCHS + 3):
+        history = begun(history, Epoch(number, f"{number}.a"))
+    assert len(history) == LOG_EPOCHS
+    assert history[0] == Epoch(3, "3.a")
+
+
+def test_the_epoch_of_a_content() -> None:
+    history = (Epoch(3, "1.a"), Epoch(5, "2.b"))
+    assert [epoch_of(history, x) for x in (1, 2, 3, 4, 5, 99)] == [None, None, "1.a", "1.a", "2.b", "2.b"]
+
+
+def test_ids_count_on_and_name_their_run() -> None:
+    assert run_id((), "aaaaaaaa") == "1.aaaaaaaa"
+    assert run_id((Epoch(1, "7.bbbbbbbb"),), "aaaaaaaa") == "8.aaaaaaaa"
+    assert run_id((Epoch(1, "7.aaaaaaaa"),), "aaaaaaaa") == "7.aaaaaaaa"
+
+
+# --- of a log at work -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log(twin: FaultyDisk) -> LogUnderTest:
+    return LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
+
+
+def ids(log: LogUnderTest) -> list[tuple[int, str]]:
+    return [(first, epoch.partition(".")[0]) for first, epoch in log.reader.history]
+
+
+def on_disk(log: LogUnderTest) -> Manifest:
+    return Store(log.disk, LOG).manifest()
+
+
+def test_a_run_that_appends_nothing_has_no_epoch(log: LogUnderTest) -> None:
+    assert log.reader.history == ()
+    assert log.reader.epoch == "1.00000001"
+    log.append(NewChunk(2, b"x"))
+    log.crash()
+    log.crash()
+    assert ids(log) == [(1, "1")]
+    assert log.reader.epoch == "2.00000003"
+    log.append(NewChunk(1, b"y"))
+    assert ids(log) == [(1, "1"), (3, "2")]
+    assert [log.reader.epoch_of(x) for x in (1, 2, 3)] == ["1.00000001", "1.00000001", "2.00000003"]
+
+
+def test_an_epoch_is_durable_before_its_first_content_is_acknowledged(log: LogUnderTest) -> None:
+    log.append(NewChunk(1, b"x"))
+    log.crash()
+    log.append(NewChunk(1, b"y"))
+    log.crash(keep="none")
+    assert ids(log) == [(1, "1"), (2, "2")]
+
+
+def test_a_commit_that_is_redone_by_another_run_is_of_that_one(log: LogUnderTest) -> None:
+    log.append(NewChunk(1, b"x"))
+    log.crash()
+    log.commit([[NewChunk(2, b"y")]], adopt=True)
+    assert ids(log) == [(1, "1"), (2, "2")]
+    log.crash()
+    log.reader.apply(log.writer.truncate_to(2))
+    del log.held[-1]
+    assert ids(log) == [(1, "1")]
+    log.append(NewChunk(5, b"z"))
+    assert tuple(log.reader.history) == (Epoch(1, "1.00000001"), Epoch(2, "3.00000003"))
+
+
+def test_nothing_is_written_for_an_append_in_a_segment_that_has_some(log: LogUnderTest) -> None:
+    log.append(NewChunk(1, b"x"))
+    before = log.disk.steps
+    log.append(NewChunk(1, b"y"))
+    assert log.disk.steps - before == 2, "a write and a sync"
+
+
+def test_the_first_append_of_a_new_log_writes_no_manifest_either(log: LogUnderTest) -> None:
+    before = log.disk.steps
+    log.append(NewChunk(1, b"x"))
+    assert log.disk.steps - before == 2
+
+
+def test_a_segment_with_contents_is_named_before_they_are_acknowledged(log: LogUnderTest) -> None:
+    log.append(NewChunk(3, b"x"))
+    log.roll()
+    assert on_disk(log).newest == 1
+    log.append(NewChunk(1, b"y"))
+    assert (on_disk(log).newest, on_disk(log).end) == (4, 4)
+
+
+def test_trim_moves_earliest(log: LogUnderTest) -> None:
+    log.append(NewChunk(3, b"x"))
+    log.roll()
+    log.trim(4)
+    assert on_disk(log).earliest == 4
+    log.close()
+    assert open_log(log.disk, LOG, now_us=0)[0].earliest == 4
+
+
+def test_the_owner_is_kept_and_replaced_when_it_is_another(twin: FaultyDisk) -> None:
+    create_log(twin, LOG, 0, owner=b"one")
+    open_log(twin, LOG, now_us=0)[1].close()
+    assert Store(twin, LOG).manifest().owner == b"one"
+    open_log(twin, LOG, now_us=0, owner=b"another")[1].close()
+    assert Store(twin, LOG).manifest().owner == b"another"
+
+
+def test_a_manifest_that_is_missing_is_damage_with_a_way_out(log: LogUnderTest) -> None:
+    log.append(NewChunk(3, b"x"))
+    log.close()
+    log.disk.unlink(f"{LOG}/{MANIFEST}")
+    with pytest.raises(Damaged, match=r"the file is missing.*mtl recover"):
+        log.open()
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_newest_segment_that_is_missing_is_damage(log: LogUnderTest, *, sealed: bool) -> None:
+    log.append(NewChunk(3, b"x"))
+    log.roll()
+    log.append(NewChunk(2, b"y"))
+    log.disk.kill()
+    if sealed:
+        log.open()
+        log.roll()
+        log.disk.kill()
+        log.disk.unlink(f"{LOG}/{6:020d}.segment")
+    log.disk.unlink(f"{LOG}/{4:020d}.segment")
+    with pytest.raises(Damaged, match=r"contents from 4 on should be there, but 0{19}4\.segment is missing"):
+        log.open()
+
+
+def test_an_empty_newest_segment_that_is_missing_is_begun_again(log: LogUnderTest) -> None:
+    log.append(NewChunk(3, b"x"))
+    log.roll()
+    log.close()
+    log.disk.unlink(f"{LOG}/{4:020d}.segment")
+    log.open()
+    log.append(NewChunk(1, b"y"))
+
+
+def test_threads_may_decode_the_first_manifests_together() -> None:
+    """A broker opens its first logs in several threads: it ended with SIGSEGV in one of 130 starts after a crash."""
+    call = 'decode_manifest(encode_manifest(Manifest(1, 1, 1, b"x", (Epoch(1, "1.abcdef01"),))), "p")'
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.first_use", "mtl.log.manifest", call], check=False
+    )
+    assert done.returncode == 0

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.limits import RESEND_DELAY_S
+from mtl.protocol.consuming import Answer
+from mtl.protocol.rfc import RfcConsumerFlow, RfcReaderFlow, RfcWriterFlow
+from mtl.protocol.writing import RefusedContent
+from mtl.wire import commands as c
+from mtl.wire.fields import EMPTY
+
+LATER = 10.0
+
+
+def content(number: int) -> c.Content:
+    return c.Content(number, "a", EMPTY, b"")
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-89")
+@pytest.mark.parametrize("numbers", [[0, 1], [3, 3, 3], [9, 2], [2**64 - 1, 0], [1, 100]])
+def test_numbers_come_back_as_they_are(numbers: list[int]) -> None:
+    flow = RfcReaderFlow()
+    for number in numbers:
+        flow.received(content(number))
+    assert flow.finish(1) == [c.Confirm(numbers[0], multiple=False)]
+    assert flow.finish(len(numbers) - 1) == [c.Confirm(n, multiple=False) for n in numbers[1:]]
+    assert flow.finish(0) == []
+
+
+def test_what_a_lost_flow_delivered_is_finished_in_silence() -> None:
+    flow = RfcReaderFlow()
+    flow.received(content(1))
+    flow.lost()
+    flow.received(content(1))
+    assert (flow.finish(1), flow.finish(1)) == ([], [c.Confirm(1, multiple=False)])
+
+
+# --- consuming ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("MTL-89", "MTL-94")
+def test_contents_of_the_same_number_are_answered_apart() -> None:
+    flow = RfcConsumerFlow()
+    first, second, third = [flow.received(content(n)) for n in (4, 4, 0)]
+    assert [x.position for x in (first, second, third)] == [4, 4, 0]
+    assert flow.answer(second, Answer.RECYCLE)
+    assert flow.answer(first, Answer.CONFIRM)
+    assert not flow.answer(first, Answer.CONFIRM)
+    assert flow.answer(third, Answer.REJECT)
+    assert flow.commands() == [
+        c.Reject(4, multiple=False, recycle=True),
+        c.Confirm(4, multiple=False),
+        c.Reject(0, multiple=False, recycle=False),
+    ]
+    assert flow.commands() == []
+
+
+def test_answers_to_a_lost_flow_mean_nothing() -> None:
+    flow = RfcConsumerFlow()
+    hand = flow.received(content(1))
+    flow.lost()
+    assert not flow.answer(hand, Answer.CONFIRM)
+
+
+def test_without_confirmation_nothing_is_in_hand() -> None:
+    flow = RfcConsumerFlow(confirm=False)
+    assert not flow.answer(flow.received(content(1)), Answer.CONFIRM)
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def written(count: int) -> RfcWriterFlow:
+    flow = RfcWriterFlow(100, 10_000)
+    for _ in range(count):
+        flow.publish("a", EMPTY, b"")
+    assert len(flow.take(0.0, 100)) == count
+    return flow
+
+
+def numbers(flow: RfcWriterFlow, now: float = LATER) -> list[int]:
+    return [sent.first for sent in flow.take(now, 100)]
+
+
+@pytest.mark.requirement("MTL-90", "MTL-91", "MTL-93")
+def test_confirms_cover_one_or_all_before() -> None:
+    flow = written(6)
+    assert [x.first for x in flow.received(c.Confirm(5, multiple=False), 0.0)] == [5]
+    assert [x.first for x in flow.received(c.Confirm(3, multiple=True), 0.0)] == [1, 2, 3]
+    assert flow.received(c.Confirm(5, multiple=False), 0.0) == ()
+    assert flow.received(c.Confirm(7, multiple=True), 0.0) == (), "it was never sent"
+    assert flow.unconfirmed == 2
+
+
+@pytest.mark.requirement("MTL-95", "MTL-96")
+@pytest.mark.parametrize(("multiple", "again"), [(False, [3]), (True, [1, 2, 3])])
+def test_a_recycle_sends_again_what_it_covers(multiple: bool, again: list[int]) -> None:
+    flow = written(6)
+    assert flow.received(c.Reject(3, multiple=multiple, recycle=True), 0.0) == ()
+    assert numbers(flow, 0.0) == [], "after a pause"
+    assert flow.due == RESEND_DELAY_S
+    flow.received(c.Reject(3, multiple=multiple, recycle=True), 0.0)
+    assert numbers(flow) == again, "once, though it was told twice"
+    assert (numbers(flow), flow.unconfirmed) == ([], 6)
+
+
+def test_what_is_settled_while_it_waits_is_not_sent_again() -> None:
+    flow = written(6)
+    flow.received(c.Reject(4, multiple=True, recycle=True), 0.0)
+    flow.received(c.Confirm(3, multiple=False), 0.0)
+    flow.received(c.Reject(1, multiple=False, recycle=False), 0.0)
+    assert numbers(flow) == [2, 4]
+
+
+@pytest.mark.requirement("MTL-88", "MTL-98")
+def test_what_is_rejected_is_told_and_given_up_also_on_the_next_flow() -> None:
+    flow = written(4)
+    flow.received(c.Reject(2, multiple=True, recycle=False), 0.0)
+    assert flow.refused == [RefusedContent("a", 1, 1), RefusedContent("a", 2, 2)]
+    flow.received(c.Reject(9, multiple=True, recycle=True), 0.0)
+    flow.lost()
+    assert numbers(flow) == [3, 4]
+
+
+def test_without_confirmation_nothing_is_sent_again() -> None:
+    flow = RfcWriterFlow(100, 10_000, confirm=False)
+    flow.publish("a", EMPTY, b"")
+    flow.take(0.0, 10)
+    flow.received(c.Reject(1, multiple=True, recycle=True), 0.0)
+    assert numbers(flow) == []

@@ -1,0 +1,67 @@
+"""Where a log parts with the one that a position is of. PROTOCOL.md 5.1.1."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtl.wire.history import History
+
+ONE, TWO, THREE = "1.aaaaaaaa", "2.bbbbbbbb", "3.cccccccc"
+HISTORY = History(((1, ONE), (11, TWO), (21, THREE)), 31)
+
+
+@pytest.mark.parametrize(
+    ("position", "epoch"), [(1, None), (2, ONE), (11, ONE), (12, TWO), (22, THREE), (31, THREE), (99, THREE)]
+)
+def test_the_epoch_of_a_position_is_that_of_the_content_before(position: int, epoch: str | None) -> None:
+    assert HISTORY.epoch_of(position) == epoch
+
+
+def test_contents_that_are_older_than_the_history_have_no_epoch() -> None:
+    history = History(((11, ONE),), 21)
+    assert (history.epoch_of(11), history.epoch_of(12)) == (None, ONE)
+    assert history.parting(11, None) is None
+
+
+@pytest.mark.parametrize(
+    ("position", "epoch", "parting"),
+    [
+        (11, ONE, None),
+        (12, ONE, 11),  # the log lost what it had of epoch 1 above 10, and went on with epoch 2
+        (21, TWO, None),
+        (22, TWO, 21),
+        (31, THREE, None),
+        (32, THREE, 31),
+        (31, None, None),
+        (32, None, 31),
+        (25, "3.dddddddd", 21),  # another copy, which began its own epoch 3
+        (15, "2.dddddddd", 11),
+        (40, "9.dddddddd", 31),
+        (5, "1.dddddddd", 1),  # another log from the beginning
+        (5, "9.dddddddd", 5),  # unknown, and nothing says that it parts before
+    ],
+)
+def test_where_a_log_parts_with_that_of_a_position(position: int, epoch: str, parting: int | None) -> None:
+    assert HISTORY.parting(position, epoch) == parting
+
+
+def test_an_epoch_without_contents_does_not_count() -> None:
+    history = History(((1, ONE), (11, TWO)), 11)
+    assert history.parting(11, ONE) is None
+    assert history.parting(12, TWO) == 11
+    assert history.has(TWO), "the contents to come will be of it"
+
+
+def test_epochs_that_are_forgotten_are_taken_on_trust() -> None:
+    history = History(((21, THREE),), 31)
+    assert history.parting(21, TWO) is None
+    assert history.parting(22, TWO) == 21
+    assert history.has(ONE)
+    assert not history.has("3.dddddddd")
+
+
+def test_an_empty_log_and_one_that_says_nothing() -> None:
+    assert History((), 1).parting(11, ONE) == 1
+    assert History.of(None, 5).epoch_of(3) is None
+    assert History.of([(1, ONE)], 5).epoch_of(3) == ONE
+    assert not History((), 1).has(ONE)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from mtl.errors import ContentTooLarge, SchemaError
+from mtl.limits import MAX_CONTENT
+from pyspark_mtl.rows.bodies.encoding import encode, streams
+
+
+def test_a_row_is_a_body() -> None:
+    rows = pa.RecordBatch.from_pydict({"a": [1, None], "s": ["x\ny", ""]})
+    assert encode("json", rows).to_pylist() == [b'{"a":1,"s":"x\\ny"}', b'{"a":null,"s":""}']
+    assert [msgspec.msgpack.decode(one) for one in encode("msgpack", rows).to_pylist()] == rows.to_pylist()
+    assert encode("text", rows.select(["s"])).to_pylist() == [b"x\ny", b""]
+
+
+def test_a_map_that_has_a_name_twice_is_an_error() -> None:
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))], names=["m"]
+    )
+    for name in ("json", "msgpack"):
+        with pytest.raises(SchemaError, match=f"cannot be written as {name}"):
+            encode(name, rows)
+
+
+def test_streams_have_about_the_size_that_is_wanted() -> None:
+    rows = pa.RecordBatch.from_pydict({"n": list(range(1000))})
+    bodies = list(streams(rows, 1000))
+    assert len(bodies) == 8
+    assert len(list(streams(rows))) == 1
+
+
+def test_rows_that_are_larger_than_the_others_get_bodies_of_their_own() -> None:
+    large = bytes(MAX_CONTENT - 1000)
+    rows = pa.RecordBatch.from_pydict({"b": [b"", large, large, b""]})
+    assert all(len(body) <= MAX_CONTENT for body in streams(rows, 100 * MAX_CONTENT))
+    with pytest.raises(ContentTooLarge, match="row as an Arrow stream"):
+        list(streams(pa.RecordBatch.from_pydict({"b": [large + bytes(1000)]})))

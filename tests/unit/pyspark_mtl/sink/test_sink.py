@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from mtl.errors import OptionError, Refused, Unreachable
+from mtl.wire.control import ROLLED_BACK
+from pyspark_mtl import hooks
+from pyspark_mtl.options.settings import WriteSettings, parse, write_settings
+from pyspark_mtl.sink import sink
+from pyspark_mtl.sink.sink import BATCH_ID, QUERY_ID, BatchWriter, Message, StreamWriter
+from tests.support.fake_client import FakeClient, FakeLog
+
+
+class FakeTask:
+    """Stands for pyspark's TaskContext: the local properties of a streaming task."""
+
+    properties: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def get(cls) -> type[FakeTask]:
+        return cls
+
+    @classmethod
+    def getLocalProperty(cls, name: str) -> str | None:  # noqa: N802 Spark's name
+        return cls.properties.get(name)
+
+
+def settings(*, streaming: bool = True, overwrite: bool = False, **options: str) -> WriteSettings:
+    options = {"resource": "a", **options}
+    if overwrite:
+        options["overwriteMode"] = "truncate"
+    given = parse({name.lower(): value for name, value in options.items() if value})
+    return write_settings(given, streaming=streaming, overwrite=overwrite)
+
+
+def frames(*counts: int) -> Iterator[Any]:
+    for count in counts:
+        yield pa.RecordBatch.from_arrays([pa.array([b"x"] * count, pa.binary())], names=["body"])
+
+
+@pytest.fixture(autouse=True)
+def _task(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.logs["a"] = FakeLog()
+    monkeypatch.setattr(sink, "TaskContext", FakeTask)
+    monkeypatch.setattr(FakeTask, "properties", {QUERY_ID: "query", BATCH_ID: "7"})
+
+
+def message(writer: StreamWriter | BatchWriter, *counts: int) -> Message:
+    found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(frames(*counts))))
+    assert isinstance(found, Message)
+    return found
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_published_by_its_commit(client: FakeClient) -> None:
+    writer = StreamWriter(settings())
+    messages = [message(writer, 2, 1), message(writer), message(writer, 0, 4)]
+    assert client.logs["a"].bodies == []
+    StreamWriter(settings()).commit(list(messages), 7)
+    assert len(client.logs["a"].bodies) == 7
+    assert client.commits["query"][0] == 7
+
+
+def test_a_task_without_rows_does_not_speak_to_the_broker(client: FakeClient) -> None:
+    assert message(StreamWriter(settings()), 0, 0) == Message(query="query")
+    assert client.writers == []
+
+
+def test_a_batch_without_rows_has_its_place_in_the_order(client: FakeClient) -> None:
+    """Without it a repetition that has lost its rows would pass, and they would be published by the next batch."""
+    writer = StreamWriter(settings())
+    writer.commit([message(writer), message(writer), None], 7)
+    assert client.commits["query"][0] == 7
+    writer.commit([message(writer, 3)], 8)
+    with pytest.raises(Refused, match=r"published with \{'a': 3\} contents and comes again with \{\}"):
+        writer.commit([message(writer)], 8)
+
+
+def test_a_batch_without_tasks_commits_nothing(client: FakeClient) -> None:
+    StreamWriter(settings()).commit([], 7)
+    assert client.commits == {}
+
+
+def test_a_repeated_commit_is_recognised_and_told_in_one_line(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pyspark_mtl.sink.sink")
+    writer = StreamWriter(settings())
+    for _ in range(2):
+        writer.commit([message(writer, 3)], 7)
+    assert len(client.logs["a"].bodies) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "batch already published: application=query query=query batch=7"
+    ]
+
+
+def test_a_repeated_commit_of_other_rows_is_an_error(client: FakeClient) -> None:
+    """A checkpoint whose last entry was removed, or a copied one, plans another batch under the same number."""
+    writer = StreamWriter(settings())
+    writer.commit([message(writer, 3)], 7)
+    for count in (2, 4):
+        with pytest.raises(Refused, match="the checkpoint was rolled back or copied") as caught:
+            writer.commit([message(writer, count)], 7)
+        assert (caught.value.status, caught.value.reason) == (409, ROLLED_BACK)
+        assert f"published with {{'a': 3}} contents and comes again with {{'a': {count}}}" in str(
+            caught.value
+        )
+    assert len(client.logs["a"].bodies) == 3
+
+
+def test_a_repeated_commit_of_other_rows_may_be_meant(
+    client: FakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = StreamWriter(settings(failOnDataLoss="false"))
+    writer.commit([message(writer, 3)], 7)
+    writer.commit([message(writer, 4)], 7)
+    assert "published with {'a': 3} contents and comes again with {'a': 4}" in caplog.text
+    assert len(client.logs["a"].bodies) == 3
+
+
+def test_arrow_bodies_may_come_again_in_other_numbers(client: FakeClient) -> None:
+    """A restart with another minPartitions, say, lays the same rows into more tasks, and so into more bodies."""
+    writer = StreamWriter(settings(bodyFormat="arrow"))  # without a shape its rows are bodies already
+    writer.commit([message(writer, 1)], 7)
+    writer.commit([message(writer, 1), message(writer, 1)], 7)
+    assert len(client.logs["a"].bodies) == 1
+    with pytest.raises(Refused, match="the checkpoint was rolled back or copied"):
+        writer.commit([message(writer)], 7)
+
+
+def test_an_application_of_ones_own_name(client: FakeClient) -> None:
+    writer = StreamWriter(settings(txnAppId="mine"))
+    writer.commit([message(writer, 3)], 7)
+    assert list(client.commits) == ["mine"]
+
+
+def test_a_users_application_begins_with_the_users_name(client: FakeClient) -> None:
+    client.user = "etl"
+    stream, batch = StreamWriter(settings()), BatchWriter(settings())
+    stream.commit([message(stream, 3)], 7)
+    batch.commit([message(batch, 3)])
+    assert [name.split("-")[0] for name in client.commits] == ["etl.query", "etl.write"]
+    assert client.forgotten == [name for name in client.commits if "write" in name]
+
+
+def test_at_least_once_has_nothing_to_commit(client: FakeClient) -> None:
+    writer = StreamWriter(settings(deliveryGuarantee="at-least-once"))
+    messages = [message(writer, 3)]
+    assert len(client.logs["a"].bodies) == 3
+    writer.commit(list(messages), 7)
+    writer.abort(list(messages), 7)
+    assert (client.commits, client.aborted) == ({}, [])
+
+
+def test_an_abort_throws_the_stages_away(client: FakeClient) -> None:
+    writer = StreamWriter(settings())
+    writer.abort([message(writer, 3), None, Message()], 7)
+    assert client.aborted == ["query/7/0"]
+
+
+def test_an_abort_never_hides_why_the_batch_failed(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unreachable(_stages: object) -> None:
+        raise Unreachable("tcp://127.0.0.1:5975", 30.0, "Stage.Abort")
+
+    writer = StreamWriter(settings())
+    messages = [message(writer, 3)]
+    monkeypatch.setattr(client, "stage_abort", unreachable)
+    writer.abort(list(messages), 7)
+    assert "1 stages of a failed batch stay until they expire" in caplog.text
+
+
+def test_a_task_that_spark_tells_no_query_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeTask, "properties", {})
+    with pytest.raises(OptionError, match=r"does not say 'sql.streaming.queryId'"):
+        StreamWriter(settings()).write(frames(1))
+
+
+def test_the_hook_comes_after_the_brokers_answer(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(hooks.AFTER_COMMIT, str(tmp_path / "mark"))
+    writer = StreamWriter(settings())
+    writer.commit([message(writer, 3)], 7)
+    assert (tmp_path / "mark").read_text() == "query 7"
+
+
+def visible(client: FakeClient, name: str = "a") -> int:
+    return client.logs[name].next - client.logs[name].earliest
+
+
+def test_a_batch_takes_the_place_of_the_one_before(client: FakeClient) -> None:
+    writer = StreamWriter(settings(overwrite=True))
+    for batch, counts in enumerate([(2, 1), (4,), (4,), (0, 0)]):
+        messages = [message(writer, count) for count in counts]
+        writer.commit([*messages, message(writer)], batch)
+        assert visible(client) == sum(counts)
+    with pytest.raises(Refused, match=r"batch 3 of query was published with \{\} contents and comes again"):
+        writer.commit([message(writer, 9)], 3)
+    assert visible(client) == 0, "batch 3 was there already"
+
+
+def test_with_a_column_only_what_rows_go_to_is_replaced(client: FakeClient) -> None:
+    client.logs.update(b=FakeLog([b"stays"]))
+    writer = StreamWriter(settings(overwrite=True, resource=""))
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["a"], pa.string()), pa.array([b"x"], pa.binary())], names=["resource", "body"]
+    )
+    client.logs["a"].bodies.append(b"goes")
+    writer.commit([writer.write(iter([rows]))], 7)
+    assert (visible(client), visible(client, "b")) == (1, 1)
+    writer.commit([message(writer)], 8)
+    assert visible(client) == 1, "no row says which resource is to be empty"
+
+
+def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(client: FakeClient) -> None:
+    with pytest.raises(OptionError, match="'new' to write to does not exist"):
+        BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([Message()])
+    wanted = settings(streaming=False, overwrite=True, resource="new", createResource="true")
+    BatchWriter(wanted).commit([Message()])
+    assert visible(client, "new") == 0
+
+
+def test_an_overwrite_that_no_task_ran_for_cannot_say_whose_it_is(client: FakeClient) -> None:
+    with pytest.raises(OptionError, match="which query this is"):
+        StreamWriter(settings(overwrite=True)).commit([], 7)
+    assert client.commits == {}
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def test_a_write_is_all_or_nothing_and_its_own_application(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    messages = [message(writer, 3), message(writer, 2)]
+    assert client.logs["a"].bodies == []
+    writer.commit(list(messages))
+    assert len(client.logs["a"].bodies) == 5
+    assert client.forgotten == list(client.commits)
+
+
+def test_two_writes_do_not_meet(client: FakeClient) -> None:
+    for _ in range(2):
+        writer = BatchWriter(settings(streaming=False))
+        writer.commit([message(writer, 3)])
+    assert len(client.logs["a"].bodies) == 6
+
+
+def test_a_repeatable_write_happens_once(client: FakeClient) -> None:
+    for _ in range(2):
+        writer = BatchWriter(settings(streaming=False, txnAppId="loader", txnVersion="4"))
+        writer.commit([message(writer, 3)])
+    assert len(client.logs["a"].bodies) == 3
+    assert client.forgotten == []
+
+
+def test_a_repeatable_write_that_comes_again_with_other_rows_is_an_error(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False, txnAppId="loader", txnVersion="4"))
+    writer.commit([message(writer, 3)])
+    for counts in ((), (2,)):
+        with pytest.raises(Refused, match="batch 4 of loader was published with"):
+            writer.commit([message(writer, *counts)])
+    assert len(client.logs["a"].bodies) == 3
+
+
+def test_a_write_without_rows_commits_nothing(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    writer.commit([message(writer)])
+    writer.abort([message(writer)])
+    assert client.commits == {}
+
+
+def test_a_write_that_failed_is_thrown_away(client: FakeClient) -> None:
+    writer = BatchWriter(settings(streaming=False))
+    writer.abort([message(writer, 3), None])
+    assert len(client.aborted) == 1

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from mtl.errors import Fenced
+from mtl.limits import MAX_TABLE
+from mtl.wire.fields import encode_table
+from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
+from pyspark_mtl.rows.typed import Bad
+from pyspark_mtl.source.dead_letters import DeadLetters, properties, writer_name
+from pyspark_mtl.source.offsets import Range
+from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
+from tests.support.typed import shape
+
+RANGE = Range("a", "i1", 1, 11)
+SHAPE = shape([("id", pa.int64())], dead_letter="dead")
+ORIGIN = {"dead-letter-resource": "a", "dead-letter-incarnation": "i1"}
+
+
+def letter(sequence: int, table: bytes | None = None) -> Bad:
+    return Bad(sequence, str(sequence).encode(), table, "no JSON")
+
+
+def letters(target: str | None = "dead") -> DeadLetters:
+    return DeadLetters(DEFAULT, RANGE, shape([("id", pa.int64())], dead_letter=target))
+
+
+def test_a_dead_letter_says_where_it_came_from() -> None:
+    bad = letter(7, encode_table({"k": "v", "dead-letter-sequence": 3}))
+    assert properties(bad, RANGE) == {
+        "k": "v", **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "no JSON",
+    }  # fmt: skip
+
+
+def test_its_own_properties_and_a_long_reason_give_way() -> None:
+    bad = Bad(7, b"", encode_table({"k": "v" * (MAX_TABLE - 20)}), "x" * 10_000)
+    assert properties(bad, RANGE) == {
+        **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "x" * DEAD_LETTER_REASON,
+    }  # fmt: skip
+
+
+def test_the_name_of_the_writer_is_that_of_all_attempts_and_of_no_others() -> None:
+    assert writer_name(RANGE, SHAPE) == writer_name(Range("a", "i1", 1, 11), SHAPE)
+    others = [
+        (Range("b", "i1", 1, 11), SHAPE),
+        (Range("a", "i2", 1, 11), SHAPE),
+        (Range("a", "i1", 2, 11), SHAPE),
+        (Range("a", "i1", 1, 12), SHAPE),
+        (RANGE, shape([("id", pa.int32())], dead_letter="dead")),
+        (RANGE, shape([("id", pa.int64())], "msgpack", dead_letter="dead")),
+    ]
+    assert len({writer_name(*one) for one in [(RANGE, SHAPE), *others]}) == len(others) + 1
+
+
+def test_a_users_writer_begins_with_the_users_name(client: FakeClient) -> None:
+    client.user = "etl"
+    with letters() as found:
+        found.write([letter(1)])
+    assert client.writers[0].name == f"etl.{writer_name(RANGE, SHAPE)}"
+
+
+def test_nothing_is_opened_without_a_reason(client: FakeClient) -> None:
+    with letters(None) as to_nowhere, letters() as of_nothing:
+        to_nowhere.write([letter(1)])
+        of_nothing.write([])
+    assert client.writers == []
+
+
+def test_the_resource_is_made_if_it_does_not_exist(client: FakeClient) -> None:
+    with letters() as found:
+        found.write([letter(1)])
+    assert client.logs["dead"].bodies == [b"1"]
+    assert [writer.ended for writer in client.writers] == ["abandoned"]
+
+
+def test_another_attempt_goes_on_behind_what_is_there(client: FakeClient) -> None:
+    with letters() as first:
+        first.write([letter(1), letter(2)])
+    with letters() as second:
+        second.write([letter(1)])
+        second.write([letter(2), letter(3)])
+        second.write([letter(4)])
+    assert client.logs["dead"].bodies == [b"1", b"2", b"3", b"4"]
+    assert [one["dead-letter-sequence"] for one in client.letters] == [1, 2, 3, 4]
+
+
+def test_a_writer_that_was_taken_over_is_taken_back(client: FakeClient) -> None:
+    client.logs["dead"] = FakeLog()
+    with letters() as found:
+        found.write([letter(1)])
+        client.fences = 2
+        found.write([letter(2), letter(3)])
+    assert client.logs["dead"].bodies == [b"1", b"2", b"3"]
+
+
+def test_and_not_for_ever(client: FakeClient) -> None:
+    client.logs["dead"] = FakeLog()
+    client.fences = FENCED_DEAD_LETTERS
+    with letters() as found, pytest.raises(Fenced):
+        found.write([letter(1)])
+    assert client.logs["dead"].bodies == []

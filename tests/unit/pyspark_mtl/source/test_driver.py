@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from mtl.errors import Fenced, OptionError
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Place
+from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
+from pyspark_mtl.source.driver import Driver, driver_id
+from pyspark_mtl.source.offsets import Position
+from tests.support.fake_client import FakeClient, FakeLog, FakeReader
+
+
+def settings(**options: str) -> ReadSettings:
+    options = options if "resourcePattern" in options else {"resources": "a,b", **options}
+    return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=True)
+
+
+@pytest.fixture(autouse=True)
+def _logs(client: FakeClient) -> None:
+    client.logs.update(a=FakeLog([b""] * 50, earliest=7), b=FakeLog([b""] * 9))
+
+
+# --- looking and locating -----------------------------------------------------------------------------------
+
+
+def test_it_looks_at_the_resources_of_the_options(client: FakeClient) -> None:
+    assert list(Driver(settings()).look()) == ["a", "b"]
+    assert client.patterns == []
+
+
+def test_it_looks_by_pattern() -> None:
+    assert list(Driver(settings(resourcePattern="b|c")).look()) == ["b"]
+
+
+def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> None:
+    del client.logs["b"]
+    assert list(Driver(settings(resources="a,b,c.d")).look()) == ["a"]
+    assert client.patterns == [r"a|b|c\.d"]
+
+
+@pytest.mark.parametrize(
+    ("place", "sequence"), [(EARLIEST, 7), (LATEST, 51), (Place("sequence", 20), 20), (Place("time", 5), 30)]
+)
+def test_places(client: FakeClient, place: Place, sequence: int) -> None:
+    client.times[5] = 30
+    driver = Driver(settings())
+    assert driver.locate(driver.look()["a"], place) == sequence
+
+
+def test_a_time_after_all_contents_is_an_error_unless_it_means_the_end() -> None:
+    at = Place("time", 99)
+    driver = Driver(settings())
+    with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
+        driver.locate(driver.look()["a"], at)
+    late = settings(startingTimestamp="1", startingOffsetsByTimestampStrategy="latest")
+    assert Driver(late).locate(driver.look()["a"], at) == 51
+    assert driver.locate_end(driver.look()["a"], at) == 51
+
+
+def test_a_group_begins_at_its_cursor_and_gets_one_where_it_is_to(client: FakeClient) -> None:
+    driver = Driver(settings(group="g"))
+    found = driver.look()["a"]
+    assert driver.locate(found, GROUP) == 7
+    assert client.positions == {}
+    assert driver.locate(found, GROUP, create_cursor=True) == 7
+    client.positions["g", "a"] = 33
+    assert [driver.locate(found, GROUP, create_cursor=create) for create in (False, True)] == [33, 33]
+
+
+def test_octets_are_located_by_the_broker() -> None:
+    assert Driver(settings()).within("a", 10, 200) == 30
+
+
+# --- holding and confirming ---------------------------------------------------------------------------------
+
+
+def test_a_resource_is_held_once_in_the_drivers_name(client: FakeClient) -> None:
+    driver = Driver(settings(group="g"))
+    assert [driver.hold("a", Position("i1", 7)), driver.hold("a", Position("i1", 20))] == [7, 7]
+    (holder,) = client.readers
+    assert (holder.start, holder.until) == (7, None)
+    assert holder.asked == {"group": "g", "holder": driver_id(), "incarnation": "i1", "log_epoch": None}
+
+
+def test_without_a_group_members_name_no_epoch(client: FakeClient) -> None:
+    assert Driver(settings()).hold("a", Position("i1", 7)) is None
+    assert client.readers[0].asked["group"] is None
+
+
+def test_a_commit_is_a_confirm_and_a_ping(client: FakeClient) -> None:
+    driver = Driver(settings())
+    driver.hold("a", Position("i1", 7))
+    driver.confirm({"a": Position("i1", 20), "b": Position("i1", 5)})
+    (holder,) = client.readers
+    assert (holder.confirmed, holder.pings) == ([19], 1)
+
+
+def test_what_has_not_moved_costs_nothing(client: FakeClient) -> None:
+    driver = Driver(settings(group="g"))
+    for _ in range(3):
+        driver.confirm({"a": Position("i1", 20), "b": Position("i1", 1)})
+    (holder,) = client.readers
+    assert (holder.confirmed, holder.pings) == ([19], 1)
+
+
+def test_after_a_restart_a_durable_group_is_confirmed_before_anything_is_read(client: FakeClient) -> None:
+    Driver(settings(group="g")).confirm({"a": Position("i1", 20)})
+    assert client.readers[0].confirmed == [19]
+
+
+def test_what_is_gone_has_nothing_to_confirm(client: FakeClient) -> None:
+    driver = Driver(settings(group="g"))
+    driver.confirm({"a": Position("former", 20), "deleted": Position("i1", 5)})
+    driver.confirm({"b": Position("i1", 5)})
+    assert [reader.confirmed for reader in client.readers] == [[4]]
+
+
+def test_another_incarnation_is_held_anew(client: FakeClient) -> None:
+    driver = Driver(settings())
+    driver.hold("a", Position("i1", 7))
+    client.logs["a"].incarnation = "i2"
+    driver.hold("a", Position("i2", 7))
+    assert [reader.closed for reader in client.readers] == [True, False]
+
+
+def test_a_driver_that_was_fenced_is_told(client: FakeClient) -> None:
+    driver = Driver(settings(group="g"))
+    driver.hold("a", Position("i1", 7))
+    client.fenced = True
+    with pytest.raises(Fenced):
+        driver.confirm({"a": Position("i1", 20)})
+
+
+@pytest.mark.parametrize("group", [{}, {"group": "g"}])
+def test_a_holding_that_was_lost_is_taken_up_where_reading_is(
+    client: FakeClient, group: dict[str, str]
+) -> None:
+    """After a restart of the broker a lease cannot begin again where retention has taken what was confirmed."""
+    driver = Driver(settings(**group))
+    driver.hold("a", Position("i1", 7))
+    client.readers[0].lost = True
+    driver.confirm({"a": Position("i1", 20)})
+    before, after = client.readers
+    assert before.closed
+    assert (after.start, after.confirmed, after.pings) == (20, [19], 1)
+
+
+def test_a_holding_of_what_was_deleted_is_over(client: FakeClient) -> None:
+    driver = Driver(settings())
+    driver.hold("a", Position("i1", 7))
+    client.readers[0].lost = True
+    client.logs["a"].incarnation = "i2"
+    driver.confirm({"a": Position("i1", 20)})
+    assert [reader.closed for reader in client.readers] == [True]
+
+
+def test_closing_lets_go(client: FakeClient) -> None:
+    driver = Driver(settings())
+    driver.hold("a", Position("i1", 7))
+    driver.close()
+    driver.close()
+    assert client.readers[0].closed
+
+
+def test_closing_does_not_wait_for_a_broker_that_is_silent(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_mtl.source.driver.LET_GO_S", 0.05)
+    silent = threading.Event()
+    monkeypatch.setattr(FakeReader, "close", lambda reader: silent.wait(60))
+    driver = Driver(settings())
+    driver.hold("a", Position("i1", 7))
+    began = time.monotonic()
+    driver.close()
+    assert time.monotonic() - began < 30
+    silent.set()
+
+
+def test_the_driver_is_the_parent_process() -> None:
+    host, parent, started = driver_id().split("/")
+    assert (host, parent) == (socket.gethostname(), str(os.getppid()))
+    assert started
+    assert driver_id() == driver_id()

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import OffsetError
+from pyspark_mtl.source.offsets import INITIAL, Offset, Position, Range, between, parse
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "pyspark_mtl" / "offsets-v1.jsonl"
+
+NAMES = st.text(min_size=1, max_size=8)
+INCARNATIONS = st.sampled_from(["i1", "i2", "i3"])
+
+
+@st.composite
+def positions(draw: st.DrawFn) -> Position:
+    following = draw(st.integers(1, 1 << 62))
+    began = draw(st.none() | st.integers(1, following))
+    return Position(draw(INCARNATIONS), following, began)
+
+
+OFFSETS = st.builds(Offset, st.dictionaries(NAMES, positions(), max_size=5))
+
+
+@given(OFFSETS)
+def test_parses_what_it_writes(offset: Offset) -> None:
+    assert parse(json.loads(json.dumps(offset.json()))) == offset
+
+
+@given(OFFSETS)
+def test_the_text_does_not_depend_on_the_order_of_resources(offset: Offset) -> None:
+    backwards = Offset(dict(reversed(list(offset.resources.items()))))
+    assert json.dumps(backwards.json()) == json.dumps(offset.json())
+
+
+@pytest.mark.parametrize("line", GOLDEN.read_text(encoding="utf-8").splitlines())
+def test_every_offset_ever_written_stays_as_it_is(line: str) -> None:
+    assert json.dumps(parse(json.loads(line)).json()) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "not of this source"),
+        ({"partition-1": 5}, "not of this source"),
+        ({"version": True, "resources": {}}, "not of this source"),
+        ({"version": 2, "resources": {}}, "version 2; this pyspark-mtl knows version 1"),
+        ({"version": 1}, "without resources"),
+        ({"version": 1, "resources": {"a": {"i": "x"}}}, "ill-formed position of 'a'"),
+        ({"version": 1, "resources": {"a": {"i": "x", "n": 0}}}, "ill-formed"),
+        ({"version": 1, "resources": {"a": {"i": "x", "n": True}}}, "ill-formed"),
+        ({"version": 1, "resources": {"a": {"i": 4, "n": 1}}}, "ill-formed"),
+        ({"version": 1, "resources": {"a": {"i": "x", "n": 3, "f": 4}}}, "ill-formed"),
+        ({"version": 1, "resources": {"a": 7}}, "ill-formed"),
+        ({"version": 1, "resources": {"a": {"i": "x", "n": 1}}, "new": True}, "new and has resources"),
+        ({"version": 1, "resources": {}, "new": False}, "new"),
+    ],
+)
+def test_what_it_did_not_write_is_an_error(value: object, words: str) -> None:
+    with pytest.raises(OffsetError, match=words):
+        parse(value)
+
+
+def test_the_initial_offset_is_a_constant() -> None:
+    assert json.dumps(INITIAL.json()) == '{"new": true, "resources": {}, "version": 1}'
+    assert parse(INITIAL.json()) == INITIAL
+
+
+def test_an_offset_that_was_reached_is_not_the_initial_one() -> None:
+    assert INITIAL.with_positions({}) == INITIAL.without(["a"]).with_positions({}) == Offset() != INITIAL
+    assert parse({"resources": {}, "version": 1}) == Offset()
+
+
+def test_nothing_moves_nothing_changes() -> None:
+    offset = Offset({"a": Position("i", 5, 1), "parked": Position("j", 9)})
+    assert offset.with_positions({}) is offset
+    assert offset.with_positions({"a": Position("i", 5, 1)}) is offset
+
+
+def test_where_a_resource_began_is_told_once() -> None:
+    first = INITIAL.with_positions({"a": Position("i", 5, 1), "b": Position("k", 1, 1)})
+    second = first.with_positions({"a": Position("i", 8)})
+    assert second.resources == {"a": Position("i", 8), "b": Position("k", 1)}
+
+
+def test_a_new_incarnation_tells_where_it_began() -> None:
+    before = Offset({"a": Position("old", 50)})
+    after = before.with_positions({"a": Position("new", 3, 1)})
+    assert between(before, after) == [Range("a", "new", 1, 3)]
+
+
+def test_a_parked_resource_stays_and_resumes() -> None:
+    start = Offset({"a": Position("i", 5), "parked": Position("j", 9)})
+    without = start.with_positions({"a": Position("i", 6)})
+    back = without.with_positions({"parked": Position("j", 12)})
+    assert between(start, without) == [Range("a", "i", 5, 6)]
+    assert between(without, back) == [Range("parked", "j", 9, 12)]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 40), max_size=3), max_size=8))
+def test_consecutive_ranges_hold_every_content_once(steps: list[dict[str, int]]) -> None:
+    """Offsets as a query makes them: a resource begins somewhere, then only moves on."""
+    offset, read = INITIAL, {name: list[int]() for name in "abc"}
+    began: dict[str, int] = {}
+    for step in steps:
+        changed = {}
+        for name, count in step.items():
+            before = offset.resources.get(name)
+            if before is None:
+                began[name] = count
+                changed[name] = Position("i", count + count, count)
+            else:
+                changed[name] = Position("i", before.next + count)
+        following = offset.with_positions(changed)
+        for one in between(offset, following):
+            read[one.resource] += range(one.first, one.until)
+        assert between(following, following) == []
+        offset = following
+    for name, position in offset.resources.items():
+        assert read[name] == list(range(began[name], position.next))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        ({}, {"a": Position("i", 4)}, "does not say where it began"),
+        ({"a": Position("i", 1)}, {"a": Position("j", 4)}, "does not say where it began"),
+        ({"a": Position("i", 9)}, {"a": Position("i", 4)}, "ends before it starts in 'a': from 9 to 4"),
+    ],
+)
+def test_an_end_that_does_not_follow_is_an_error(
+    start: dict[str, Position], end: dict[str, Position], words: str
+) -> None:
+    with pytest.raises(OffsetError, match=words):
+        between(Offset(start), Offset(end))

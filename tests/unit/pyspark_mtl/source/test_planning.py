@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtl.errors import OptionError
+from mtl.wire.history import History
+from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.planning import Extent, Split, dated, lost, plan, without
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> list[Range]:
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=5))
+    return [
+        Range(name, "i", first := draw(st.integers(1, 1000)), first + draw(st.integers(1, 500)))
+        for name in names
+    ]
+
+
+SPLITS = st.builds(Split, st.none() | st.integers(1, 50), st.none() | st.integers(1, 200))
+
+
+@given(ranges(), SPLITS)
+def test_every_content_is_in_exactly_one_task(whole: list[Range], split: Split) -> None:
+    tasks = plan(whole, split)
+    for one in whole:
+        parts = [task for task in tasks if task.resource == one.resource]
+        assert (parts[0].first, parts[-1].until) == (one.first, one.until)
+        assert all(before.until == after.first for before, after in pairwise(parts))
+    assert {task.resource for task in tasks} == {one.resource for one in whole}
+
+
+@given(ranges(), SPLITS)
+def test_the_bounds_of_a_split_hold(whole: list[Range], split: Split) -> None:
+    tasks = plan(whole, split)
+    assert all(task.count >= 1 for task in tasks)
+    if split.max_records is not None:
+        assert all(task.count <= split.max_records for task in tasks)
+    if split.min_partitions is not None:
+        assert len(tasks) >= min(split.min_partitions, sum(one.count for one in whole))
+
+
+@given(st.integers(1, 100_000), st.integers(1, 64))
+def test_parts_of_one_resource_are_about_equal(count: int, pieces: int) -> None:
+    counts = [task.count for task in plan([Range("a", "i", 7, 7 + count)], Split(min_partitions=pieces))]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_without_a_split_a_resource_is_one_task() -> None:
+    whole = [Range("a", "i", 1, 10_000_000), Range("b", "j", 5, 6)]
+    assert plan(whole, Split()) == whole
+
+
+def test_a_large_resource_is_cut_into_more_tasks() -> None:
+    tasks = plan([Range("large", "i", 1, 901), Range("small", "j", 1, 101)], Split(min_partitions=10))
+    assert [task.resource for task in tasks] == ["large"] * 9 + ["small"]
+
+
+def test_nothing_to_read_is_no_task() -> None:
+    assert plan([], Split(min_partitions=8)) == []
+
+
+def test_too_many_tasks_are_an_error_and_not_a_hang() -> None:
+    with pytest.raises(OptionError, match="a batch of 10000000 partitions is planned"):
+        plan([Range("a", "i", 1, 10_000_001)], Split(max_records=1))
+
+
+def ending(following: int) -> History:
+    return History((), following)
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+ONE, TWO, OTHER = "1.aaaaaaaa", "2.bbbbbbbb", "2.cccccccc"
+LOG = History(((1, ONE), (11, TWO)), 21)
+
+
+@pytest.mark.parametrize(
+    ("first", "before", "until", "last", "gone"),
+    [
+        (5, ONE, 15, TWO, None),
+        (5, None, 15, None, None),
+        (5, ONE, 15, OTHER, (11, 15)),
+        (15, OTHER, 20, OTHER, (15, 20)),
+        (5, ONE, 12, ONE, (11, 12)),
+        (1, None, 31, TWO, (21, 31)),
+    ],
+)
+def test_what_another_copy_of_the_log_does_not_have_is_lost(
+    first: int, before: str | None, until: int, last: str | None, gone: tuple[int, int] | None
+) -> None:
+    losses = lost([Range("a", "i", first, until, before, last)], {"a": Extent("i", 1, LOG)})
+    assert [(loss.first, loss.end) for loss in losses] == ([gone] if gone else [])
+    assert all("another copy" in str(loss) for loss in losses)
+
+
+def test_tasks_know_the_epochs_at_both_their_ends() -> None:
+    (whole,) = dated([Range("a", "i", 5, 17)], {"a": Extent("i", 1, LOG)})
+    parts = plan([whole], Split(max_records=4))
+    assert [(one.epoch_of(one.first), one.epoch_of(one.until)) for one in parts] == [
+        (ONE, ONE),
+        (ONE, TWO),
+        (TWO, TWO),
+    ]
+    (beginning,) = dated([Range("a", "i", 1, 11)], {"a": Extent("i", 1, LOG)})
+    assert (beginning.epoch_of(1), beginning.epoch_of(11)) == (None, ONE)
+
+
+# --- what is lost -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_lost_while_everything_is_kept() -> None:
+    assert lost([Range("a", "i", 5, 9)], {"a": Extent("i", 5, ending(9))}) == []
+
+
+def test_what_retention_removed_is_told_exactly() -> None:
+    (loss,) = lost([Range("a", "i", 5, 90)], {"a": Extent("i", 12, ending(400))})
+    assert (loss.resource, loss.first, loss.end, loss.count) == ("a", 5, 12, 7)
+    assert "contents 5 to 11 (7 in all) are gone" in str(loss)
+
+
+def test_no_more_is_lost_than_was_to_be_read() -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1200, ending(1300))})
+    assert (loss.first, loss.end) == (5, 9)
+
+
+def test_what_lies_behind_the_end_is_lost() -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1, ending(7))})
+    assert (loss.first, loss.end) == (7, 9)
+    assert "ends at 7: contents 7 to 8 (2 in all) are gone" in str(loss)
+
+
+@pytest.mark.parametrize(
+    ("extents", "words"),
+    [
+        ({}, "'a' does not exist any more"),
+        ({"a": Extent("new", 1, ending(99))}, "'a' was deleted and made again"),
+    ],
+)
+def test_another_incarnation_is_a_loss_of_everything(extents: dict[str, Extent], words: str) -> None:
+    (loss,) = lost([Range("a", "i", 5, 9)], extents)
+    assert (loss.first, loss.end) == (5, 9)
+    assert words in str(loss)
+
+
+@st.composite
+def extents_of(draw: st.DrawFn) -> dict[str, Extent]:
+    names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=6))
+    return {
+        name: Extent(
+            "i", earliest := draw(st.integers(1, 1600)), ending(earliest + draw(st.integers(0, 1600)))
+        )
+        for name in names
+    }
+
+
+@given(ranges(), extents_of())
+def test_what_is_lost_and_what_is_left_make_the_whole(whole: list[Range], extents: dict[str, Extent]) -> None:
+    losses = lost(whole, extents)
+    left = without(whole, losses)
+    for one in left:
+        assert extents[one.resource].earliest <= one.first < one.until <= extents[one.resource].history.next
+    parts = sorted(
+        [(loss.resource, loss.first, loss.end) for loss in losses]
+        + [(one.resource, one.first, one.until) for one in left]
+    )
+    contents = [(name, sequence) for name, first, end in parts for sequence in range(first, end)]
+    assert contents == sorted((one.resource, n) for one in whole for n in range(one.first, one.until))

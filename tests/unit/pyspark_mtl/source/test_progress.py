@@ -1,0 +1,648 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from mtl.errors import DataLoss, OptionError, Refused
+from mtl.wire.control import Description
+from mtl.wire.history import History
+from pyspark_mtl.options.kinds import Place
+from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
+from pyspark_mtl.source.offsets import INITIAL, Offset, Position, between
+from pyspark_mtl.source.progress import WAIT_S, Progress
+
+
+@dataclass
+class Log:
+    """A resource as the broker describes it: every content of 10 octets, in chunks of 4."""
+
+    next: int = 1
+    earliest: int = 1
+    incarnation: str = "i1"
+    epochs: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass
+class FakeBroker:
+    """Answers at once, and remembers how long it was allowed to wait."""
+
+    logs: dict[str, Log] = field(default_factory=dict)
+    cursors: dict[str, int] = field(default_factory=dict)
+    waits: list[float] = field(default_factory=list)
+    since: dict[str, int] = field(default_factory=dict)
+    """The first content at or after whatever time is asked for."""
+    known: Mapping[str, Position] | None = None
+    asked: list[str] = field(default_factory=list)
+    """The resources whose epochs were asked for."""
+
+    def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
+        self.known = known
+        self.waits.append(0.0 if self._news else wait)
+        return {
+            name: Description(
+                resource=name,
+                incarnation=log.incarnation,
+                known_earliest=log.earliest,
+                known_next=log.next,
+                log_epoch=log.epochs[-1][1] if log.epochs else None,
+                bytes=10 * (log.next - log.earliest),
+            )
+            for name, log in self.logs.items()
+        }
+
+    @property
+    def _news(self) -> bool:
+        known = self.known or {}
+        there = {name: Position(log.incarnation, log.next) for name, log in self.logs.items()}
+        return known.keys() != there.keys() or any(
+            one.incarnation != known[name].incarnation or one.next > known[name].next
+            for name, one in there.items()
+        )
+
+    def is_silent(self, wait: float) -> bool:
+        self.waits.append(0.0 if self._news else wait)
+        return not self._news
+
+    def histories(self, found: Iterable[Description]) -> dict[str, History]:
+        asked = [one.resource for one in found]
+        self.asked += asked
+        return {name: History(self.logs[name].epochs, self.logs[name].next) for name in asked}
+
+    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+        if place.kind == "group":
+            return self.cursors.setdefault(found.resource, found.earliest)
+        return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
+
+    def locate_end(self, found: Description, place: Place) -> int:
+        return min(self.since.get(found.resource, found.next), found.next)
+
+    def within(self, resource: str, first: int, octets: int) -> int:
+        return first + max(4, octets // 10 // 4 * 4)
+
+
+def settings(**options: str) -> ReadSettings:
+    options = {"startingOffsets": "earliest", **options}
+    if "resourcePattern" not in options:
+        options = {"resources": "a", **options}
+    return read_settings(parse({name.lower(): value for name, value in options.items()}), streaming=True)
+
+
+def query(broker: FakeBroker, **options: str) -> Progress:
+    return Progress(settings(**options), broker, now=0.0)
+
+
+def advance(progress: Progress, start: Offset, now: float = 1.0, *, unlimited: bool = False) -> Offset:
+    return progress.advance(start, now, unlimited=unlimited)
+
+
+# --- beginning ----------------------------------------------------------------------------------------------
+
+
+def test_the_first_offset_pins_where_reading_began() -> None:
+    progress = query(FakeBroker({"a": Log(50, 7)}))
+    assert advance(progress, INITIAL) == Offset({"a": Position("i1", 50, 7)})
+
+
+def test_latest_is_pinned_although_there_is_nothing_to_read() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    first = advance(query(broker, startingOffsets="latest"), INITIAL)
+    assert first == Offset({"a": Position("i1", 50, 50)})
+    broker.logs["a"].next = 60
+    again = query(broker, startingOffsets="latest")  # the query is restarted before its first batch is done
+    assert between(first, advance(again, first))[0].first == 50
+
+
+def test_a_group_begins_at_its_cursor() -> None:
+    broker = FakeBroker({"a": Log(50)}, cursors={"a": 20})
+    assert advance(query(broker, startingOffsets="group", group="g"), INITIAL).resources["a"].began == 20
+
+
+def test_a_resource_that_never_was_is_an_error() -> None:
+    with pytest.raises(Refused, match="the resource 'a' to read does not exist"):
+        advance(query(FakeBroker()), INITIAL)
+
+
+def test_it_is_an_error_under_available_now_too() -> None:
+    progress = query(FakeBroker())
+    progress.fix_the_end()
+    with pytest.raises(Refused, match="does not exist"):
+        advance(progress, INITIAL)
+
+
+@pytest.mark.parametrize(
+    ("start", "words"), [("5", "contents 5 to 6 .2 in all. are gone"), ("51", "ends at 50")]
+)
+def test_a_start_outside_the_log_is_a_loss(start: str, words: str) -> None:
+    broker = FakeBroker({"a": Log(50, 7)})
+    with pytest.raises(DataLoss, match=words):
+        advance(query(broker, startingOffsets=f'{{"a": {start}}}'), INITIAL)
+    forgiving = query(broker, startingOffsets=f'{{"a": {start}}}', failOnDataLoss="false")
+    assert advance(forgiving, INITIAL).resources["a"].began in {7, 50}
+
+
+def test_what_is_found_later_is_read_from_its_beginning() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, resourcePattern=".*", startingOffsets="latest")
+    first = advance(progress, INITIAL)
+    broker.logs["b"] = Log(9)
+    second = advance(progress, first)
+    assert second.resources == {"a": Position("i1", 50), "b": Position("i1", 9, 1)}
+
+
+def test_what_is_found_after_nothing_was_found_is_read_from_its_beginning() -> None:
+    broker = FakeBroker()
+    progress = query(broker, resourcePattern=".*", startingOffsets="latest")
+    first = advance(progress, INITIAL)
+    assert first == Offset()
+    broker.logs["b"] = Log(9)
+    assert advance(progress, first).resources["b"].began == 1
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_an_offset_of_the_checkpoint_without_a_resource_is_not_new(fixed: bool) -> None:
+    """The pattern matched nothing in an earlier run, or all that it matched is gone. SPARK-41375 for Kafka."""
+    progress = query(FakeBroker({"a": Log(50)}), resourcePattern=".*", startingOffsets="latest")
+    if fixed:
+        progress.fix_the_end()
+    assert advance(progress, Offset()) == Offset({"a": Position("i1", 50, 1)})
+
+
+def test_a_first_batch_that_is_planned_twice_begins_where_the_options_say() -> None:
+    progress = query(FakeBroker({"a": Log(50)}), startingOffsets="latest")
+    assert advance(progress, INITIAL) == advance(progress, INITIAL) == Offset({"a": Position("i1", 50, 50)})
+
+
+# --- standing still -----------------------------------------------------------------------------------------
+
+
+def test_an_idle_query_waits_and_changes_nothing() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker)
+    first = advance(progress, INITIAL)
+    assert advance(progress, first) is first
+    assert broker.waits == [0.0, WAIT_S]
+
+
+def test_a_query_that_found_nothing_is_idle_until_there_is_something() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker)
+    first = advance(progress, INITIAL)
+    assert not progress.is_idle(first, 1.0)  # what comes after it was not looked for yet
+    assert advance(progress, first) is first
+    assert progress.is_idle(first, 1.1)
+    another = Offset(dict(first.resources))
+    assert not progress.is_idle(another, 1.2)  # it is not the one that was looked at
+    assert broker.waits[1:] == [WAIT_S, WAIT_S]
+    broker.logs["a"].next = 51
+    assert not progress.is_idle(first, 1.3)
+    assert advance(progress, first).resources["a"].next == 51
+
+
+def test_a_query_that_moved_without_contents_or_has_an_end_is_not_idle() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, failOnDataLoss="false")
+    first = advance(progress, INITIAL)
+    broker.logs["a"] = Log(incarnation="i2")  # made again: what was known of its end says nothing any more
+    moved = advance(progress, first)
+    assert moved.resources["a"] == Position("i2", 1, 1)
+    assert not progress.is_idle(moved, 1.0)
+    fixed = query(broker)
+    fixed.fix_the_end()
+    start = advance(fixed, INITIAL)
+    assert advance(fixed, start) is start
+    assert not fixed.is_idle(start, 1.0)
+
+
+def test_a_query_whose_contents_are_all_gone_does_not_spin() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, failOnDataLoss="false")
+    first = advance(progress, INITIAL)
+    broker.logs["a"] = Log(90, 90)
+    assert advance(progress, first) == first
+    assert advance(progress, first) == first
+    assert broker.waits[-1] == WAIT_S
+
+
+def test_a_query_knows_what_it_found_last_and_waits_for_something_else() -> None:
+    """What it does not find would be news with every trigger, and so would one that was made again."""
+    broker = FakeBroker({"a": Log(9), "b": Log(9)})
+    progress = query(broker, resources="a,b", failOnDataLoss="false")
+    end = advance(progress, Offset({"a": Position("i1", 9), "b": Position("i1", 9)}))
+    assert broker.known == {"a": Position("i1", 9), "b": Position("i1", 9)}
+    assert broker.waits[-1] == WAIT_S
+    del broker.logs["b"]
+    end = advance(progress, end)
+    assert broker.waits[-1] == 0.0
+    end = advance(progress, end)
+    assert broker.known == {"a": Position("i1", 9)}
+    assert broker.waits[-1] == WAIT_S
+    broker.logs = {"a": Log(3, 3, "i2"), "b": Log(9)}
+    end = advance(progress, end)
+    assert broker.waits[-1] == 0.0
+    assert advance(progress, end) is end
+    assert broker.known == {"a": Position("i2", 3), "b": Position("i1", 9)}
+    assert broker.waits[-1] == WAIT_S
+
+
+def test_what_was_made_again_after_its_end_is_known() -> None:
+    broker = FakeBroker({"a": Log(5, incarnation="i2")})
+    progress = query(broker, endingOffsets='{"a": 60}')
+    start = Offset({"a": Position("i1", 60)})
+    assert advance(progress, start) is advance(progress, start) is start
+    assert broker.known == {"a": Position("i2", (1 << 63) - 1)}
+    assert broker.waits[-1] == WAIT_S
+
+
+def test_parked_resources_keep_their_place() -> None:
+    start = Offset({"a": Position("i1", 5), "left": Position("j", 7)})
+    end = advance(query(FakeBroker({"a": Log(9)})), start)
+    assert end.resources == {"a": Position("i1", 9), "left": Position("j", 7)}
+
+
+# --- losing -------------------------------------------------------------------------------------------------
+
+
+def test_retention_that_overtook_the_query_is_a_loss() -> None:
+    with pytest.raises(DataLoss, match=r"contents 5 to 11 \(7 in all\) are gone"):
+        advance(query(FakeBroker({"a": Log(50, 12)})), Offset({"a": Position("i1", 5)}))
+
+
+def test_a_resource_made_again_is_a_loss_and_then_begins_anew() -> None:
+    broker, start = FakeBroker({"a": Log(9, incarnation="i2")}), Offset({"a": Position("i1", 5)})
+    with pytest.raises(DataLoss, match="was deleted and made again"):
+        advance(query(broker), start)
+    end = advance(query(broker, failOnDataLoss="false"), start)
+    assert end.resources == {"a": Position("i2", 9, 1)}
+    assert [(one.first, one.until) for one in between(start, end)] == [(1, 9)]
+
+
+def test_a_deleted_resource_is_a_loss_or_waits_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
+    broker, start = FakeBroker(), Offset({"a": Position("i1", 5)})
+    with pytest.raises(DataLoss, match="was deleted"):
+        advance(query(broker), start)
+    forgiving = query(broker, failOnDataLoss="false")
+    assert advance(forgiving, start) is start
+    assert advance(forgiving, start) is start
+    assert len(caplog.records) == 1
+
+
+def test_what_the_pattern_has_found_and_is_deleted_is_a_loss_or_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = Offset({"a": Position("i1", 9), "b": Position("i1", 5, 1), "elsewhere": Position("j", 7)})
+    with pytest.raises(DataLoss, match="resource 'b' was deleted: whatever came in it from 5 on is gone"):
+        advance(query(FakeBroker({"a": Log(9)}), resourcePattern="[ab]"), start)
+    broker = FakeBroker({"a": Log(9)})
+    forgiving = query(broker, resourcePattern="[ab]", failOnDataLoss="false")
+    end = advance(forgiving, start)
+    assert end.resources == {"a": Position("i1", 9), "elsewhere": Position("j", 7)}, "parked is not deleted"
+    assert between(start, end) == []
+    assert advance(forgiving, end) is end
+    assert len(caplog.records) == 1
+    assert advance(query(broker, resourcePattern="[ab]"), end) is end, "what was accepted is not told again"
+
+
+def test_a_log_that_ends_before_the_query_is_a_loss() -> None:
+    with pytest.raises(DataLoss, match="ends at 50: contents 50 to 59"):
+        advance(query(FakeBroker({"a": Log(50)})), Offset({"a": Position("i1", 60)}))
+
+
+# --- epochs (PROTOCOL.md 5.1.1) -----------------------------------------------------------------------------
+
+ONE, TWO, OTHER = "1.aaaaaaaa", "2.bbbbbbbb", "2.cccccccc"
+SEEN = Offset({"a": Position("i1", 16, epoch=TWO)})
+
+
+def test_an_offset_has_the_epoch_of_the_last_content_before_it() -> None:
+    broker = FakeBroker({"a": Log(21, epochs=((1, ONE), (11, TWO)))})
+    progress = query(broker, maxOffsetsPerTrigger="8")
+    first = advance(progress, INITIAL)
+    second = advance(progress, first)
+    third = advance(progress, second)
+    assert [one.resources["a"] for one in (first, second, third)] == [
+        Position("i1", 9, 1, ONE),
+        Position("i1", 17, None, TWO),
+        Position("i1", 21, None, TWO),
+    ]
+    assert "a" in broker.asked, "what is in the middle of a log is not of its last epoch by itself"
+
+
+def test_a_query_that_reads_all_asks_for_no_epochs_until_the_broker_was_restarted() -> None:
+    broker = FakeBroker({"a": Log(11, epochs=((1, ONE),))})
+    progress = query(broker)
+    end = advance(progress, advance(progress, INITIAL))
+    assert broker.asked == []
+    broker.logs["a"] = Log(21, epochs=((1, ONE), (11, TWO)))
+    assert advance(progress, end).resources["a"] == Position("i1", 21, None, TWO)
+    assert broker.asked == ["a"]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log(11, epochs=((1, ONE),)),
+        Log(99, epochs=((1, ONE), (11, OTHER))),
+        Log(12, epochs=((1, ONE), (11, OTHER))),
+    ],
+)
+def test_another_copy_of_the_log_is_a_loss(log: Log) -> None:
+    with pytest.raises(DataLoss, match="contents 11 to 15 ") as caught:
+        advance(query(FakeBroker({"a": log})), SEEN)
+    assert (caught.value.first, caught.value.end) == (11, 16)
+
+
+def test_another_copy_of_the_log_is_read_from_where_it_parts_if_losses_are_skipped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = FakeBroker({"a": Log(99, epochs=((1, ONE), (11, OTHER)))})
+    progress = query(broker, failOnDataLoss="false")
+    end = advance(progress, SEEN)
+    assert end.resources["a"] == Position("i1", 99, 11, OTHER)
+    (batch,) = between(SEEN, end)
+    assert (batch.first, batch.until, batch.before, batch.last) == (11, 99, None, OTHER)
+    assert advance(progress, end) is end
+    broker.logs["a"].next = 100
+    assert advance(progress, end).resources["a"] == Position("i1", 100, None, OTHER)
+    assert len([one for one in caplog.records if "another copy" in one.message]) == 1
+
+
+def test_so_it_is_where_the_query_began_there() -> None:
+    """Both offsets name the same beginning then; the second reads from it again."""
+    first = Offset({"a": Position("i1", 6, 1, ONE)})
+    broker = FakeBroker({"a": Log(4, epochs=((1, "1.cccccccc"),))})
+    end = advance(query(broker, failOnDataLoss="false"), first)
+    assert end.resources["a"] == Position("i1", 4, 1, "1.cccccccc")
+    assert [(one.first, one.until) for one in between(first, end)] == [(1, 4)]
+
+
+def test_an_offset_without_an_epoch_is_checked_against_the_end_only() -> None:
+    broker = FakeBroker({"a": Log(99, epochs=((1, ONE), (11, OTHER)))})
+    end = advance(query(broker), Offset({"a": Position("i1", 16)}))
+    assert end.resources["a"] == Position("i1", 99, None, OTHER)
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_takes_no_more_than_its_limit() -> None:
+    progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100")
+    first = advance(progress, INITIAL)
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [101, 201]
+
+
+def test_a_limit_is_split_over_the_resources() -> None:
+    broker = FakeBroker({"a": Log(901), "b": Log(101)})
+    end = advance(query(broker, resourcePattern=".*", maxOffsetsPerTrigger="100"), INITIAL)
+    assert {name: one.next - 1 for name, one in end.resources.items()} == {"a": 90, "b": 10}
+
+
+def test_octets_are_asked_of_the_broker_and_both_limits_hold() -> None:
+    broker = FakeBroker({"a": Log(1001)})
+    by_octets = advance(query(broker, maxBytesPerTrigger="200"), INITIAL)
+    by_both = advance(query(broker, maxBytesPerTrigger="200", maxOffsetsPerTrigger="7"), INITIAL)
+    at_least_a_chunk = advance(query(broker, maxBytesPerTrigger="1"), INITIAL)
+    assert [one.resources["a"].next for one in (by_octets, by_both, at_least_a_chunk)] == [21, 8, 5]
+
+
+def test_once_means_everything() -> None:
+    progress = query(FakeBroker({"a": Log(1001)}), maxOffsetsPerTrigger="100", minOffsetsPerTrigger="100")
+    assert advance(progress, INITIAL, unlimited=True).resources["a"].next == 1001
+
+
+def test_a_batch_waits_for_the_minimum_and_pins_its_start() -> None:
+    broker = FakeBroker({"a": Log(11)})
+    progress = query(broker, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
+    first = advance(progress, INITIAL, now=1.0)
+    assert first == Offset({"a": Position("i1", 1, 1)})
+    assert advance(progress, first, now=9.9) is first
+    assert broker.waits[-1] == pytest.approx(0.1)  # not past the end of the delay
+    late = advance(progress, first, now=10.0)
+    assert late.resources["a"].next == 11
+    broker.logs["a"].next = 200
+    assert advance(progress, late, now=10.1).resources["a"].next == 200
+
+
+def test_an_idle_query_with_a_minimum_waits_as_any_other() -> None:
+    broker = FakeBroker({"a": Log(200)})
+    progress = query(broker, minOffsetsPerTrigger="100", maxTriggerDelay="10s")
+    first = advance(progress, INITIAL, now=1.0)
+    advance(progress, first, now=500.0)
+    assert broker.waits[-1] == WAIT_S
+
+
+# --- available now ------------------------------------------------------------------------------------------
+
+
+def test_available_now_ends_where_it_began_to_look() -> None:
+    broker = FakeBroker({"a": Log(101)})
+    progress = query(broker, resourcePattern=".*", minOffsetsPerTrigger="1000000")
+    progress.fix_the_end()
+    broker.logs["a"].next = 500
+    broker.logs["found later"] = Log(9)
+    first = advance(progress, INITIAL)
+    assert first.resources == {"a": Position("i1", 101, 1)}
+    assert advance(progress, first) is first
+    assert set(broker.waits) == {0.0}
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What became of a resource during a run, and what the query says of it."""
+
+    logs: dict[str, Log]
+    words: str
+
+
+GONE = [
+    pytest.param(Gone({}, "was deleted: whatever came in it from 11 on"), id="deleted"),
+    pytest.param(
+        Gone({"a": Log(5, incarnation="i2")}, "was deleted and made again"), id="made again, shorter"
+    ),
+    pytest.param(
+        Gone({"a": Log(500, incarnation="i2")}, "was deleted and made again"), id="made again, longer"
+    ),
+]
+BY_NAME = {"resources": "a", "maxOffsetsPerTrigger": "10"}
+BY_PATTERN = {"resourcePattern": "a", "maxOffsetsPerTrigger": "10"}
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
+def test_what_is_deleted_before_a_run_with_an_end_has_read_it_is_a_loss(
+    options: dict[str, str], gone: Gone
+) -> None:
+    broker = FakeBroker({"a": Log(101)})
+    progress = query(broker, **options)
+    progress.fix_the_end()
+    first = advance(progress, INITIAL)
+    broker.logs = gone.logs
+    with pytest.raises(DataLoss, match=gone.words):
+        advance(progress, first)
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
+def test_also_before_the_first_batch(options: dict[str, str], gone: Gone) -> None:
+    broker = FakeBroker({"a": Log(101)})
+    progress = query(broker, **options)
+    progress.fix_the_end()
+    broker.logs = gone.logs
+    with pytest.raises(DataLoss, match=gone.words.replace("from 11", "from 1")):
+        advance(progress, INITIAL)
+
+
+@pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
+def test_what_was_made_again_after_a_run_with_an_end_began_without_it_is_a_loss(
+    options: dict[str, str],
+) -> None:
+    broker = FakeBroker()
+    progress = query(broker, **options)
+    progress.fix_the_end()
+    broker.logs["a"] = Log(9, incarnation="i2")
+    with pytest.raises(DataLoss, match="was deleted and made again"):
+        advance(progress, Offset({"a": Position("i1", 5)}))
+
+
+@pytest.mark.parametrize("gone", GONE)
+@pytest.mark.parametrize("options", [BY_NAME, BY_PATTERN])
+def test_what_a_run_with_an_end_has_read_is_for_the_next_run_to_miss(
+    options: dict[str, str], gone: Gone
+) -> None:
+    broker = FakeBroker({"a": Log(11)})
+    progress = query(broker, **options)
+    progress.fix_the_end()
+    first = advance(progress, INITIAL)
+    broker.logs = gone.logs
+    assert advance(progress, first) is first
+    following = query(broker, **options)
+    following.fix_the_end()
+    with pytest.raises(DataLoss, match=gone.words):
+        advance(following, first)
+
+
+def test_what_is_lost_during_available_now_may_be_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    broker = FakeBroker({"a": Log(101), "b": Log(101)})
+    progress = query(broker, resourcePattern="[ab]", maxOffsetsPerTrigger="20", failOnDataLoss="false")
+    progress.fix_the_end()
+    first = advance(progress, INITIAL)
+    broker.logs = {"b": Log(500, incarnation="i2")}
+    second = advance(progress, first)
+    assert second.resources == {"b": Position("i2", 1, 1)}, "the next run reads it from its first content"
+    assert between(first, second) == []
+    assert advance(progress, second) is second
+    assert len(caplog.records) == 2
+
+
+# --- ends ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bounded_stream_has_nothing_more_at_its_end_and_does_not_spin() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, endingOffsets='{"a": 60}')
+    first = advance(progress, INITIAL)
+    broker.logs["a"].next = 90
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [50, 60]
+    for _ in range(2):
+        broker.logs["a"].next += 1  # whatever comes wakes nobody
+        assert advance(progress, second) is second
+    assert broker.waits[-1] == WAIT_S
+    assert advance(query(broker, endingOffsets='{"a": 60}'), second) == second
+
+
+def test_an_end_by_time_is_where_the_first_later_content_comes() -> None:
+    broker = FakeBroker({"a": Log(50)})
+    progress = query(broker, endingTimestamp="1000")
+    first = advance(progress, INITIAL)
+    broker.logs["a"].next, broker.since = 90, {"a": 70}
+    second = advance(progress, first)
+    assert [first.resources["a"].next, second.resources["a"].next] == [50, 70]
+    assert advance(progress, second) is second
+    assert advance(query(broker, endingTimestamp="1000"), second) == second
+
+
+def test_limits_and_available_now_hold_below_the_end() -> None:
+    broker = FakeBroker({"a": Log(1001)})
+    progress = query(broker, endingOffsets='{"a": 26}', maxOffsetsPerTrigger="10")
+    progress.fix_the_end()
+    offsets = [INITIAL]
+    for _ in range(4):
+        offsets.append(advance(progress, offsets[-1]))
+    assert [one.resources["a"].next for one in offsets[1:]] == [11, 21, 26, 26]
+
+
+def test_a_resource_without_an_end_is_read_on() -> None:
+    broker = FakeBroker({"a": Log(50), "b": Log(50)})
+    end = advance(query(broker, resourcePattern=".*", endingOffsets='{"a": 7}'), INITIAL)
+    assert {name: one.next for name, one in end.resources.items()} == {"a": 7, "b": 50}
+
+
+@pytest.mark.parametrize("log", [None, Log(90, 80), Log(5, incarnation="i2")])
+def test_what_becomes_of_a_resource_after_its_end_is_no_loss(log: Log | None) -> None:
+    broker = FakeBroker({} if log is None else {"a": log})
+    start = Offset({"a": Position("i1", 60)})
+    assert advance(query(broker, endingOffsets='{"a": 60}'), start) == start
+
+
+def test_a_loss_is_told_up_to_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    broker, start = FakeBroker({"a": Log(90, 80)}), Offset({"a": Position("i1", 50)})
+    with pytest.raises(DataLoss, match=r"contents 50 to 59 \(10 in all\) are gone"):
+        advance(query(broker, endingOffsets='{"a": 60}'), start)
+    with pytest.raises(DataLoss, match=r"contents 50 to 59 \(10 in all\) are gone"):
+        advance(query(broker, endingOffsets='{"a": 60}', startingOffsets='{"a": 50}'), INITIAL)
+    forgiving = query(broker, endingOffsets='{"a": 60}', failOnDataLoss="false")
+    assert advance(forgiving, advance(forgiving, start)) == start
+    assert [one.message.count("50 to 59") for one in caplog.records] == [1]
+
+
+def test_an_end_before_the_start_is_an_error() -> None:
+    broker = FakeBroker({"a": Log(50)}, cursors={"a": 20})
+    for words in ("latest", '{"a": 20}'):
+        with pytest.raises(OptionError, match=r"the read of 'a' ends .10. before it starts"):
+            advance(query(broker, endingOffsets='{"a": 10}', startingOffsets=words), INITIAL)
+    done = advance(query(broker, endingOffsets='{"a": 10}', startingOffsets="group", group="g"), INITIAL)
+    assert done.resources["a"] == Position("i1", 20, 20)
+
+
+# --- whatever happens ---------------------------------------------------------------------------------------
+
+
+@examples(deadline=None)  # a thousand small batches: no measure of a busy machine
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 40), max_size=3), min_size=1, max_size=10
+    ),
+    st.none() | st.integers(1, 30),
+    st.none() | st.integers(1, 300),
+    st.booleans(),
+)
+def test_every_content_is_read_once(
+    appends: list[dict[str, int]], max_contents: int | None, max_bytes: int | None, restarts: bool
+) -> None:
+    """Contents come, batches are read, the query restarts with Spark's offsets: nothing is lost or doubled."""
+    options = {"resourcePattern": ".*"}
+    if max_contents is not None:
+        options["maxOffsetsPerTrigger"] = str(max_contents)
+    if max_bytes is not None:
+        options["maxBytesPerTrigger"] = str(max_bytes)
+    broker, given = FakeBroker(), settings(**options)
+    progress, offset = Progress(given, broker, now=0.0), INITIAL
+    read: dict[str, list[int]] = {}
+    for step in [*appends, *[{}] * sum(sum(step.values()) for step in appends)]:
+        for name, count in step.items():
+            log = broker.logs.setdefault(name, Log())
+            broker.logs[name] = replace(log, next=log.next + count)
+        if restarts:
+            progress = Progress(given, broker, now=0.0)
+        end = advance(progress, offset)
+        for one in between(offset, end):
+            read.setdefault(one.resource, []).extend(range(one.first, one.until))
+        offset = end
+    for name, log in broker.logs.items():
+        assert read.get(name, []) == list(range(1, log.next))

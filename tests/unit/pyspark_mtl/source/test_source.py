@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pickle
+import signal
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from mtl.errors import DataLoss, OptionError, Refused
+from pyspark_mtl.source.source import BatchReader, TaskPartition
+from pyspark_mtl.source.stream_limited import LimitedStreamReader
+from tests.support.fake_client import FakeClient, FakeLog
+from tests.support.readers import BEGINNING, settings, tasks
+
+pytestmark = pytest.mark.usefixtures("logs")
+
+
+def stream(**options: str) -> LimitedStreamReader:
+    return LimitedStreamReader(settings(streaming=True, **options))
+
+
+# --- streams ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_from_beginning_to_end(client: FakeClient) -> None:
+    reader = stream()
+    assert reader.initialOffset() == BEGINNING
+    end = reader.latestOffset(BEGINNING, ReadAllAvailable())
+    assert end == {"resources": {"a": {"f": 1, "i": "i1", "n": 51}}, "version": 1}
+    assert tasks(reader.partitions(BEGINNING, end)) == [("a", 1, 51)]
+    reader.commit(end)
+    assert client.readers[0].confirmed == [50]
+    assert reader.partitions(end, end) == []
+
+
+def test_making_a_reader_touches_nothing(client: FakeClient) -> None:
+    pickle.dumps(stream())
+    assert client.readers == []
+    assert client.patterns == []
+
+
+def test_a_reader_travels_to_the_executors(client: FakeClient) -> None:
+    reader: LimitedStreamReader = pickle.loads(pickle.dumps(stream()))
+    end = reader.latestOffset(BEGINNING, ReadAllAvailable())
+    (partition,) = pickle.loads(pickle.dumps(reader.partitions(BEGINNING, end)))
+    rows = [
+        n for batch in pickle.loads(pickle.dumps(stream())).read(partition) for n in batch.column("sequence")
+    ]
+    assert [n.as_py() for n in rows] == list(range(1, 51))
+
+
+def test_what_was_wrong_when_it_was_made_is_told_when_it_is_used() -> None:
+    reader = LimitedStreamReader(OptionError("wrong"))
+    assert reader.getDefaultReadLimit() == ReadAllAvailable()
+    for call in (
+        reader.initialOffset,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset(BEGINNING, ReadAllAvailable()),
+        lambda: reader.partitions(BEGINNING, BEGINNING),
+    ):
+        with pytest.raises(OptionError, match="wrong"):
+            call()
+    reader.stop()
+
+
+def test_a_batch_is_split_into_tasks_that_name_the_holding() -> None:
+    reader = stream(group="g", minPartitions="3", maxRecordsPerPartition="10")
+    end = reader.latestOffset(BEGINNING, ReadAllAvailable())
+    partitions = reader.partitions(BEGINNING, end)
+    assert tasks(partitions) == [("a", first, first + 10) for first in range(1, 51, 10)]
+    assert {(one.task.group, one.task.epoch) for one in partitions if isinstance(one, TaskPartition)} == {
+        ("g", 7)
+    }
+
+
+def test_what_was_lost_before_the_batch_was_planned_ends_it(client: FakeClient) -> None:
+    reader = stream()
+    end = reader.latestOffset(BEGINNING, ReadAllAvailable())
+    client.logs["a"].earliest = 20
+    with pytest.raises(DataLoss, match=r"contents 1 to 19 \(19 in all\) are gone.*failOnDataLoss=false"):
+        reader.partitions(BEGINNING, end)
+
+
+def test_or_is_skipped_and_logged_on_the_driver(client: FakeClient, caplog: pytest.LogCaptureFixture) -> None:
+    reader = stream(failOnDataLoss="false")
+    end = reader.latestOffset(BEGINNING, ReadAllAvailable())
+    client.logs["a"].earliest = 20
+    assert tasks(reader.partitions(BEGINNING, end)) == [("a", 20, 51)]
+    client.logs["a"] = FakeLog(incarnation="i2")
+    assert reader.partitions(BEGINNING, end) == []
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_stopping_lets_go(client: FakeClient) -> None:
+    reader = stream()
+    reader.stop()
+    reader.partitions(BEGINNING, reader.latestOffset(BEGINNING, ReadAllAvailable()))
+    reader.stop()
+    assert client.readers[0].closed
+
+
+def test_sigterm_ends_the_process_by_an_exit_that_stops_the_reader() -> None:
+    stream().initialOffset()
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # Spark sends two
+
+
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+def batch(**options: str) -> list[tuple[str, int, int]]:
+    return tasks(BatchReader(settings(streaming=False, **options)).partitions())
+
+
+def test_a_batch_read_is_one_look_at_everything() -> None:
+    assert batch(resources="a,b") == [("a", 1, 51), ("b", 1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"a": 20}'}, [("a", 20, 51)]),
+        ({"endingOffsets": '{"a": 20}'}, [("a", 1, 20)]),
+        ({"endingOffsets": '{"a": 1}'}, []),
+        ({"endingTimestamp": "5"}, [("a", 1, 30)]),
+        ({"startingOffsets": '{"a": 40}', "endingTimestamp": "5"}, []),
+        ({"minPartitions": "2"}, [("a", 1, 26), ("a", 26, 51)]),
+    ],
+)
+def test_where_it_starts_and_ends(
+    client: FakeClient, options: dict[str, str], expected: list[tuple[str, int, int]]
+) -> None:
+    client.times[5000] = 30
+    assert batch(**options) == expected
+
+
+def test_it_may_begin_at_a_groups_cursor_and_leaves_it_alone(client: FakeClient) -> None:
+    client.positions["g", "a"] = 33
+    assert batch(group="g", startingOffsets="group") == [("a", 33, 51)]
+    assert batch(group="h", startingOffsets="group") == [("a", 1, 51)]
+    assert client.positions == {("g", "a"): 33}
+    assert client.readers == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"resources": "a,none"}, Refused, "the resource 'none' to read does not exist"),
+        (
+            {"startingOffsets": '{"a": 20}', "endingOffsets": '{"a": 10}'},
+            OptionError,
+            "ends .10. before it starts",
+        ),
+        ({"endingOffsets": '{"a": 90}'}, DataLoss, "ends at 51: contents 51 to 89"),
+    ],
+)
+def test_a_batch_read_of_what_is_not_there_is_an_error(
+    options: dict[str, str], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        batch(**options)
+
+
+def test_spark_reads_an_empty_plan_too() -> None:
+    assert list(BatchReader(settings(streaming=False)).read(InputPartition(None))) == []
