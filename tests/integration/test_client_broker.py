@@ -388,10 +388,12 @@ def test_a_writer_whose_confirmed_contents_are_gone_is_told_so(
     if how == "wiped":
         mtl_broker.kill()
         shutil.rmtree(mtl_broker.data)
-        mtl_broker.restart()
+        # On another endpoint, so that the writer does not come back before the resource is there.
+        with broker(mtl_broker.data) as elsewhere, mtl.connect(elsewhere.endpoint) as other:
+            other.create_resource("orders")
     else:
         connection.delete_resource("orders")
-    connection.create_resource("orders")
+        connection.create_resource("orders")
     mtl_broker.restart()  # the writer's flow breaks, and it comes back
 
     def go_on() -> None:
