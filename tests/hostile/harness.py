@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtl.testing import RunningBroker, broker
+from tests.support.processes import killed_after
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -105,12 +106,14 @@ def bystander(endpoint: str, *, writes: bool) -> Iterator[dict[str, Any]]:
     the yielded dict after the block.
     """
     seen: dict[str, Any] = {}
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.hostile.bystander", endpoint, *(() if writes else ("asks",))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
+    with killed_after(
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.hostile.bystander", endpoint, *(() if writes else ("asks",))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "served\n", "the bystander was never served"

@@ -22,6 +22,7 @@ from mtl.broker.storage.database import VERSION
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 from tests.support.minimal_client import minimal_client, short
+from tests.support.processes import killed_after
 
 MIB = 1 << 20
 
@@ -86,8 +87,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_says_that_it_is_ready_and_ends_with_0_on_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mtl.cli.main", "broker", "--endpoint", "tcp://127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--data", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with killed_after(
+        subprocess.Popen(
+            [*command, "--data", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
     ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

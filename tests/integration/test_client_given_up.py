@@ -20,6 +20,7 @@ from mtl.testing import RunningBroker, broker
 from mtl.wire import control as w
 from tests.support.contents import LARGE_PACK, numbered, visible
 from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
+from tests.support.processes import killed_after
 
 HEARTBEAT_S = 0.1
 GIVEN_UP_S = 10 * HEARTBEAT_S
@@ -53,8 +54,10 @@ def test_a_writer_whose_process_was_stopped_sends_again_what_was_dropped(
     with mtl.connect(impatient.endpoint) as connection:
         connection.create_resource("orders")
         command = [sys.executable, "-m", "tests.support.stopped_writer", impatient.endpoint, how]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        with killed_after(
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -24,6 +24,7 @@ from mtl.testing import RunningBroker, broker
 from tests.integration.test_security import CLOSED, add, place_with
 from tests.support.aio import in_loop, until
 from tests.support.doors import PATIENCE_S, await_line, door_process
+from tests.support.processes import killed_after
 
 
 @in_loop
@@ -110,7 +111,7 @@ def test_a_door_beside_the_broker_says_which_one_it_is(tmp_path: Path) -> None:
     config.write_text('[doors.mbws]\n[doors.mc0]\nlisten = "127.0.0.1:0"\nkey-file = "k"\n')
     assert b"[doors.mc0]: certificate-file and key-file belong together" in ended(command).stderr
     config.write_text('[doors.reactive]\nlisten = "256.0.0.1:0"\ninsecure = true\n')
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+    with killed_after(subprocess.Popen(command, stderr=subprocess.PIPE)) as process:
         assert process.stderr is not None
         await_line(process.stderr.fileno(), r"(\[doors.reactive\]: cannot listen at 256.0.0.1:0)")
         process.terminate()
@@ -133,8 +134,10 @@ async def test_curve_for_mc0_is_an_option(mtl_broker: RunningBroker, keys: Path)
 def waiting(endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
     """A door in front of a broker that is not there, as soon as it has said so."""
     command = [sys.executable, "-m", "mtl.cli.main", *before, "door", "mbws", "--connect", endpoint]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    with killed_after(
+        subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
     ) as process:
         assert process.stderr is not None
         await_line(process.stderr.fileno(), rf"(no broker answers at {endpoint})")

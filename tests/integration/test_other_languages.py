@@ -12,15 +12,19 @@ import pytest
 
 import mtl
 from mtl.testing import RunningBroker
+from tests.support.processes import killed_after
 
 CLIENTS = Path(__file__).parents[2] / "docs" / "clients"
 PATIENCE_S = 120
+BUILD_S = 300
+"""With what it gets over the network."""
+
 COUNT = 20_000
 
 
 def run(command: list[str], where: Path) -> None:
     """A step of a build, whose output is the error."""
-    result = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False, timeout=BUILD_S)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -80,7 +84,7 @@ def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: Runn
     with mtl.connect(endpoint) as connection:
         connection.create_resource("orders")
     command = [*client, endpoint, "publish", "orders", "me", str(COUNT)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE) as publishing:
+    with killed_after(subprocess.Popen(command, stderr=subprocess.PIPE)) as publishing:
         killed_at = once_there_are(endpoint, COUNT // 10)
         mtl_broker.kill()
         mtl_broker.start()
@@ -88,15 +92,16 @@ def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: Runn
     assert publishing.returncode == 0, said.decode()
     assert killed_at < COUNT, "it was done before the broker was killed"
     reading = [*client, endpoint, "read", "orders", "g", str(COUNT)]
-    with subprocess.Popen(reading, stdout=subprocess.PIPE) as reader:
+    with killed_after(subprocess.Popen(reading, stdout=subprocess.PIPE)) as reader:
         assert reader.stdout is not None
+        stop = threading.Timer(PATIENCE_S, reader.kill)
+        stop.start()
         got = [reader.stdout.readline().strip() for _ in range(COUNT // 4)]
         mtl_broker.kill()
         mtl_broker.start()
-        stop = threading.Timer(PATIENCE_S, reader.kill)
-        stop.start()
         got += reader.stdout.read().split()
         stop.cancel()
+        reader.wait(PATIENCE_S)
     assert got == numbers(COUNT), "each once, in order"
     assert reader.returncode == 0
 

@@ -15,6 +15,7 @@ import mtl
 from mtl.client import Connection, Consumer, QueuedContent
 from mtl.errors import Closed, OptionError, Refused
 from mtl.testing import RunningBroker
+from tests.support.processes import killed_after
 
 PATIENCE_S = 20.0
 
@@ -118,7 +119,7 @@ def test_what_a_killed_consumer_had_goes_to_another(
 ) -> None:
     fill(connection, 30)
     command = [sys.executable, "-c", DYING_CONSUMER, mtl_broker.endpoint]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as dying:
+    with killed_after(subprocess.Popen(command, stdout=subprocess.PIPE)) as dying:
         assert dying.stdout is not None
         had = [int(dying.stdout.readline()) for _ in range(10)]
         dying.kill()

@@ -14,6 +14,7 @@ from mtl.wire.packs import encode_pack
 from mtl.wire.places import SHARED_FROM, Span
 from tests.hostile.harness import scenario
 from tests.support.minimal_client import CONFIRM, minimal_client
+from tests.support.processes import killed_after
 
 CONTENTS = 4_000
 """Contents of a pack, each with properties of its own: the broker takes some milliseconds to check them."""
@@ -37,7 +38,7 @@ while True:
 def changing(file: str, first: int, last: int) -> Iterator[None]:
     """Another process changes the numbers from octet `first` to octet `last` of a memory file."""
     command = [sys.executable, "-c", _CHANGE, file, str(first), str(last)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with killed_after(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"changing\n"

@@ -17,6 +17,7 @@ from mtl.net.shared import Lent, borrowed
 from mtl.wire.control import SharedMemory
 from mtl.wire.places import SHARED_FROM, Span
 from tests.support.descriptors import descriptors
+from tests.support.processes import killed_after
 
 SIZE = 1 << 16
 
@@ -90,7 +91,7 @@ sys.stdin.read()
 
 def test_a_writer_that_is_killed_is_gone(lent: Lent) -> None:
     command = [sys.executable, "-c", _WRITER, msgspec.json.encode(lent.told).decode()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with killed_after(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"
         assert not lent.left()
