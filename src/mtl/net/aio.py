@@ -17,6 +17,7 @@ from mtl import limits
 from mtl.errors import OptionError
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve
+from mtl.net.open_connections import OpenConnections
 from mtl.net.origin import Connection
 from mtl.net.pace import Pace
 from mtl.net.router import BindFailed, RouterSocket, Sent, messages, seed_identities
@@ -138,8 +139,12 @@ class AsyncRouter:
         )  # of its own: a ZAP handler is its context's
         if curve_secret is not None and admits is None:
             admits = _anybody
+        opened = OpenConnections()
         self._zap = ZapHandler(
-            self._context, admits if curve_secret is not None else None, Pace(time.monotonic)
+            self._context,
+            admits if curve_secret is not None else None,
+            Pace(time.monotonic),
+            opened=opened,
         )
         try:
             self._router = RouterSocket(
@@ -151,6 +156,7 @@ class AsyncRouter:
                 max_waiting=max_waiting,
                 secret=curve_secret,
                 zap=True,
+                opened=opened,
             )
         except BindFailed:
             self._end()

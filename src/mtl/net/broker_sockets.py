@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from mtl import limits
+from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection, Origin
 from mtl.net.pace import Pace
 from mtl.net.ports import Port
@@ -35,8 +36,9 @@ class BrokerSockets:
     """Bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
     `shared` means that there is only the control socket. Its queues are as short as those for packs then, since any
-    message may be one. With `curve` all of them are encrypted. `pace` is how fast one address may connect, `refused` is
-    told of connections that are not let in (`ZapHandler`).
+    message may be one. With `curve` all of them are encrypted. `pace` is how fast one address may connect and
+    `most_open` how many connections it may have at the same time; `refused` is told of connections that are not let in
+    (`ZapHandler`).
     """
 
     def __init__(
@@ -49,15 +51,17 @@ class BrokerSockets:
         shared: bool = False,
         curve: BrokerCurve | None = None,
         pace: Pace | None = None,
+        most_open: int = CONNECTIONS_OPEN,
         refused: TellRefused = lambda _address, _key, _reason: None,
     ) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
+        self._opened = OpenConnections(most_open)
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)
             self._secret = curve.secret if curve is not None else None
             admits = curve.admits if curve is not None else None
-            self._zap = ZapHandler(self._context, admits, pace or Pace(time.monotonic), refused)
+            self._zap = ZapHandler(self._context, admits, pace or Pace(time.monotonic), refused, self._opened)
             opened.callback(self._zap.close)
             if shared:
                 self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
@@ -123,6 +127,7 @@ class BrokerSockets:
             max_waiting=max_waiting,
             secret=self._secret,
             zap=True,
+            opened=self._opened,
         )
         opened.callback(router.close)
         return router
@@ -131,14 +136,15 @@ class BrokerSockets:
         """Which sockets have something to read, after waiting at most so long."""
         readable = {source for source, _ in self._poller.poll(patience_ms)}
         self.woken = self._wakeup in readable
-        if self._zap.socket in readable:
-            self._zap.answer()
+        judging = self._zap.socket in readable
         self.ended = [
             connection
             for monitor, router in self._monitors.items()
-            if monitor in readable
+            if judging or monitor in readable
             for connection in router.ended()
         ]
+        if judging:
+            self._zap.answer()
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
     def quiet(self) -> bool:

@@ -22,6 +22,7 @@ import zmq
 from mtl import limits
 from mtl.errors import MtlError
 from mtl.net.curve import as_server
+from mtl.net.open_connections import OpenConnections
 from mtl.net.origin import Connection, Origin
 from mtl.net.zap import DOMAIN
 from mtl.wire.fields import Buffer
@@ -47,6 +48,8 @@ _NOW = int(zmq.DONTWAIT)
 _FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 _SOURCE = int(zmq.SRCFD)
 _IN = int(zmq.POLLIN)
+_BEGAN = int(zmq.EVENT_ACCEPTED)
+_ENDED = int(zmq.EVENT_DISCONNECTED)
 
 _EVENT = struct.Struct("=HI")
 """What a monitor tells: the event and, here, the descriptor of the connection."""
@@ -167,7 +170,8 @@ class RouterSocket:
     would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
 
     With `secret`, a CURVE key in Z85, it talks to nobody without encryption. With `zap` the context's ZAP handler
-    judges every connection and numbers it; without, connections are not told apart.
+    judges every connection and numbers it; without, connections are not told apart. `opened` counts the connections of
+    each address then.
     """
 
     def __init__(
@@ -181,6 +185,7 @@ class RouterSocket:
         max_waiting: int | None = None,
         secret: bytes | None = None,
         zap: bool = False,
+        opened: OpenConnections | None = None,
     ) -> None:
         self.socket = bind_router(
             context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret, zap=zap
@@ -191,7 +196,8 @@ class RouterSocket:
         self.mixed = 0
         """Messages dropped because two connections had the same identity within one burst."""
         self.monitor = _monitor(context, self.socket) if zap else None
-        """Readable when connections have ended; `ended` says which."""
+        """Readable when connections have begun or ended; `ended` says which have ended."""
+        self._opened = opened or OpenConnections()
         self._by_descriptor: dict[int, Connection] = {}
         self._known: set[Connection] = set()
         self._ended: list[Connection] = []
@@ -312,8 +318,13 @@ class RouterSocket:
 
     def _drain_monitor(self) -> None:
         while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
-            event, _ = self.monitor.recv_multipart(_NOW)
-            connection = self._by_descriptor.pop(_EVENT.unpack(event)[1], None)
+            told, _ = self.monitor.recv_multipart(_NOW)
+            event, descriptor = _EVENT.unpack(told)
+            if event == _BEGAN:
+                self._opened.opened(self.endpoint, descriptor)
+                continue
+            self._opened.ended(self.endpoint, descriptor)
+            connection = self._by_descriptor.pop(descriptor, None)
             if connection is not None:
                 self._known.discard(connection)
                 self._ended.append(connection)
@@ -398,13 +409,13 @@ class RouterSocket:
 
 
 def _monitor(context: zmq.Context[S], socket: S) -> S:
-    """What tells of connections that ended. Its queue has no limit, since libzmq's IO thread would wait for room in it;
-    the loop empties it every turn.
+    """What tells of connections that began or ended. Its queue has no limit, since libzmq's IO thread would wait for
+    room in it; the loop empties it every turn.
     """
     monitor = context.socket(zmq.PAIR)
     monitor.setsockopt(zmq.RCVHWM, 0)
     address = f"inproc://monitor.{id(socket):x}"
-    socket.monitor(address, int(zmq.EVENT_DISCONNECTED))
+    socket.monitor(address, _BEGAN | _ENDED)
     monitor.connect(address)
     return monitor
 

@@ -14,6 +14,7 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
+from mtl.net.open_connections import OpenConnections
 from mtl.net.pace import Pace
 
 ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -31,9 +32,10 @@ class ZapHandler:
     """Answers libzmq's questions, in the loop that polls `socket`.
 
     `admits` decides by the client's key in Z85 who is let in. None: CURVE is not used, and NULL is let in. `pace`
-    limits how fast one address may connect. `refused` is told the address, the key (empty without one) and the reason
-    of every connection that is not let in. Make it before the first socket of its context that is bound with the
-    domain: without a handler libzmq refuses connections.
+    limits how fast one address may connect, and `opened` how many connections it may have at the same time. The
+    monitors of the sockets are read before `answer`. `refused` is told the address, the key (empty without one) and
+    the reason of every connection that is not let in. Make it before the first socket of its context that is bound
+    with the domain: without a handler libzmq refuses connections.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ZapHandler:
         admits: Callable[[str], bool] | None,
         pace: Pace,
         refused: TellRefused = lambda _address, _key, _reason: None,
+        opened: OpenConnections | None = None,
     ) -> None:
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
@@ -49,11 +52,12 @@ class ZapHandler:
         self._admits = admits
         self._pace = pace
         self._refused = refused
+        self._opened = opened or OpenConnections()
         self._numbers = count(1)
         self.denied = 0
         """Keys that were not let in, and questions that make no sense."""
         self.hurried = 0
-        """Connections refused because their address opened too many at once."""
+        """Connections refused because their address opened too many at once, or has too many open."""
 
     def answer(self) -> None:
         """Answer all waiting questions."""
@@ -73,11 +77,16 @@ class ZapHandler:
             self._refused(address, key or "", "this key is not let in")
             return [_VERSION, request, b"400", b"this key is not let in", b"", b""]
         if not self._pace.admits(address):
-            self.hurried += 1
-            self._refused(address, key, "too many connections at once")
-            return [_VERSION, request, b"300", b"too many connections at once, try again", b"", b""]
+            return self._hurried(request, address, key, "too many connections at once")
+        if not self._opened.admits(address):
+            return self._hurried(request, address, key, "too many open connections")
         connection = f"{next(self._numbers)} {key}" if key else str(next(self._numbers))
         return [_VERSION, request, b"200", b"OK", connection.encode(), b""]
+
+    def _hurried(self, request: bytes, address: str, key: str, reason: str) -> list[bytes]:
+        self.hurried += 1
+        self._refused(address, key, reason)
+        return [_VERSION, request, b"300", f"{reason}, try again".encode(), b"", b""]
 
     def _key(self, rest: list[bytes]) -> str | None:
         """The client's key, of the end of a question (identity, mechanism, key). Empty for NULL where CURVE is not

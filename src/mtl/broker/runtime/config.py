@@ -12,6 +12,7 @@ import msgspec
 from mtl import limits
 from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.errors import OptionError
+from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
 
@@ -57,7 +58,7 @@ class LogConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """[quotas]: how much one user may have, and single `users` instead; and how fast one address may connect."""
+    """[quotas]: how much a user may have, and single `users` instead; and how many connections an address."""
 
     sessions: int = DEFAULTS[Quota.SESSIONS]
     leases: int = DEFAULTS[Quota.LEASES]
@@ -69,6 +70,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     users: dict[str, dict[Quota, int]] = {}
     connections_at_once: int = CONNECTION_BURST
     connections_per_second: float = CONNECTIONS_PER_S
+    connections_open: int = CONNECTIONS_OPEN
 
     def __post_init__(self) -> None:
         """Check what a type cannot say."""
@@ -76,8 +78,10 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             for quota, value in quotas.items():
                 if value < 1:
                     raise OptionError(f"the quota {quota} of {where} has to be above 0")
-        if self.connections_at_once < 1 or self.connections_per_second <= 0:
-            raise OptionError("connections-at-once and connections-per-second have to be above 0")
+        if min(self.connections_at_once, self.connections_per_second, self.connections_open) <= 0:
+            raise OptionError(
+                "connections-at-once, connections-per-second and connections-open have to be above 0"
+            )
 
     @property
     def everybody(self) -> dict[Quota, int]:

@@ -94,6 +94,7 @@ class Server:
                 shared=config.shared_socket,
                 curve=self._curve(),
                 pace=config.quotas.pace(time.monotonic),
+                most_open=config.quotas.connections_open,
                 refused=self._connection_refused,
             )
             opened.callback(self._sockets.close)

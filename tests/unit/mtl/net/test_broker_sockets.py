@@ -21,9 +21,13 @@ PATIENCE_MS = 10_000
 
 
 class Setting:
-    def __init__(self, endpoint: str, *, shared: bool = False, curve: BrokerCurve | None = None) -> None:
+    def __init__(
+        self, endpoint: str, *, shared: bool = False, curve: BrokerCurve | None = None, most_open: int = 100
+    ) -> None:
         self.wakeup = Wakeup()
-        self.sockets = BrokerSockets(endpoint, 0, 0, self.wakeup.fileno(), shared=shared, curve=curve)
+        self.sockets = BrokerSockets(
+            endpoint, 0, 0, self.wakeup.fileno(), shared=shared, curve=curve, most_open=most_open
+        )
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.peers: list[zmq.Socket[bytes]] = []
 
@@ -42,6 +46,13 @@ class Setting:
         while not (readable := self.sockets.poll(PATIENCE_MS)) and time.monotonic() < until:
             pass
         return readable
+
+    def await_open(self, count: int) -> None:
+        """Poll until this address has so many connections."""
+        until = time.monotonic() + PATIENCE_MS / 1000
+        while self.sockets._opened._counts["127.0.0.1"] != count:
+            assert time.monotonic() < until, "a connection was not told of"
+            self.sockets.poll(100)
 
     def close(self) -> None:
         for peer in self.peers:
@@ -209,3 +220,27 @@ def test_behind_curve_nobody_else_is_heard(wrong: str) -> None:
 )
 def test_what_is_a_data_command_on_a_shared_socket(frames: list[bytes], command: bool) -> None:
     assert is_command(frames) is command
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_an_address_has_so_many_connections_over_all_sockets(shared: bool) -> None:
+    """A silent connection counts, and one that is closed makes room for the next."""
+    setting = Setting("tcp://127.0.0.1:0", shared=shared, most_open=2)
+    try:
+        silent = setting.peer(zmq.DEALER, setting.sockets.plain.endpoint)
+        first = setting.peer(zmq.REQ, setting.sockets.control.endpoint)
+        first.send_multipart([b"Connection.Open", b"{}"])
+        assert Port.CONTROL in setting.poll()
+        assert len(list(setting.sockets.requests())) == 1
+        setting.await_open(2)
+        second = setting.peer(zmq.REQ, setting.sockets.control.endpoint)
+        second.send_multipart([b"Connection.Open", b"{}"])
+        while not setting.sockets._zap.hurried:
+            setting.sockets.poll(PATIENCE_MS)
+        assert not list(setting.sockets.requests())
+        silent.close(0)
+        setting.await_open(1)
+        assert Port.CONTROL in setting.poll()  # libzmq's peer connected again
+        assert len(list(setting.sockets.requests())) == 1
+    finally:
+        setting.close()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zmq.utils import z85
 
+from mtl.net.open_connections import OpenConnections
 from mtl.net.pace import Pace
 from mtl.net.zap import ENDPOINT, ZapHandler
 
@@ -83,6 +84,22 @@ def test_an_address_that_connects_too_fast_is_told_to_come_back(
     assert [judged(handler, *here)[2] for _ in range(3)] == [b"200", b"200", b"300"]
     assert judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.2", b"", b"NULL")[2] == b"200"
     assert (handler.hurried, handler.denied) == (1, 0)
+    handler.close()
+
+
+def test_an_address_with_too_many_open_connections_is_told_to_come_back(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    opened = OpenConnections(1, lambda _: "10.0.0.1")
+    handler = ZapHandler(context, None, STILL, opened=opened)
+    here = (b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"NULL")
+    opened.opened("here", 7)
+    opened.opened("here", 8)
+    assert judged(handler, *here)[2:4] == [b"300", b"too many open connections, try again"]
+    assert judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.2", b"", b"NULL")[2] == b"200"
+    opened.ended("here", 7)
+    assert judged(handler, *here)[2] == b"200"
+    assert handler.hurried == 1
     handler.close()
 
 

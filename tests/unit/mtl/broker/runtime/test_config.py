@@ -95,6 +95,7 @@ def test_a_file_and_what_the_command_line_says_over_it(tmp_path: Path) -> None:
         ("[quotas]\nlaeses = 1", "laeses"),
         ("[quotas]\nleases = 0", "leases of quotas"),
         ("[quotas]\nconnections-at-once = 0", "connections-at-once"),
+        ("[quotas]\nconnections-open = 0", "connections-open"),
         ("[quotas]\nconnections-per-second = 0.0", "connections-per-second"),
         ("[quotas.users.etl]\nlaeses = 1", "laeses"),
         ("[quotas.users.etl]\nleases = 0", "leases of etl"),
