@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from mtl.broker.queues import queue_state
-from mtl.broker.queues.consumers import QueueLease
+from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.reading.fanout import FanoutLease
 from mtl.broker.writing.writers import Writers

@@ -50,8 +50,9 @@ from mtl.broker.housekeeping import Housekeeping
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.queues.consumers import Consumers, QueueLease
+from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
+from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
@@ -175,7 +176,7 @@ class Broker:
             self.sessions,
             authorization,
             opening,
-            NeededLogs(authorization, resources, self.cursors, self.stages),
+            NeededLogs(authorization, resources, self.cursors, self.queues, self.stages),
             leases,
             resources,
             self.cursors,
@@ -205,7 +206,7 @@ class Broker:
         )
         self.idle_logs = Idle(out)
         self.housekeeping = Housekeeping(
-            out, resources, self.cursors, self.queues, self.committing, self.names, ages
+            out, resources, self.cursors, self.readers, self.queues, self.committing, self.names, ages
         )
         self.counts = {"malformed": 0}
         self._redoing = 0
@@ -477,10 +478,8 @@ class Broker:
 
     def _show(self, resource: Resource) -> None:
         """The visible end of a resource moved: wake its readers and the clients that wait for it."""
-        for lease in resource.readers.values():
-            self.readers.wake(lease)
-        for queue in resource.queues.values():
-            self.consumers.wake(queue)
+        self.readers.grew(resource)
+        self.consumers.grew(resource)
         self.polls.grew(resource)
 
     def _relay(self, lease: FanoutLease, content: c.Content) -> None:

@@ -7,13 +7,13 @@ identity proves nothing (PROTOCOL.md 3): as soon as its connection is gone anoth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mtl.broker import actions as a
+from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.broker.reading.fanout import Fanout
-from mtl.broker.reading.readers import ReaderLease
 from mtl.broker.writing.writers import WriterLease, Writers
 from mtl.errors import Malformed
 from mtl.net.origin import Connection, key_of
@@ -23,9 +23,6 @@ from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
-
-if TYPE_CHECKING:
-    from mtl.broker.leases.leases import AnyLease, ReadingLease
 
 
 class Readings(Protocol):
@@ -62,7 +59,7 @@ class DataFlow:
         self.connection = connection
         self.heartbeat = heartbeat
         self.session = DataSession(states.BROKER)
-        self.reader: ReadingLease | None = None
+        self.reader: Lease | None = None
         self.writer: WriterLease | None = None
 
     def send(self, command: c.Command) -> None:
@@ -71,7 +68,7 @@ class DataFlow:
         self.heartbeat.sent(self._outbox.now.mono)
         self._outbox.command(self.peer, command)
 
-    def lost(self, lease: AnyLease) -> None:
+    def lost(self, lease: Lease) -> None:
         """A lease left this flow, and with a reader's what it had summoned: the next one begins anew."""
         if self.reader is lease:
             self.reader = None
@@ -259,7 +256,7 @@ class Flows:
             return  # the same command sequence twice without an answer: cannot happen, we answer at once
         flow.send(c.Response(command.sequence, self._presented(flow, lease)))
 
-    def _presented(self, flow: DataFlow, lease: AnyLease | None) -> int:
+    def _presented(self, flow: DataFlow, lease: Lease | None) -> int:
         """Bind a lease to the flow that presented it, unless it is; the code of the Response."""
         if lease is None:
             return states.FORBIDDEN
@@ -269,7 +266,7 @@ class Flows:
             return states.FORBIDDEN
         return states.NEWLY_BOUND if lease.terms.binding else states.OK
 
-    def _bind(self, flow: DataFlow, lease: AnyLease) -> bool:
+    def _bind(self, flow: DataFlow, lease: Lease) -> bool:
         """Whether a lease is bound to this flow now: the last presenter wins (PROTOCOL.md 3)."""
         if lease.packed and flow.peer[0] is not self._packs_on:
             return False  # packs in a queue made for single contents would be gigabytes
@@ -330,5 +327,4 @@ class Flows:
         flow.send(c.Response(command.sequence, states.OK))
 
     def _ping(self, flow: DataFlow, _command: c.Command) -> None:
-        reader = flow.reader
-        flow.send(c.Pong(reader.group_position if isinstance(reader, ReaderLease) else None))
+        flow.send(c.Pong(flow.reader.group_position if flow.reader is not None else None))

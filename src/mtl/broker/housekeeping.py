@@ -10,6 +10,7 @@ from mtl.broker.ages import Ages
 from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
+from mtl.broker.reading.readers import Readers
 from mtl.broker.stages.committing import Committing
 from mtl.broker.storage.records import CursorRecord
 from mtl.broker.writing.intake import Intake
@@ -31,6 +32,7 @@ class Housekeeping:
         outbox: Outbox,
         resources: Resources,
         cursors: Cursors,
+        readers: Readers,
         queues: Queues,
         committing: Committing,
         names: Names,
@@ -40,6 +42,7 @@ class Housekeeping:
         self._ages = ages
         self._resources = resources
         self._cursors = cursors
+        self._readers = readers
         self._queues = queues
         self._committing = committing
         self._names = names
@@ -147,11 +150,11 @@ class Housekeeping:
             if r.incarnation == resource.record.incarnation
         ]
         pins = [
-            Hold(token, lease.pinned, False)
-            for token, lease in resource.readers.items()
+            Hold(lease.terms.token, lease.pinned, False)
+            for lease in self._readers.of(resource)
             if lease.pinned is not None
         ]
-        queues = [Hold(q.name, q.low, True) for q in resource.queues.values()]
+        queues = [Hold(q.name, q.low, True) for q in self._queues.of(resource).values()]
         unreadable = [
             Hold(group, resource.earliest, True)
             for group in (resource.record.retention.groups if resource.record.retention else ())

@@ -41,6 +41,9 @@ ON_RESOURCES: Final = frozenset({Right.READ, Right.WRITE, Right.MANAGE})
 virtual host share, and every user has those on its own names.
 """
 
+Need = tuple[frozenset[Right], tuple[str, ...]]
+"""What one request needs: rights of which one is enough, and the names that it is needed on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:

@@ -10,18 +10,16 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from mtl.broker.access.caller import Caller
+from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.storage.records import GrantRecord, UserRecord
 from mtl.errors import Refused
 from mtl.net.pace import Pace
 from mtl.wire import control as w
-
-if TYPE_CHECKING:
-    from mtl.broker.access.sessions import Caller
-    from mtl.broker.leases.leases import LeaseTerms
 
 log = logging.getLogger("mtl.audit")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import Event
 from mtl.broker.access.failures import Failures
+from mtl.broker.access.session import Session
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import Malformed, Refused
 from mtl.protocol.sasl.mechanisms import (
@@ -25,9 +26,6 @@ from mtl.protocol.sasl.mechanisms import (
 )
 from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchange, Outcome
 from mtl.wire import control as w
-
-if TYPE_CHECKING:
-    from mtl.broker.access.sessions import Session
 
 Anonymous = bool | Literal["granted"]
 """Whether clients come in without credentials: no, yes and to do everything, or as far as `anonymous` has grants."""

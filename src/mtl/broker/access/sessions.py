@@ -11,72 +11,20 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mtl import limits
 from mtl.broker.access.accounts import Accounts, Changes
 from mtl.broker.access.authentication import AuthenticationSettings, Authenticator
 from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.access.session import Session
 from mtl.broker.outbox import Outbox
 from mtl.errors import Refused
 from mtl.net.origin import Origin
-from mtl.profiles import PROFILES, Profile
-from mtl.protocol.control import ControlSession
-from mtl.protocol.sasl.server import ANONYMOUS_USER, Exchange
+from mtl.profiles import PROFILES
+from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.wire import control as w
 
 Answer = Callable[[w.Reply | Refused], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A session as it was when a request arrived: `session` is its id, `key` the CURVE key of its connection, `address`
-    its peer's.
-
-    A request that waits for the disk goes on with these values, even if its session has another virtual host or
-    principal meanwhile.
-    """
-
-    session: str
-    principal: str
-    vhost: str
-    profile: Profile | None
-    key: str
-    address: str
-
-
-class Session:
-    """One client's control session.
-
-    `id` names it inside the broker and never changes. `token` is the client's proof: each log-in makes another one, so
-    that nobody who saw an earlier one can use it. `wanted` is the virtual host of the last Open; the session is in it
-    from its 201 on. `principal` is empty until the client has been let in; `exchange` is a SASL conversation under
-    way, `failed` how many failed.
-    """
-
-    def __init__(
-        self, number: str, token: str, identity: bytes, origin: Origin, vhost: str, now: float
-    ) -> None:
-        self.id = number
-        self.token = token
-        self.identity = identity
-        self.origin = origin
-        self.control = ControlSession()
-        self.vhost = vhost
-        self.wanted = vhost
-        self.principal = ""
-        self.login = ""
-        """Who proved to be somebody; `principal`, unless it acts as another user."""
-        self.exchange: Exchange | None = None
-        self.failed = 0
-        self.profile: Profile | None = None
-        self.heard = now
-
-    @property
-    def caller(self) -> Caller:
-        """What a request of this moment is carried out as."""
-        origin = self.origin
-        return Caller(self.id, self.principal, self.vhost, self.profile, origin.key, origin.address)
 
 
 class Sessions:

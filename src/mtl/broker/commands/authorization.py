@@ -13,8 +13,8 @@ from itertools import compress
 from typing import Any, ClassVar, Final
 
 from mtl import limits
-from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Right
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Need, Right
+from mtl.broker.access.caller import Caller
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stage, Stages
@@ -35,9 +35,6 @@ _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 Row = tuple[frozenset[Right], Callable[["Authorization", Caller, Any], Iterable[str]]]
 """Rights of which one is needed, and on which names."""
-
-Need = tuple[frozenset[Right], tuple[str, ...]]
-"""The same for one request."""
 
 
 class Authorization:

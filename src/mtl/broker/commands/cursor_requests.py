@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import compress
 
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mtl import limits
 from mtl.broker.access.accounts import Accounts, Changes
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.commands.authorization import Authorization
-from mtl.broker.leases.leases import Leases, LeaseTerms, request_key
+from mtl.broker.leases.lease import Lease, LeaseTerms, request_key
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
-from mtl.broker.queues.consumers import QueueLease
+from mtl.broker.queues.queue import QueueLease
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.resources import unknown
 from mtl.broker.writing.space import Space
@@ -24,9 +24,6 @@ from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import Profile
 from mtl.wire import control as w
-
-if TYPE_CHECKING:
-    from mtl.broker.leases.leases import AnyLease
 
 Answer = Callable[[w.Reply | Refused], None]
 
@@ -132,7 +129,7 @@ class Granting:
         return None
 
     def grant(
-        self, lease: AnyLease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
+        self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
     ) -> None:
         """Keep a lease that was asked for. Raises `Refused` 403, and keeps nothing, when the request would not be
         granted any more: it may have waited for the disk while its user was removed, lost a right or got other leases,

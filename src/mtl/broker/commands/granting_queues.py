@@ -6,12 +6,13 @@ begins at "latest" misses nothing from then on. Where it names none, each is mad
 
 from __future__ import annotations
 
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, granted_window
-from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.queues.consumers import Consumers, QueueLease
-from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.queues.consumers import Consumers
+from mtl.broker.queues.queue import Queue, QueueLease
+from mtl.broker.queues.queues import Queues
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
@@ -60,7 +61,7 @@ class QueueGrants:
         if len(request.resources) == 1:
             found.check(request.incarnation)
         found.readable()
-        queue = found.queues.get(name)
+        queue = self._queues.of(found).get(name)
         if queue is None or queue.leaving:
             queue = self._queues.open(found, name, found.resolve(start))
         for first, end in found.unread.places:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl import limits
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
 from mtl.broker.commands.granting_queues import QueueGrants
-from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.reading.cursors import CursorKey, Cursors, Holding
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
@@ -165,13 +165,12 @@ class ReaderGrants:
         )
 
         def ended() -> None:
-            resource.readers.pop(terms.token, None)
             self._readers.ended(lease)
             if held is not None:
                 held.leave(lease)
 
         self._granting.grant(lease, ended)
-        resource.readers[terms.token] = lease
+        self._readers.joined(lease)
         if held is not None:
             held.join(lease)
         return self._granting.data_lease(

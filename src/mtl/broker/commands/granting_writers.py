@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mtl import limits
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed
-from mtl.broker.leases.leases import Leases, LeaseTerms
+from mtl.broker.leases.lease import LeaseTerms
+from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
 from mtl.broker.storage.records import WriterRecord
 from mtl.broker.usage import Usage

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from mtl.broker.access.sessions import Caller
+from mtl.broker.access.caller import Caller
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.stages.stages import Stage, Stages
 from mtl.broker.writing.intake import Intake
@@ -21,11 +22,17 @@ class NeededLogs:
     """Looks requests up in the table below."""
 
     def __init__(
-        self, authorization: Authorization, resources: Resources, cursors: Cursors, stages: Stages
+        self,
+        authorization: Authorization,
+        resources: Resources,
+        cursors: Cursors,
+        queues: Queues,
+        stages: Stages,
     ) -> None:
         self._authorization = authorization
         self._resources = resources
         self._cursors = cursors
+        self._queues = queues
         self._stages = stages
 
     def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
@@ -76,7 +83,7 @@ class NeededLogs:
         return _ways_in(
             r
             for r in self._resources.of_vhost(caller.vhost)
-            if r.queues and request.resource in (None, r.name)
+            if self._queues.of(r) and request.resource in (None, r.name)
         )
 
     def _committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from mtl import limits
+from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quota, Quotas
-from mtl.broker.access.sessions import Caller
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.outbox import Outbox
 from mtl.broker.writing.resource import Resource, ResourceKey

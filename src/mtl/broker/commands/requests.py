@@ -9,7 +9,9 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any
 
-from mtl.broker.access.sessions import Caller, Session, Sessions
+from mtl.broker.access.caller import Caller
+from mtl.broker.access.session import Session
+from mtl.broker.access.sessions import Sessions
 from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.cursor_requests import CursorRequests
@@ -188,7 +190,7 @@ class Requests:
                 self._resources.leave(resource),
                 self._committing.leave(resource),
                 self._cursors.leave(keys),
-                self._queues.leave(list(resource.queues.values())),
+                self._queues.leave(list(self._queues.of(resource).values())),
                 self._stages.leave(self._stages.targeting(resource)),
             )
             remove(self._outbox, leavings, removed)
@@ -211,14 +213,14 @@ class Requests:
         resources = self._resources.of_vhost(caller.vhost)
         named = [r for r in resources if request.resource in (None, r.name)]
         named = list(compress(named, self._authorization.sees(caller, [r.name for r in named])))
-        queues = [q for r in named for q in r.queues.values() if request.group in (None, q.name)]
+        queues = [q for r in named for q in self._queues.of(r).values() if request.group in (None, q.name)]
         queues.sort(key=lambda q: (q.resource.name, q.name))
         answer(w.Queues(queues=[q.describe() for q in queues]))
 
     def _delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
-        queue = resource.queues.get(request.group)
+        queue = self._queues.of(resource).get(request.group)
         if queue is None and self._queues.is_unreadable(resource, request.group):
             self._queues.forget(resource, request.group, lambda no: answer(no or w.Ok()))
             return

@@ -8,64 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 from mtl import limits
 from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.leases.lease import Lease, RequestKey
 from mtl.broker.outbox import Outbox
-from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused
-from mtl.profiles import Profile
 from mtl.protocol import states
 from mtl.wire import commands as c
 from mtl.wire.control import OVERLOADED
-
-if TYPE_CHECKING:
-    from mtl.broker.commands.authorization import Need
-    from mtl.broker.queues.consumers import QueueLease
-    from mtl.broker.reading.fanout import FanoutLease
-    from mtl.broker.reading.readers import ReaderLease
-
-    ReadingLease: TypeAlias = ReaderLease | FanoutLease | QueueLease
-    AnyLease: TypeAlias = ReaderLease | FanoutLease | QueueLease | WriterLease
-
-
-RequestKey = tuple[str, str, str, str]
-"""(virtual host, principal, CURVE key, the id that the client gave a lease)."""
-
-
-@dataclass(slots=True)
-class LeaseTerms:
-    """What was granted to whom. `resources` empty means any and all (MTL-46) that the principal has the rights to
-    (`allows`); `needs` are the rights that the request needed; `heard` is when its flow last spoke. `key` is the CURVE
-    key of the client that asked, `owner` the user that it belonged to. `request_id` is the id that the client gave this
-    lease, if any; with `binding` it is told whether a Lease command bound it.
-    """
-
-    token: str
-    session: str
-    principal: str
-    vhost: str
-    profile: Profile
-    resources: tuple[str, ...]
-    confirm: str
-    heard: float
-    needs: tuple[Need, ...]
-    allows: Callable[[str], bool]
-    key: str = ""
-    owner: str | None = None
-    request_id: str | None = None
-    binding: bool = False
-
-    @property
-    def repeats(self) -> RequestKey | None:
-        """What a repeated request for this lease has in common with the first; None when it cannot be told."""
-        return request_key(self.vhost, self.principal, self.key, self.request_id)
-
-    def covers(self, resource: str) -> bool:
-        """Whether the lease's request named `resource` (MTL-69, MTL-74)."""
-        return resource in self.resources if self.resources else self.allows(resource)
 
 
 class Leases:
@@ -78,12 +29,12 @@ class Leases:
         self._random = random
         self._unbound_s = unbound_s
         self._quotas = quotas
-        self._by_token: dict[str, AnyLease] = {}
+        self._by_token: dict[str, Lease] = {}
         self._ending: dict[str, Callable[[], None]] = {}
         self._unbinding: dict[str, Callable[[], None]] = {}
         self._of_session: Counter[str] = Counter()
         self._of_principal: Counter[str] = Counter()
-        self._requested: dict[RequestKey, AnyLease] = {}
+        self._requested: dict[RequestKey, Lease] = {}
         """The live leases whose clients gave them an id."""
         self._names = 0
 
@@ -115,7 +66,7 @@ class Leases:
         return self._of_session[session] > 0
 
     def grant(
-        self, lease: AnyLease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
+        self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
     ) -> None:
         """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired, and `unbound` every time
         that it leaves a data flow. A lease that was granted to the same request before ends: its 202 was lost, or its
@@ -135,11 +86,11 @@ class Leases:
         if unbound is not None:
             self._unbinding[lease.terms.token] = unbound
 
-    def find(self, token: str) -> AnyLease | None:
+    def find(self, token: str) -> Lease | None:
         """The live lease with this token."""
         return self._by_token.get(token)
 
-    def end(self, lease: AnyLease) -> None:
+    def end(self, lease: Lease) -> None:
         """End a lease: unbind its flow and call the grant's `ended`. Ending twice is harmless."""
         if self._by_token.pop(lease.terms.token, None) is None:
             return
@@ -154,13 +105,13 @@ class Leases:
         self._unbinding.pop(lease.terms.token, None)
         self._ending.pop(lease.terms.token)()
 
-    def fail(self, lease: AnyLease) -> None:
+    def fail(self, lease: Lease) -> None:
         """End a lease whose contents cannot be read. Its client is told, and asks for another to get the reason."""
         if lease.flow is not None and lease.terms.binding:
             lease.flow.send(c.Response(states.LEASE_ENDED, states.FORBIDDEN))
         self.end(lease)
 
-    def unbind(self, lease: AnyLease) -> None:
+    def unbind(self, lease: Lease) -> None:
         """Take a lease from its flow; what still comes from there is dropped."""
         flow, lease.flow = lease.flow, None
         if flow is not None:
@@ -182,13 +133,8 @@ class Leases:
         for lease in [x for x in self._by_token.values() if x.flow is None and x.terms.heard < horizon]:
             self.end(lease)
 
-    def __iter__(self) -> Iterator[AnyLease]:
+    def __iter__(self) -> Iterator[Lease]:
         return iter(list(self._by_token.values()))
 
     def __len__(self) -> int:
         return len(self._by_token)
-
-
-def request_key(vhost: str, principal: str, key: str, request_id: str | None) -> RequestKey | None:
-    """What the requests for one lease have in common; None for one without an id."""
-    return None if request_id is None else (vhost, principal, key, request_id)

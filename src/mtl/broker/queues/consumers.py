@@ -7,63 +7,20 @@ counts the deliveries of a lease, over all its resources; the position travels b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
+from mtl.broker.queues.queue import Place, Queue, QueueLease
 from mtl.broker.queues.queue_state import Event, Run
-from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.queues.queues import Queues
 from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.log import ChunkRef
-from mtl.protocol.settlement import Sent, Unsettled
-
-if TYPE_CHECKING:
-    from mtl.broker.flows import DataFlow
-    from mtl.broker.leases.leases import LeaseTerms
-
-Place = tuple[Queue, int]
-"""A content: its queue and its position in the resource's log."""
-
-
-class QueueLease:
-    """One Connection.Reader of a profile whose readers compete: a consumer of the queue `queue` of its resources.
-
-    `start` is where that queue begins if this is its first consumer. `delivered` is the last delivery number.
-    """
-
-    packed = False
-
-    def __init__(self, terms: LeaseTerms, queue: str, start: str | int, window: tuple[int, int]) -> None:
-        self.terms = terms
-        self.queue = queue
-        self.start = start
-        self.window_contents, self.window_octets = window
-        self.full = terms.confirm == "full"
-        self.flow: DataFlow | None = None
-        self.closing = False
-        """It ends because the consumer wants it to: what it did not settle was no failure."""
-        self.claiming = False
-        """Without confirmation: something is being settled that will then be sent."""
-        self.summoned: dict[str, Queue] = {}
-        self.unsettled: Unsettled[Place] = Unsettled()
-        self.delivered = 0
-
-    def rebound(self, flow: DataFlow) -> None:
-        """A new data flow. What the former one had came back to the queues when it was lost."""
-        self.flow = flow
-
-    def room(self, size: int) -> int:
-        """How many contents of `size` octets may be sent now; one at least when nothing is outstanding."""
-        if not self.full:
-            return 0 if self.claiming or self.unsettled else limits.TURN_CONTENTS
-        held = self.unsettled
-        octets = (self.window_octets - held.octets) // max(1, size)
-        room = min(self.window_contents - held.contents, octets)
-        return max(room, 0 if held else 1)
+from mtl.protocol.settlement import Sent
 
 
 class Consumers:
@@ -90,6 +47,11 @@ class Consumers:
         self.counts = {"delivered": 0, "blocked": 0, "rejected": 0, "unread": 0}
         queues.ready = self.wake
 
+    def grew(self, resource: Resource) -> None:
+        """The visible end of a resource moved."""
+        for queue in self._queues.of(resource).values():
+            self.wake(queue)
+
     # --- what consumers say ---------------------------------------------------------------------------------
 
     def summon(self, lease: QueueLease, resource: str, then: Callable[[bool], None]) -> None:
@@ -108,7 +70,7 @@ class Consumers:
         if found is None:
             return False
         try:
-            queue = found.queues.get(lease.queue)
+            queue = self._queues.of(found).get(lease.queue)
             queue = queue or self._queues.open(found, lease.queue, found.resolve(lease.start))
         except Refused:
             return False

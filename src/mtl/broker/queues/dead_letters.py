@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable
 
 from mtl import limits
-from mtl.broker.leases.leases import LeaseTerms
+from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.queues import limits as queue_limits
+from mtl.broker.queues.queue import Queue
 from mtl.broker.queues.queue_state import Letter
-from mtl.broker.queues.queues import Queue, Queues
+from mtl.broker.queues.queues import Queues
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource

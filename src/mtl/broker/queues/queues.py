@@ -9,147 +9,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import Final
 
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.queues.queue_state import At, Letter, QueueState
+from mtl.broker.queues.queue import Queue, as_of, state_of
+from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.queues.settled import Settled
 from mtl.broker.removing import Leaving, remove
-from mtl.broker.storage.records import LetterEntry, QueueRecord, record_key
+from mtl.broker.storage.records import QueueRecord, record_key
 from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.wire import control as w
 
-if TYPE_CHECKING:
-    from mtl.broker.queues.consumers import QueueLease
-
 log = logging.getLogger("mtl.broker")
 
 _ID_MASK = (1 << 63) - 1
 
 
-class Queue:
-    """One queue of a resource at work: the state of its contents, and who consumes.
-
-    `ahead`, `low` and `buried` are what a crash would leave: nothing new is delivered at or above `ahead`, retention
-    may rely on `low`, and dead letters up to the number `buried` may be appended.
-    """
-
-    def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
-        self.resource = resource
-        self.name = name
-        self.id = number
-        self.state = state
-        self.consumers: dict[str, QueueLease] = {}
-        self.ahead = 0
-        self.low = state.settled.low
-        self.buried = 0
-        self.saving_ahead = 0
-        self.leaving = False
-        """It is about to be deleted: nobody consumes from it, and nothing of it is written."""
-        self.restored: QueueRecord | None = None
-        """What it was made from, until the log is open: only that tells how much of it holds (`as_of`)."""
-
-    @property
-    def there(self) -> bool:
-        """Whether it was not deleted meanwhile, and is not about to be."""
-        return self.resource.queues.get(self.name) is self and not self.leaving
-
-    @property
-    def dead_letter(self) -> str:
-        """The resource that its dead letters go to."""
-        return self.resource.dead_letter
-
-    @property
-    def end(self) -> int:
-        """The end (exclusive) of what may be delivered now."""
-        return min(self.resource.end, self.ahead)
-
-    def record(self, ahead: int) -> QueueRecord:
-        """What is to be written, while the log is open; else only its key is of use."""
-        state, log = self.state, self.resource.log
-        end = log.next if log is not None else 0
-        settled = state.claimed()
-        return QueueRecord(
-            self.resource.record.vhost,
-            self.resource.name,
-            self.name,
-            self.resource.record.incarnation,
-            self.id,
-            settled.low,
-            max(ahead, state.next, state.doubtful),
-            list(settled),
-            sorted(state.deliveries().items()),
-            [LetterEntry(s, *letter) for s, letter in state.letters.items()],
-            state.buried,
-            end,
-            self.resource.epoch_of(end),
-        )
-
-    def describe(self) -> w.QueueInfo:
-        """What Queue.Describe tells."""
-        state, log = self.state, self.resource.log
-        unsettled = state.unsettled(log.next) if log is not None else None
-        delivered, delayed, dead = (state.count(x) for x in (At.DELIVERED, At.DELAYED, At.DEAD))
-        return w.QueueInfo(
-            group=self.name,
-            resource=self.resource.name,
-            incarnation=self.resource.record.incarnation,
-            position=state.settled.low,
-            next=log.next if log is not None else None,
-            unsettled=unsettled,
-            ready=None
-            if unsettled is None
-            else max(0, unsettled - delivered - delayed - dead - state.count(At.CLAIMED)),
-            delivered=delivered,
-            delayed=delayed,
-            dead=state.buried,
-            consumers=len(self.consumers),
-            dead_letter=self.dead_letter,
-            max_deliveries=state.max_deliveries,
-        )
-
-
-def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
-    """What a record says of the log as it is: nothing of contents that are not the ones that the queue knew, because
-    the log is another copy or has lost its end (PROTOCOL.md 5.1.1). They are handed out as new ones.
-    """
-    reached = record.end or max((end for _, end in record.settled), default=record.low)
-    parting = resource.parting(reached, record.log_epoch)
-    if parting is None:
-        return record
-    log.warning(
-        "resource %r parts with what the queue %r knows of it at %d: its data is another copy, or was lost in a crash. "
-        "What the queue had settled from there up to %d counts no more",
-        resource.name,
-        record.queue,
-        parting,
-        reached - 1,
-    )
-    return msgspec.structs.replace(
-        record,
-        low=min(record.low, parting),
-        ahead=min(record.ahead, parting),
-        settled=[(first, min(end, parting)) for first, end in record.settled if first < parting],
-        deliveries=[one for one in record.deliveries if one[0] < parting],
-        letters=[one for one in record.letters if one.sequence < parting],
-    )
-
-
-def _state(record: QueueRecord, resource: Resource) -> QueueState:
-    return QueueState(
-        Settled(record.low, record.settled),
-        max_deliveries=resource.max_deliveries,
-        doubtful=record.ahead,
-        deliveries=dict(record.deliveries),
-        letters={x.sequence: Letter(x.number, x.reason, x.deliveries) for x in record.letters},
-        buried=record.buried,
-    )
+_NONE: Final[Mapping[str, Queue]] = {}
 
 
 class Queues:
@@ -167,12 +47,17 @@ class Queues:
         self._random = random
         self._resources = resources
         self._queues: dict[Queue, None] = {}
+        self._of: dict[Resource, dict[str, Queue]] = {}
         self._dirty: dict[Queue, None] = {}
         self._burying: dict[Queue, None] = {}
         self._ahead = queue_limits.QUEUE_AHEAD
         self.ready: Callable[[Queue], None] = lambda _: None
 
     # --- finding and making ---------------------------------------------------------------------------------
+
+    def of(self, resource: Resource) -> Mapping[str, Queue]:
+        """The queues of a resource by their names."""
+        return self._of.get(resource, _NONE)
 
     def restore(self, records: Iterable[QueueRecord]) -> None:
         """The queues of before. Those of another incarnation of their resource are over."""
@@ -184,7 +69,7 @@ class Queues:
             if resource is None or resource.record.incarnation != record.incarnation:
                 over.append(record)
                 continue
-            queue = self._keep(Queue(resource, record.queue, record.id, _state(record, resource)))
+            queue = self._keep(Queue(resource, record.queue, record.id, state_of(record, resource)))
             queue.ahead, queue.buried, queue.restored = record.ahead, record.buried, record
             if queue.state.letters:
                 self._burying[queue] = None
@@ -193,11 +78,11 @@ class Queues:
 
     def opened(self, resource: Resource) -> None:
         """The log of a resource is open: now it can be told how much of its queues' records holds."""
-        for queue in resource.queues.values():
+        for queue in self.of(resource).values():
             known, queue.restored = queue.restored, None
             record = as_of(known, resource) if known is not None else None
             if record is not None and record is not known:
-                queue.state = _state(record, resource)
+                queue.state = state_of(record, resource)
                 queue.ahead, queue.low = record.ahead, record.low
                 self.touch(queue)
 
@@ -206,7 +91,7 @@ class Queues:
 
         Raises `Refused` 503 for too many, and for one that is being deleted.
         """
-        found = resource.queues.get(name)
+        found = self.of(resource).get(name)
         if found is not None and found.leaving:
             message = f"queue {name!r} of {resource.name!r} is being deleted; try again"
             raise Refused(503, w.OVERLOADED, message)
@@ -227,7 +112,7 @@ class Queues:
 
     def is_unreadable(self, resource: Resource, name: str) -> bool:
         """Whether there may be such a queue that cannot be read: retention must not pass it."""
-        gone = name not in resource.queues
+        gone = name not in self.of(resource)
         return gone and self._unreadable.reason(QueueRecord, _key(resource, name)) is not None
 
     def forget(self, resource: Resource, name: str, then: Callable[[Refused | None], None]) -> None:
@@ -247,7 +132,7 @@ class Queues:
 
     def _keep(self, queue: Queue) -> Queue:
         self._queues[queue] = None
-        queue.resource.queues[queue.name] = queue
+        self._of.setdefault(queue.resource, {})[queue.name] = queue
         return queue
 
     # --- writing --------------------------------------------------------------------------------------------
@@ -345,7 +230,11 @@ class Queues:
     def _forget(self, queue: Queue) -> None:
         self._dirty.pop(queue, None)
         self._queues.pop(queue, None)
-        queue.resource.queues.pop(queue.name, None)
+        queue.gone = True
+        others = self._of.get(queue.resource, {})
+        others.pop(queue.name, None)
+        if not others:
+            self._of.pop(queue.resource, None)
 
 
 def _key(resource: Resource, name: str) -> str:

@@ -10,24 +10,27 @@ in which it was made; whoever asked for it is answered when it is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from mtl import limits
+from mtl.broker.leases.lease import Lease
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving, remove
 from mtl.broker.storage.records import CursorRecord, record_key
 from mtl.broker.storage.unreadable import Unreadable
+from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.wire.control import OVERLOADED, UNKNOWN_CURSOR
 
-if TYPE_CHECKING:
-    from mtl.broker.reading.readers import ReaderLease
-    from mtl.broker.writing.resource import Resource
-
 CursorKey = tuple[str, str, str]
 """(virtual host, group, resource)."""
+
+
+class HoldingLease(Lease):
+    """A lease that moves a group's cursor. `confirmed` is the lowest content that it has not confirmed."""
+
+    confirmed: int
 
 
 class Holding:
@@ -44,14 +47,14 @@ class Holding:
         self.holder = holder
         self.epoch = epoch
         self.position = position
-        self.leases: dict[str, ReaderLease] = {}
+        self.leases: dict[str, HoldingLease] = {}
 
-    def join(self, lease: ReaderLease) -> None:
+    def join(self, lease: HoldingLease) -> None:
         """A lease of the same holder: the cursor is the minimum of what they confirmed."""
         lease.confirmed = self.position
         self.leases[lease.terms.token] = lease
 
-    def leave(self, lease: ReaderLease) -> None:
+    def leave(self, lease: HoldingLease) -> None:
         """A lease ended. What it had not confirmed holds the others back no longer, from their next Confirm on: when a
         driver dies its leases end one by one, and the cursor must not run to the foremost of them.
         """
@@ -73,7 +76,7 @@ class Cursors:
         self,
         outbox: Outbox,
         records: Iterable[CursorRecord],
-        end_lease: Callable[[ReaderLease], None],
+        end_lease: Callable[[Lease], None],
         unreadable: Unreadable,
     ) -> None:
         self._outbox = outbox

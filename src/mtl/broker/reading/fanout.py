@@ -8,16 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mtl import limits
+from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
+from mtl.broker.writing.writers import WriterLease
 from mtl.wire import commands as c
-
-if TYPE_CHECKING:
-    from mtl.broker.flows import DataFlow
-    from mtl.broker.leases.leases import LeaseTerms
-    from mtl.broker.writing.writers import WriterLease
-
 
 OVERHEAD = 128
 """What a content in a ring costs beside its octets: without it a ring had no bound for empty contents."""
@@ -30,14 +25,11 @@ PROBE = 64
 """The same for a reader of whose last turn nothing left: one that has stopped reading costs next to nothing."""
 
 
-class FanoutLease:
+class FanoutLease(Lease):
     """One Connection.Reader of the `test` profile: a ring of what it has not been sent yet, and a delivery number."""
 
-    packed = False
-
     def __init__(self, terms: LeaseTerms) -> None:
-        self.terms = terms
-        self.flow: DataFlow | None = None
+        super().__init__(terms)
         self.summoned: dict[str, None] = {}
         self.ring: deque[c.Content] = deque()
         self.octets = 0
@@ -86,7 +78,7 @@ class FanoutLease:
         self._tried = taken[0].sequence if taken else 0
         return taken
 
-    def rebound(self, flow: DataFlow) -> None:
+    def rebound(self, flow: Flow) -> None:
         """A new data flow: Summons are cleared and what was waiting is for nobody any more."""
         self.flow = flow
         self.summoned.clear()

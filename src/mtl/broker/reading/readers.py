@@ -6,25 +6,22 @@ the broker no memory beyond the record of that window.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
+from mtl.broker.reading.cursors import Holding, HoldingLease
+from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
 from mtl.log import ChunkRef, LogReader
 from mtl.protocol.settlement import Sent, Unsettled
 
-if TYPE_CHECKING:
-    from mtl.broker.flows import DataFlow
-    from mtl.broker.leases.leases import LeaseTerms
-    from mtl.broker.reading.cursors import Holding
-    from mtl.broker.writing.resource import Resource
 
-
-class ReaderLease:
+class ReaderLease(HoldingLease):
     """One Connection.Reader of the `log` profile: exactly one resource, from `next` up to (not including) `until`.
 
     `confirmed` is the lowest content that this lease has not confirmed as a holder; a member has no holding to move.
@@ -42,16 +39,14 @@ class ReaderLease:
         *,
         local: bool = False,
     ) -> None:
-        self.terms = terms
+        super().__init__(terms, packed=packed)
         self.resource = resource
         self.next = start
         self.until = until
         self.window_contents, self.window_octets = window
-        self.packed = packed
         self.local = local
         self.holding = holding
         self.confirmed = start
-        self.flow: DataFlow | None = None
         self.summoned = False
         self.full = terms.confirm == "full"
         self.unsettled: Unsettled[None] = Unsettled()
@@ -74,7 +69,7 @@ class ReaderLease:
         """Where the group stands that this lease holds; None for members and readers without a group."""
         return self.holding.position if self.holding is not None and self.holding.key is not None else None
 
-    def rebound(self, flow: DataFlow) -> None:
+    def rebound(self, flow: Flow) -> None:
         """A new data flow: no Summons, an empty window, delivery from the lowest unsettled content."""
         self.next = self.lowest
         self.unsettled = Unsettled()
@@ -104,6 +99,9 @@ class ReaderLease:
         self.holding.moved(self.resource)
 
 
+_NONE: Final[Mapping[str, ReaderLease]] = {}
+
+
 class Readers:
     """Sends to readers what they have room for."""
 
@@ -112,7 +110,23 @@ class Readers:
         self._end = end
         self._ready: dict[str, ReaderLease] = {}
         self._pauses: Pauses[ReaderLease] = Pauses(outbox)
+        self._of: dict[Resource, dict[str, ReaderLease]] = {}
         self.counts = {"rejected": 0, "blocked": 0, "unread": 0}
+
+    # --- who reads what -------------------------------------------------------------------------------------
+
+    def joined(self, lease: ReaderLease) -> None:
+        """A lease was granted."""
+        self._of.setdefault(lease.resource, {})[lease.terms.token] = lease
+
+    def of(self, resource: Resource) -> Collection[ReaderLease]:
+        """The leases that read a resource."""
+        return self._of.get(resource, _NONE).values()
+
+    def grew(self, resource: Resource) -> None:
+        """The visible end of a resource moved."""
+        for lease in self.of(resource):
+            self.wake(lease)
 
     # --- what readers say -----------------------------------------------------------------------------------
 
@@ -150,6 +164,10 @@ class Readers:
 
     def ended(self, lease: ReaderLease) -> None:
         """The lease is gone."""
+        others = self._of.get(lease.resource, {})
+        others.pop(lease.terms.token, None)
+        if not others:
+            self._of.pop(lease.resource, None)
         self._ready.pop(lease.terms.token, None)
         self._pauses.end(lease)
 

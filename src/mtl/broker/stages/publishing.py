@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -33,12 +33,22 @@ from mtl.errors import LogStopped, Refused, StorageError
 from mtl.log import Change, Trimmed
 from mtl.wire import control as w
 
-if TYPE_CHECKING:
-    from mtl.broker.stages.committing import Committing
-
 log = logging.getLogger("mtl.broker")
 
 Answer = Callable[[w.Committed | Refused], None]
+
+
+class Applications(Protocol):
+    """What applications committed, as a commit knows it: `committing.Committing`."""
+
+    def last(self, commit: Commit) -> ApplicationRecord | None:
+        """What its application committed before."""
+
+    def remember(self, record: ApplicationRecord) -> None:
+        """An application's last commit."""
+
+    def finished(self, commit: Commit, no: Refused | None) -> None:
+        """A commit is over: its contents are visible, or (with the refusal) nothing happened."""
 
 
 class Commit:
@@ -54,7 +64,7 @@ class Commit:
         self,
         outbox: Outbox,
         opening: Opening,
-        owner: Committing,
+        applications: Applications,
         vhost: str,
         request: w.StageCommit,
         stages: list[Stage],
@@ -62,7 +72,7 @@ class Commit:
     ) -> None:
         self._outbox = outbox
         self._opening = opening
-        self._owner = owner
+        self._applications = applications
         self.vhost = vhost
         self.application = request.application
         self.version = request.version
@@ -123,7 +133,7 @@ class Commit:
         entries = [self._entry(r) for r in self.targets]
         now = self._outbox.now.wall_us
         digest = {e.resource: (e.base, e.contents) for e in entries}
-        last = self._owner.last(self)
+        last = self._applications.last(self)
         application = ApplicationRecord(
             self.vhost,
             self.application,
@@ -141,7 +151,7 @@ class Commit:
             if isinstance(result, StorageError):
                 self._refuse(str(result))
                 return
-            self._owner.remember(application)
+            self._applications.remember(application)
             self._record = publish
             self._publish()
 
@@ -269,7 +279,7 @@ class Commit:
             if self.delay is not None:
                 resource.intake.go_on()
             resource.intake.release()
-        self._owner.finished(self, no)
+        self._applications.finished(self, no)
 
     # --- stuck ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -25,13 +25,17 @@ from mtl.errors import LogStopped, StorageError
 from mtl.log import Change, LogReader, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
-if TYPE_CHECKING:
-    from mtl.broker.writing.writers import WriterLease
-
 log = logging.getLogger("mtl.broker")
 
 WriterKey = int | str
 """Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
+
+
+class Sender(Protocol):
+    """The lease that contents came on. `confirmed_flow` says whether it numbers and confirms them."""
+
+    key: WriterKey
+    confirmed_flow: bool
 
 
 class Inbound:
@@ -78,7 +82,7 @@ class Arrival:
 
     def __init__(
         self,
-        lease: WriterLease,
+        lease: Sender,
         first: int,
         count: int,
         bodies: Sequence[Buffer] = (),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from mtl import limits
 from mtl.broker.queues import limits as queue_limits
@@ -15,10 +14,6 @@ from mtl.log import LogReader
 from mtl.wire import control as w
 from mtl.wire.history import History
 from mtl.wire.packs import RecordBatch
-
-if TYPE_CHECKING:
-    from mtl.broker.queues.queues import Queue
-    from mtl.broker.reading.readers import ReaderLease
 
 log = logging.getLogger("mtl.broker")
 
@@ -33,7 +28,7 @@ DEAD_LETTERS = "dead-letters"
 
 
 class Resource:
-    """One resource at work: its record, the way in (`intake`), who reads, and its queues by name.
+    """One resource at work: its record and the way in (`intake`).
 
     Once `deleting` it is not found any more, though its record may still be there.
     """
@@ -41,8 +36,6 @@ class Resource:
     def __init__(self, record: ResourceRecord, intake: Intake) -> None:
         self.record = record
         self.intake = intake
-        self.readers: dict[str, ReaderLease] = {}
-        self.queues: dict[str, Queue] = {}
         self.unread = Unread()
         self.deleting = False
         self.undecided: Refused | None = None

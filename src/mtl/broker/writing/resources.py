@@ -10,9 +10,9 @@ import msgspec
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
-from mtl.broker.access.sessions import Caller
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.removing import Leaving
 from mtl.broker.storage.records import ResourceRecord, encode_owner, record_key

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from mtl import limits
+from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.writing.intake import Arrival, Inbound, Intake, WriterKey
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands as c
 from mtl.wire.control import SharedMemory
 from mtl.wire.places import Span
-
-if TYPE_CHECKING:
-    from mtl.broker.flows import DataFlow
-    from mtl.broker.leases.leases import LeaseTerms
 
 _U64_MAX = (1 << 64) - 1
 
@@ -66,13 +63,15 @@ class Offer(NamedTuple):
         return self.first + self.contents - 1
 
 
-class WriterLease:
+class WriterLease(Lease):
     """One Connection.Writer that was granted.
 
     `route` finds the intake of a resource by its name (None: there is no such); `only` is the resource that an empty
     name stands for. `expected` is the next number of the flow. A flow that goes on where an earlier one of the same
     writer ended (`resumed`) may begin lower, with what that one left unconfirmed, and goes on in turn from there.
     """
+
+    writes = True
 
     def __init__(
         self,
@@ -84,14 +83,12 @@ class WriterLease:
         stage: str | None = None,
         highest: int = 0,
     ) -> None:
-        self.terms = terms
+        super().__init__(terms, packed=packed)
         self.key = key
         self.only = only
         self.route = route
-        self.packed = packed
         self.stage = stage
         self.confirmed_flow = terms.confirm == "full"
-        self.flow: DataFlow | None = None
         self.expected = highest + 1
         self.resumed = highest > 0
         self.gapped = False
@@ -103,7 +100,7 @@ class WriterLease:
         self.usual: Usual | None = None
         """What its last plain content looked like, which was found to be in order."""
 
-    def rebound(self, flow: DataFlow) -> None:
+    def rebound(self, flow: Flow) -> None:
         """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm.
 
         Nothing is confirmed before it came again: a Confirm would also cover a number whose Reject was lost.
@@ -276,7 +273,7 @@ class Writers:
 
     def durable(self, group: Sequence[Arrival]) -> None:
         """A group is on disk: confirm what each lease's durable prefix now covers."""
-        for lease in {id(x.lease): x.lease for x in group if x.lease.confirmed_flow}.values():
+        for lease in {id(x.lease): _lease(x) for x in group if x.lease.confirmed_flow}.values():
             last = lease.unconfirmed.take_done()
             if last:
                 self._confirm(lease, last)
@@ -291,7 +288,7 @@ class Writers:
             elif known is None or arrival.first < known.first:
                 lowest[id(arrival.lease)] = arrival
         for arrival in lowest.values():
-            self._push_back(arrival.lease, arrival.first, arrival.named)
+            self._push_back(_lease(arrival), arrival.first, arrival.named)
 
     def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
         """Ask for this content and everything after it again: the disk or the memory could not take it."""
@@ -313,6 +310,10 @@ class Writers:
     def _reject(self, lease: WriterLease, sequence: int, *, recycle: bool) -> None:
         if lease.flow is not None:
             lease.flow.send(c.Reject(sequence, False, recycle))
+
+
+def _lease(arrival: Arrival) -> WriterLease:
+    return cast(WriterLease, arrival.lease)  # all arrivals are made here
 
 
 def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:

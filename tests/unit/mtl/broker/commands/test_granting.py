@@ -239,7 +239,7 @@ def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, 
         waiting.reply(w.DataLease)
     assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
     assert len(rig.broker.leases) == 0
-    assert not rig.broker.resources.need("/", "a").readers
+    assert not rig.broker.readers.of(rig.broker.resources.need("/", "a"))
 
 
 # --- the same request again -----------------------------------------------------------------------------------

@@ -250,7 +250,9 @@ def test_what_a_consumer_had_goes_to_the_others(rig: Rig, client: Client, how: s
         rig.sleep(40.0)
         other = consumer(client, "a")
     assert sorted(x[2] for x in told(other.contents()) if x[2] <= 3 and x[3]) == [1, 2, 3]
-    counted = client.rig.broker.resources.need("/", "a").queues["default"].state.deliveries()
+    counted = client.rig.broker.queues.of(client.rig.broker.resources.need("/", "a"))[
+        "default"
+    ].state.deliveries()
     assert counted == ({} if how == "close" else {1: 1, 2: 1, 3: 1})
 
 

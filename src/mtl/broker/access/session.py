@@ -1,0 +1,43 @@
+"""One client's control session: its token, its virtual host and its principal."""
+
+from __future__ import annotations
+
+from mtl.broker.access.caller import Caller
+from mtl.net.origin import Origin
+from mtl.profiles import Profile
+from mtl.protocol.control import ControlSession
+from mtl.protocol.sasl.server import Exchange
+
+
+class Session:
+    """One client's control session.
+
+    `id` names it inside the broker and never changes. `token` is the client's proof: each log-in makes another one, so
+    that nobody who saw an earlier one can use it. `wanted` is the virtual host of the last Open; the session is in it
+    from its 201 on. `principal` is empty until the client has been let in; `exchange` is a SASL conversation under
+    way, `failed` how many failed.
+    """
+
+    def __init__(
+        self, number: str, token: str, identity: bytes, origin: Origin, vhost: str, now: float
+    ) -> None:
+        self.id = number
+        self.token = token
+        self.identity = identity
+        self.origin = origin
+        self.control = ControlSession()
+        self.vhost = vhost
+        self.wanted = vhost
+        self.principal = ""
+        self.login = ""
+        """Who proved to be somebody; `principal`, unless it acts as another user."""
+        self.exchange: Exchange | None = None
+        self.failed = 0
+        self.profile: Profile | None = None
+        self.heard = now
+
+    @property
+    def caller(self) -> Caller:
+        """What a request of this moment is carried out as."""
+        origin = self.origin
+        return Caller(self.id, self.principal, self.vhost, self.profile, origin.key, origin.address)

@@ -1,0 +1,89 @@
+"""A lease: what was granted to whom, and the data flow that it is bound to. The kinds of lease derive from `Lease`.
+
+PROTOCOL.md 3. `reading.readers`, `reading.fanout`, `queues.queue` and `writing.writers` define the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mtl.broker import actions as a
+from mtl.broker.access.accounts import Need
+from mtl.profiles import Profile
+from mtl.wire import commands as c
+
+RequestKey = tuple[str, str, str, str]
+"""(virtual host, principal, CURVE key, the id that the client gave a lease)."""
+
+
+@dataclass(slots=True)
+class LeaseTerms:
+    """What was granted to whom. `resources` empty means any and all (MTL-46) that the principal has the rights to
+    (`allows`); `needs` are the rights that the request needed; `heard` is when its flow last spoke. `key` is the CURVE
+    key of the client that asked, `owner` the user that it belonged to. `request_id` is the id that the client gave this
+    lease, if any; with `binding` it is told whether a Lease command bound it.
+    """
+
+    token: str
+    session: str
+    principal: str
+    vhost: str
+    profile: Profile
+    resources: tuple[str, ...]
+    confirm: str
+    heard: float
+    needs: tuple[Need, ...]
+    allows: Callable[[str], bool]
+    key: str = ""
+    owner: str | None = None
+    request_id: str | None = None
+    binding: bool = False
+
+    @property
+    def repeats(self) -> RequestKey | None:
+        """What a repeated request for this lease has in common with the first; None when it cannot be told."""
+        return request_key(self.vhost, self.principal, self.key, self.request_id)
+
+    def covers(self, resource: str) -> bool:
+        """Whether the lease's request named `resource` (MTL-69, MTL-74)."""
+        return resource in self.resources if self.resources else self.allows(resource)
+
+
+def request_key(vhost: str, principal: str, key: str, request_id: str | None) -> RequestKey | None:
+    """What the requests for one lease have in common; None for one without an id."""
+    return None if request_id is None else (vhost, principal, key, request_id)
+
+
+class Flow(Protocol):
+    """The data flow of one connection, as its leases know it."""
+
+    peer: a.Peer
+
+    def send(self, command: c.Command) -> None:
+        """Send a command that is not a reader's content."""
+
+    def lost(self, lease: Lease) -> None:
+        """A lease left this flow."""
+
+
+class Lease:
+    """One lease that was granted. `flow` is the data flow that it is bound to, `packed` whether it has packs."""
+
+    writes = False
+    """Whether it is a writer's."""
+
+    def __init__(self, terms: LeaseTerms, *, packed: bool = False) -> None:
+        self.terms = terms
+        self.packed = packed
+        self.flow: Flow | None = None
+
+    @property
+    def group_position(self) -> int | None:
+        """Where the group stands that this lease holds; None for a lease that holds none."""
+        return None
+
+    def rebound(self, flow: Flow) -> None:
+        """A new data flow presented the lease."""
+        self.flow = flow

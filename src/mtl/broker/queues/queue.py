@@ -1,0 +1,179 @@
+"""One queue of a resource, and the leases that consume from it.
+
+PROTOCOL.md 6. `Queues` makes and writes queues, `Consumers` hands their contents out.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from mtl import limits
+from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
+from mtl.broker.queues.queue_state import At, Letter, QueueState
+from mtl.broker.queues.settled import Settled
+from mtl.broker.storage.records import LetterEntry, QueueRecord
+from mtl.broker.writing.resource import Resource
+from mtl.protocol.settlement import Unsettled
+from mtl.wire import control as w
+
+log = logging.getLogger("mtl.broker")
+
+Place = tuple["Queue", int]
+"""A content: its queue and its position in the resource's log."""
+
+
+class Queue:
+    """One queue of a resource at work: the state of its contents, and who consumes.
+
+    `ahead`, `low` and `buried` are what a crash would leave: nothing new is delivered at or above `ahead`, retention
+    may rely on `low`, and dead letters up to the number `buried` may be appended.
+    """
+
+    def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
+        self.resource = resource
+        self.name = name
+        self.id = number
+        self.state = state
+        self.consumers: dict[str, QueueLease] = {}
+        self.ahead = 0
+        self.low = state.settled.low
+        self.buried = 0
+        self.saving_ahead = 0
+        self.gone = False
+        """It was deleted."""
+        self.leaving = False
+        """It is about to be deleted: nobody consumes from it, and nothing of it is written."""
+        self.restored: QueueRecord | None = None
+        """What it was made from, until the log is open: only that tells how much of it holds (`as_of`)."""
+
+    @property
+    def there(self) -> bool:
+        """Whether it was not deleted meanwhile, and is not about to be."""
+        return not self.gone and not self.leaving
+
+    @property
+    def dead_letter(self) -> str:
+        """The resource that its dead letters go to."""
+        return self.resource.dead_letter
+
+    @property
+    def end(self) -> int:
+        """The end (exclusive) of what may be delivered now."""
+        return min(self.resource.end, self.ahead)
+
+    def record(self, ahead: int) -> QueueRecord:
+        """What is to be written, while the log is open; else only its key is of use."""
+        state, log = self.state, self.resource.log
+        end = log.next if log is not None else 0
+        settled = state.claimed()
+        return QueueRecord(
+            self.resource.record.vhost,
+            self.resource.name,
+            self.name,
+            self.resource.record.incarnation,
+            self.id,
+            settled.low,
+            max(ahead, state.next, state.doubtful),
+            list(settled),
+            sorted(state.deliveries().items()),
+            [LetterEntry(s, *letter) for s, letter in state.letters.items()],
+            state.buried,
+            end,
+            self.resource.epoch_of(end),
+        )
+
+    def describe(self) -> w.QueueInfo:
+        """What Queue.Describe tells."""
+        state, log = self.state, self.resource.log
+        unsettled = state.unsettled(log.next) if log is not None else None
+        delivered, delayed, dead = (state.count(x) for x in (At.DELIVERED, At.DELAYED, At.DEAD))
+        return w.QueueInfo(
+            group=self.name,
+            resource=self.resource.name,
+            incarnation=self.resource.record.incarnation,
+            position=state.settled.low,
+            next=log.next if log is not None else None,
+            unsettled=unsettled,
+            ready=None
+            if unsettled is None
+            else max(0, unsettled - delivered - delayed - dead - state.count(At.CLAIMED)),
+            delivered=delivered,
+            delayed=delayed,
+            dead=state.buried,
+            consumers=len(self.consumers),
+            dead_letter=self.dead_letter,
+            max_deliveries=state.max_deliveries,
+        )
+
+
+def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
+    """What a record says of the log as it is: nothing of contents that are not the ones that the queue knew, because
+    the log is another copy or has lost its end (PROTOCOL.md 5.1.1). They are handed out as new ones.
+    """
+    reached = record.end or max((end for _, end in record.settled), default=record.low)
+    parting = resource.parting(reached, record.log_epoch)
+    if parting is None:
+        return record
+    log.warning(
+        "resource %r parts with what the queue %r knows of it at %d: its data is another copy, or was lost in a crash. "
+        "What the queue had settled from there up to %d counts no more",
+        resource.name,
+        record.queue,
+        parting,
+        reached - 1,
+    )
+    return msgspec.structs.replace(
+        record,
+        low=min(record.low, parting),
+        ahead=min(record.ahead, parting),
+        settled=[(first, min(end, parting)) for first, end in record.settled if first < parting],
+        deliveries=[one for one in record.deliveries if one[0] < parting],
+        letters=[one for one in record.letters if one.sequence < parting],
+    )
+
+
+def state_of(record: QueueRecord, resource: Resource) -> QueueState:
+    return QueueState(
+        Settled(record.low, record.settled),
+        max_deliveries=resource.max_deliveries,
+        doubtful=record.ahead,
+        deliveries=dict(record.deliveries),
+        letters={x.sequence: Letter(x.number, x.reason, x.deliveries) for x in record.letters},
+        buried=record.buried,
+    )
+
+
+class QueueLease(Lease):
+    """One Connection.Reader of a profile whose readers compete: a consumer of the queue `queue` of its resources.
+
+    `start` is where that queue begins if this is its first consumer. `delivered` is the last delivery number.
+    """
+
+    def __init__(self, terms: LeaseTerms, queue: str, start: str | int, window: tuple[int, int]) -> None:
+        super().__init__(terms)
+        self.queue = queue
+        self.start = start
+        self.window_contents, self.window_octets = window
+        self.full = terms.confirm == "full"
+        self.closing = False
+        """It ends because the consumer wants it to: what it did not settle was no failure."""
+        self.claiming = False
+        """Without confirmation: something is being settled that will then be sent."""
+        self.summoned: dict[str, Queue] = {}
+        self.unsettled: Unsettled[Place] = Unsettled()
+        self.delivered = 0
+
+    def rebound(self, flow: Flow) -> None:
+        """A new data flow. What the former one had came back to the queues when it was lost."""
+        self.flow = flow
+
+    def room(self, size: int) -> int:
+        """How many contents of `size` octets may be sent now; one at least when nothing is outstanding."""
+        if not self.full:
+            return 0 if self.claiming or self.unsettled else limits.TURN_CONTENTS
+        held = self.unsettled
+        octets = (self.window_octets - held.octets) // max(1, size)
+        room = min(self.window_contents - held.contents, octets)
+        return max(room, 0 if held else 1)
