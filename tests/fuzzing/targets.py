@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 
 from mtl.broker.access.patterns import matching
-from mtl.broker.storage.records import KINDS
 from mtl.errors import Malformed, OffsetError, Refused
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
+from mtl.storage.records import KINDS
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table, encode_short, encode_table, read_short

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mtl import limits
-from mtl.broker.storage.database import VERSION
+from mtl.storage.database import VERSION
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 from tests.support.minimal_client import minimal_client, short

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 
 import mtl
-from mtl.broker import actions as a
 from mtl.broker.runtime import server as server_module
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import ResourceRecord, encode_owner
-from mtl.broker.storage.sqlite import SqliteStore
-from mtl.broker.writing.resources import log_key
 from mtl.errors import Refused, StorageError
 from mtl.log import FrugalDisk, LogOptions, RealDisk
 from mtl.log.files import Mode, RealFile
+from mtl.storage.api import Append, CreateLog, Draft, OpenLog, Save
+from mtl.storage.keys import log_key
+from mtl.storage.local import Storage
+from mtl.storage.records import ResourceRecord, encode_owner
+from mtl.storage.sqlite import SqliteStore
 from mtl.testing import broker
 
 MANY = 2_000
@@ -61,11 +61,11 @@ def fill(data: Path, resources: int) -> None:
     records = [ResourceRecord("/", f"r{n:05d}", f"i{n}", f"l{n}") for n in range(resources)]
     for record in records:
         key = log_key(record)
-        made = storage.perform(a.CreateLog(1, key, LogOptions(SEGMENT_BYTES), encode_owner(record)))
+        made = storage.perform(CreateLog(1, key, LogOptions(SEGMENT_BYTES), encode_owner(record)))
         assert not isinstance(made, StorageError), made
-        added = storage.perform(a.Append(2, key, (a.Draft((record.name.encode(),), None, ()),), 1))
+        added = storage.perform(Append(2, key, (Draft((record.name.encode(),), None, ()),), 1))
         assert not isinstance(added, StorageError), added
-    assert storage.perform(a.Save(3, tuple(records))) is None
+    assert storage.perform(Save(3, tuple(records))) is None
     storage.close()
 
 
@@ -109,7 +109,7 @@ def test_a_broker_serves_before_it_has_opened_its_logs(many: Path, monkeypatch: 
 
     def counting(storage: Storage, action: Any) -> object:
         result = perform(storage, action)
-        if isinstance(action, a.OpenLog):
+        if isinstance(action, OpenLog):
             opened.append(action.log)
         return result
 

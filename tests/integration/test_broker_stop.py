@@ -19,7 +19,7 @@ import sys, threading
 from pathlib import Path
 from mtl import limits
 from mtl.broker.runtime import stopping
-from mtl.broker.storage.sqlite import SqliteStore
+from mtl.storage.sqlite import SqliteStore
 from mtl.cli.main import main
 from mtl.errors import StorageFailed
 from mtl.log.files import RealFile

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord
 from mtl.doors.config import DoorConfig
 from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
@@ -23,6 +22,7 @@ from mtl.doors.running import Door, running
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import MtlError, Refused, Unreachable
 from mtl.net.curve import write_keys
+from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop
 from tests.support.tls import Certificates

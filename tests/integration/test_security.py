@@ -16,9 +16,9 @@ import pytest
 import mtl
 from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord
 from mtl.client import Connection
 from mtl.errors import Refused, Unreachable
+from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from mtl.wire import control as w
 from tests.integration.test_cli import run

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from mtl.broker.actions import OpenLog
 from mtl.broker.queues.dead_letters import PREFIX
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.orphans import LOST_FOUND
-from mtl.broker.storage.records import AnyRecord, PublishRecord, ResourceRecord, encode_owner
-from mtl.broker.writing.resources import log_key, log_options
+from mtl.broker.writing.resources import log_options
 from mtl.errors import Damaged
-from mtl.log import LogReader
+from mtl.storage.api import LogView, OpenLog
+from mtl.storage.keys import log_key
+from mtl.storage.local import Storage
+from mtl.storage.orphans import LOST_FOUND
+from mtl.storage.records import AnyRecord, PublishRecord, ResourceRecord, encode_owner
 from mtl.wire.fields import decode_table
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.machine import ROOT, BrokerProcess, Machine
@@ -63,7 +63,7 @@ def interrupted_at(records: Sequence[AnyRecord]) -> dict[tuple[str, str], int]:
 
 def open_log_of(
     machine: Machine, storage: Storage, record: ResourceRecord, base: int | None = None
-) -> LogReader | None:
+) -> LogView | None:
     """The log of a resource, opened as the broker does; None for one that does not open."""
     options = log_options(record, machine.habits.segment_bytes)
     opened = storage.perform(
@@ -87,7 +87,7 @@ def _sort_letters(letters: Letters, found: list[dict[str, Any]]) -> None:
         )
 
 
-def read_log(log: LogReader, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
+def read_log(log: LogView, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
     """Every content of a log and its properties; raises for gaps."""
     tags: dict[int, tuple[Tag, dict[str, Any]]] = {}
     ref = log.find(log.earliest)

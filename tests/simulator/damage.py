@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from random import Random
 
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import ResourceRecord
-from mtl.broker.writing.resources import log_key
 from mtl.errors import StorageError
 from mtl.log.store import Store
+from mtl.storage.keys import log_key
+from mtl.storage.local import Storage
+from mtl.storage.records import ResourceRecord
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.checks import Contents, interrupted_at, open_log_of
 from tests.simulator.machine import ROOT, Machine

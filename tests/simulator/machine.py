@@ -19,12 +19,13 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.core import Broker
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
-from mtl.broker.storage.local import DiskAction, Storage
 from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import NewChunk, ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Burst
+from mtl.storage.api import CreateLog, DropLogs, OpenLog, Prepare, Publish, Save
+from mtl.storage.local import DiskAction, Storage
 from mtl.wire.packs import decode_pack
 from tests.simulator.model import Violation
 from tests.simulator.network import PORTS, Routers
@@ -37,7 +38,7 @@ ROOT = "/data"
 LARGE = 1 << 40
 """Octets of the machine's disk."""
 
-_MANY_STEPS = a.Publish | a.OpenLog | a.CreateLog
+_MANY_STEPS = Publish | OpenLog | CreateLog
 
 _SPOILT_STEPS = 40
 """A failure between the steps of an action comes before so many steps; a commit that adopts has about as many."""
@@ -69,7 +70,7 @@ class BrokerProcess:
         self._turning = False
         self._timer = world.after(0.0, "none", lambda: None)
         self._done: deque[tuple[int, object]] = deque()
-        self._records: deque[a.Save | a.DropLogs] = deque()
+        self._records: deque[Save | DropLogs] = deque()
         self._results: deque[Callable[[], None]] = deque()
         habits = machine.habits
         self.storage = Storage(machine.disk, ROOT, machine.store, habits.segment_bytes)
@@ -167,11 +168,11 @@ class BrokerProcess:
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
                 self._sender.send(action)
-            elif isinstance(action, a.Save | a.DropLogs):
+            elif isinstance(action, Save | DropLogs):
                 self._records.append(action)
                 if len(self._records) == 1:
                     self._later(self._next_record)
-            elif isinstance(action, a.Prepare):
+            elif isinstance(action, Prepare):
                 self._later(partial(_prepare, action.chunk))
             elif isinstance(action, a.CheckPassword):
                 raise TypeError("nobody logs in here")
@@ -230,7 +231,7 @@ class BrokerProcess:
     def _next_record(self) -> None:
         """Saves and removals have one thread: one after the other, and so have their results."""
         action = self._records[0]
-        if isinstance(action, a.Save):
+        if isinstance(action, Save):
             self._results.append(self._answer(action))
             self._later(self._hand_over_next)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtl.broker.storage.records import PublishRecord, StageRecord
+from mtl.storage.records import PublishRecord, StageRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig, Waiting
 

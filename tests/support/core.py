@@ -26,12 +26,13 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.core import Broker
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import ResourceRecord
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.protocol.sasl.scram import proves
+from mtl.storage.api import DropLogs, LogAction, Prepare, Save
+from mtl.storage.local import Storage
+from mtl.storage.records import ResourceRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.packs import decode_pack
@@ -194,15 +195,15 @@ class Rig:
     def _carry_out(self, action: a.Action) -> None:
         if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
             self.sender.send(action)
-        elif isinstance(action, a.Prepare):
+        elif isinstance(action, Prepare):
             action.chunk.checksum()
         elif isinstance(action, self._hold):
             self.held.append(action)
         else:
             self._perform(action)
 
-    def _perform(self, action: a.LogAction | a.Save | a.DropLogs | a.CheckPassword) -> None:
-        if isinstance(action, a.DropLogs):
+    def _perform(self, action: LogAction | Save | DropLogs | a.CheckPassword) -> None:
+        if isinstance(action, DropLogs):
             self.storage.drop(action)
         elif isinstance(action, a.CheckPassword):
             self.broker.completed(action.id, proves(action.password, action.verifier), self.now())

@@ -15,10 +15,10 @@ from typing import cast
 
 import msgspec
 
-from mtl.broker.storage.database import VERSION
-from mtl.broker.storage.records import KINDS, AnyRecord
-from mtl.broker.storage.rows import Loaded, RecordDamage
 from mtl.errors import OldRecords, StorageError, StorageFailed, StorageFull
+from mtl.storage.database import VERSION
+from mtl.storage.records import KINDS, AnyRecord, RecordDamage
+from mtl.storage.rows import Loaded
 
 Rows = dict[tuple[str, str], bytes]
 Hook = Callable[[str], None]

@@ -7,10 +7,10 @@ from typing import Any
 
 from mtl.broker.access.accounts import Right
 from mtl.broker.access.authentication import AuthenticationSettings
-from mtl.broker.storage.records import GrantRecord, PasswordRecord, UserRecord
 from mtl.net.origin import NOBODY, Origin
 from mtl.protocol.sasl.client import Authentication, Credentials
 from mtl.protocol.sasl.scram import make_verifier
+from mtl.storage.records import GrantRecord, PasswordRecord, UserRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 

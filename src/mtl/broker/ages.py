@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
-from mtl.broker.storage.records import ClockRecord
+from mtl.storage.records import ClockRecord
 
 log = logging.getLogger("mtl.broker")
 

@@ -61,9 +61,6 @@ from mtl.broker.recurring import Recurring
 from mtl.broker.settings import Settings
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
-from mtl.broker.storage import records as kept
-from mtl.broker.storage.restored import Restored
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.usage import USAGE_CHECK_S, Usage
 from mtl.broker.writing.idle import Idle
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
@@ -75,9 +72,11 @@ from mtl.broker.writing.space import Space
 from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import Packs, WriterLease, Writers
 from mtl.errors import Malformed, Refused, StorageError
-from mtl.log import ChunkRef, LogOptions, LogReader
 from mtl.net.origin import NOBODY, Connection, Origin
 from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.storage import records as kept
+from mtl.storage.api import ChunkRef, LogKey, LogOptions, LogView, Restored
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -454,7 +453,7 @@ class Broker:
         if not self._closing:
             self._dirty[intake.key] = intake
 
-    def _open_intake(self, key: a.LogKey, reader: LogReader | None, last: dict[int, int]) -> Intake:
+    def _open_intake(self, key: LogKey, reader: LogView | None, last: dict[int, int]) -> Intake:
         return Intake(
             self._outbox, key, reader, last, self._inbound, self._turns, self._durable, self.writers.failed
         )

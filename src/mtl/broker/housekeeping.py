@@ -5,21 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mtl.broker import actions as a
 from mtl.broker.ages import Ages
 from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.readers import Readers
 from mtl.broker.stages.committing import Committing
-from mtl.broker.storage.records import CursorRecord
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import StorageError
-from mtl.log import Trimmed
 from mtl.log.retention import Hold, RetentionPolicy, plan
+from mtl.storage.api import ForgetWriters, Roll, Trim
+from mtl.storage.records import CursorRecord
 
 log = logging.getLogger("mtl.broker")
 
@@ -88,7 +87,7 @@ class Housekeeping:
                 intake.forget(writer)
             if intake.reader is not None and intake.stopped is None:
                 # Should this fail, the log goes on knowing numbers that nobody will ever ask for.
-                intake.change(lambda number: a.ForgetWriters(number, intake.key, writers), lambda _: None)
+                intake.change(lambda number: ForgetWriters(number, intake.key, writers), lambda _: None)
             intake.release()
 
         intake.hold(held)
@@ -96,7 +95,7 @@ class Housekeeping:
     def _roll(self, resource: Resource) -> None:
         intake, wall_us = resource.intake, self._outbox.now.wall_us
         # Should this fail, the next look tries again.
-        intake.change(lambda number: a.Roll(number, intake.key, wall_us), lambda _: None)
+        intake.change(lambda number: Roll(number, intake.key, wall_us), lambda _: None)
 
     def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
         reader, retention = resource.log, resource.record.retention
@@ -134,9 +133,9 @@ class Housekeeping:
 
         def saved(durable: bool) -> None:
             if durable:
-                intake.apply((Trimmed(planned.earliest),))
+                intake.trim(planned.earliest)
                 # A failure leaves files below `earliest`; the next opening removes them.
-                intake.change(lambda number: a.Trim(number, intake.key, planned.earliest), lambda _: None)
+                intake.change(lambda number: Trim(number, intake.key, planned.earliest), lambda _: None)
             intake.release()
 
         # Held meanwhile: one thing of a log at a time is with the disk.

@@ -9,14 +9,14 @@ from typing import Any
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.access.audit import Audit
-from mtl.broker.storage.records import AnyRecord
 from mtl.errors import Refused, StorageError
-from mtl.log import NewChunk
+from mtl.storage.api import NewChunk, Prepare, Save
+from mtl.storage.records import AnyRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
 Result = Any
-"""What a completed action yields: a log's change, a `LogReader`, None, or the `StorageError` that it failed with."""
+"""What a completed action yields: a log's change, a `LogView`, None, or the `StorageError` that it failed with."""
 
 Then = Callable[[Result], None]
 
@@ -80,11 +80,11 @@ class Outbox:
 
     def prepare(self, chunk: NewChunk) -> None:
         """Say that a chunk is going to be appended; nobody waits for what is made of that."""
-        self.actions.append(a.Prepare(chunk))
+        self.actions.append(Prepare(chunk))
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
         """One durable transaction of records."""
-        self.submit(lambda number: a.Save(number, tuple(put), tuple(forget)), then)
+        self.submit(lambda number: Save(number, tuple(put), tuple(forget)), then)
 
     def save_surely(
         self,

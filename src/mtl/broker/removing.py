@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.storage.records import AnyRecord
 from mtl.errors import Refused, StorageError
+from mtl.storage.records import AnyRecord
 from mtl.wire import control as w
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mtl.broker.storage.recovering import Item, Recovery
 from mtl.cli.common import Json, line, out
 from mtl.errors import OptionError
+from mtl.storage.recovering import Item, Recovery
 
 
 def recover(

@@ -10,12 +10,12 @@ import typer
 
 from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord, PasswordRecord
 from mtl.cli.common import Json, line, table
 from mtl.client.settings import password_in, read_password
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_VIRTUAL_HOST, MIN_PASSWORD, SCRAM_ITERATIONS
 from mtl.net.curve import read_public
+from mtl.storage.records import GrantRecord, PasswordRecord
 
 app = typer.Typer(
     help="Make, list and remove users, in the data directory of a broker that runs or does not.",

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from rich.progress import Progress
 
-from mtl.broker.storage.database import WITH_MANIFESTS
-from mtl.broker.storage.inspection import Finding, compare, inspect_records
-from mtl.broker.storage.orphans import place_of
-from mtl.broker.storage.records import ResourceRecord
 from mtl.cli.common import Json, err, line, octets, out
 from mtl.errors import OptionError
 from mtl.log import RealDisk, SegmentReport, verify_log
+from mtl.storage.database import WITH_MANIFESTS
+from mtl.storage.inspection import Finding, compare, inspect_records
+from mtl.storage.keys import place_of
+from mtl.storage.records import ResourceRecord
 
 
 def verify(

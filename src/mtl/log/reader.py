@@ -374,7 +374,7 @@ class LogReader:
             case Cut():
                 self._cut(change)
             case Trimmed():
-                self._trim(change.earliest)
+                self.trim(change.earliest)
             case Sealed():
                 self._seal_newest()
             case Rolled(begun):
@@ -430,7 +430,8 @@ class LogReader:
         for header in change.begun:
             self._begin(header)
 
-    def _trim(self, earliest: int) -> None:
+    def trim(self, earliest: int) -> None:
+        """Show nothing below `earliest` any more; the files go when the writer is told."""
         for _ in range(self._place(earliest)):
             self._drop(0)
         self.earliest = max(self.earliest, earliest)

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord
+from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker
 from tests.hostile.harness import scenario
 from tests.support.minimal_client import (

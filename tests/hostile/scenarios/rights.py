@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import mtl
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord
 from mtl.client import Connection
 from mtl.errors import MtlError, Refused
+from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
 from tests.hostile.harness import scenario

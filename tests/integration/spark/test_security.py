@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 import mtl.testing
 from mtl.broker.access.accounts import ON_RESOURCES
 from mtl.broker.runtime.users import Users, new_password
-from mtl.broker.storage.records import GrantRecord
 from mtl.net.curve import write_keys
+from mtl.storage.records import GrantRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,10 @@ from typing import Final
 
 from mtl import limits
 from mtl.broker.access.patterns import is_pattern, matching
-from mtl.broker.storage.records import UserRecord
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.protocol.sasl.scram import SALT_OCTETS, Verifier
 from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.storage.records import UserRecord
+from mtl.storage.unreadable import Unreadable
 
 ANYTHING: Final = ".*"
 """The pattern that need not be looked at."""

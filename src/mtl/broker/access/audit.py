@@ -16,9 +16,9 @@ import msgspec
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.leases.lease import LeaseTerms
-from mtl.broker.storage.records import GrantRecord, UserRecord
 from mtl.errors import Refused
 from mtl.net.pace import Pace
+from mtl.storage.records import GrantRecord, UserRecord
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.audit")

@@ -9,11 +9,11 @@ from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
-from mtl.broker.storage.records import CursorRecord
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
-from mtl.log import LogReader
+from mtl.storage.api import LogView
+from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
 
@@ -174,7 +174,7 @@ def _target(resource: Resource, request: w.CursorReset) -> int:
     return resource.end if ref is None else max(ref.base, resource.earliest)
 
 
-def _unread(log: LogReader, start: int) -> tuple[int, int | None]:
+def _unread(log: LogView, start: int) -> tuple[int, int | None]:
     """Stored octets from `start` on, as far as they are kept, and when the oldest of them was appended (µs)."""
     first = max(start, log.earliest)
     if first >= log.next:

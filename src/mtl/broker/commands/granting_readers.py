@@ -16,11 +16,11 @@ from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.reading.cursors import CursorKey, Cursors, Holding
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
-from mtl.broker.storage.records import CursorRecord
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
+from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 from mtl.wire.history import History
 

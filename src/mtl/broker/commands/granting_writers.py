@@ -15,7 +15,6 @@ from mtl.broker.commands.granting import Answer, Granting, answering, check_fixe
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
-from mtl.broker.storage.records import WriterRecord
 from mtl.broker.usage import Usage
 from mtl.broker.writing.intake import Intake, WriterKey
 from mtl.broker.writing.names import Names, fenced
@@ -24,8 +23,9 @@ from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.writers import Memory, WriterLease
 from mtl.errors import Refused
-from mtl.log import STAGE_WRITER
 from mtl.profiles import Profile
+from mtl.storage.api import STAGE_WRITER
+from mtl.storage.records import WriterRecord
 from mtl.wire import control as w
 
 Route = Callable[[str], Intake | None]

@@ -27,13 +27,13 @@ from mtl.broker.reading.cursors import Cursors, key_of
 from mtl.broker.removing import remove
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
-from mtl.broker.storage.records import CursorRecord
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
-from mtl.log import LogReader
 from mtl.profiles import Profile
+from mtl.storage.api import LogView
+from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
 Method = Callable[[Caller, Any, Answer], None]
@@ -269,7 +269,7 @@ def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
     return record.vhost == vhost and record.resource == resource
 
 
-def _by_time(resource: Resource, log: LogReader, timestamp: int) -> w.Located:
+def _by_time(resource: Resource, log: LogView, timestamp: int) -> w.Located:
     ref = log.at_time(timestamp)
     if ref is None:
         return w.Located(sequence=log.next, log_epoch=resource.epoch_of(log.next), match=False)
@@ -277,7 +277,7 @@ def _by_time(resource: Resource, log: LogReader, timestamp: int) -> w.Located:
     return w.Located(sequence=sequence, log_epoch=resource.epoch_of(sequence), timestamp=ref.time_us)
 
 
-def _by_range(resource: Resource, log: LogReader, request: w.ResourceLocate) -> w.Located:
+def _by_range(resource: Resource, log: LogView, request: w.ResourceLocate) -> w.Located:
     start = resource.resolve(request.start or 0, request.log_epoch)
     if start == log.next:
         return w.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False)

@@ -19,8 +19,8 @@ from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
-from mtl.log import ChunkRef
 from mtl.protocol.settlement import Sent
+from mtl.storage.api import ChunkRef
 
 
 class Consumers:

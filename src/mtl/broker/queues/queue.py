@@ -13,9 +13,9 @@ from mtl import limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.queues.queue_state import At, Letter, QueueState
 from mtl.broker.queues.settled import Settled
-from mtl.broker.storage.records import LetterEntry, QueueRecord
 from mtl.broker.writing.resource import Resource
 from mtl.protocol.settlement import Unsettled
+from mtl.storage.records import LetterEntry, QueueRecord
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")

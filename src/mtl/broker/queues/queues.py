@@ -17,11 +17,11 @@ from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.queues.settled import Settled
 from mtl.broker.removing import Leaving, remove
-from mtl.broker.storage.records import QueueRecord, record_key
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
+from mtl.storage.records import QueueRecord, record_key
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")

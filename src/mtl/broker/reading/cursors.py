@@ -17,10 +17,10 @@ from mtl import limits
 from mtl.broker.leases.lease import Lease
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving, remove
-from mtl.broker.storage.records import CursorRecord, record_key
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
+from mtl.storage.records import CursorRecord, record_key
+from mtl.storage.unreadable import Unreadable
 from mtl.wire.control import OVERLOADED, UNKNOWN_CURSOR
 
 CursorKey = tuple[str, str, str]

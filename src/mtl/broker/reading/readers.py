@@ -17,8 +17,8 @@ from mtl.broker.outbox import Outbox
 from mtl.broker.reading.cursors import Holding, HoldingLease
 from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
-from mtl.log import ChunkRef, LogReader
 from mtl.protocol.settlement import Sent, Unsettled
+from mtl.storage.api import ChunkRef, LogView
 
 
 class ReaderLease(HoldingLease):
@@ -246,7 +246,7 @@ class Readers:
         )
         return size or 1
 
-    def _find(self, lease: ReaderLease, reader: LogReader) -> ChunkRef | None:
+    def _find(self, lease: ReaderLease, reader: LogView) -> ChunkRef | None:
         """The chunk with the lease's next content. The index of a cold segment is read for it, which may fail."""
         try:
             return reader.find(lease.next)

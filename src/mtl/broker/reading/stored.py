@@ -8,7 +8,7 @@ broker.
 from __future__ import annotations
 
 from mtl.errors import Damaged, Malformed, StorageError
-from mtl.log import ChunkRef
+from mtl.storage.api import ChunkRef
 from mtl.wire.fields import Buffer
 from mtl.wire.packs import RecordBatch, trust_pack
 

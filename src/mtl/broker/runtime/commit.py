@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.storage.api import Append, LogAction
 
 _REMEMBERED = 0.9
 """A disk that took 50 ms once counts as slow for the next 38 groups: it is likely to do so again."""
@@ -20,7 +20,7 @@ _REMEMBERED = 0.9
 class Start(Protocol):
     """Has a thread carry out an action; the loop is told of the result."""
 
-    def __call__(self, action: a.LogAction, perform: Callable[[a.LogAction], object]) -> None: ...
+    def __call__(self, action: LogAction, perform: Callable[[LogAction], object]) -> None: ...
 
 
 class Commits:
@@ -30,7 +30,7 @@ class Commits:
 
     def __init__(
         self,
-        perform: Callable[[a.LogAction], object],
+        perform: Callable[[LogAction], object],
         start: Start,
         quiet: Callable[[], bool],
         clock: Callable[[], float],
@@ -43,7 +43,7 @@ class Commits:
         self._slowest_s = limits.LOOP_COMMIT_S
         """How long the slowest took; with every further one it counts for less."""
 
-    def carry_out(self, actions: Sequence[a.LogAction]) -> list[tuple[int, object]]:
+    def carry_out(self, actions: Sequence[LogAction]) -> list[tuple[int, object]]:
         """Begin all of these; the results of those that were carried out at once."""
         if len(actions) == 1 and not self._started and self._small(actions[0]) and self._quiet():
             return [(actions[0].id, self._timed(actions[0]))]
@@ -56,12 +56,12 @@ class Commits:
         """The loop has heard of an action's end, whoever carried it out."""
         self._started.discard(number)
 
-    def _small(self, action: a.LogAction) -> bool:
-        if not isinstance(action, a.Append) or self._slowest_s >= limits.LOOP_COMMIT_S:
+    def _small(self, action: LogAction) -> bool:
+        if not isinstance(action, Append) or self._slowest_s >= limits.LOOP_COMMIT_S:
             return False
         return sum(draft.size for draft in action.drafts) <= limits.LOOP_COMMIT
 
-    def _timed(self, action: a.LogAction) -> object:
+    def _timed(self, action: LogAction) -> object:
         began = self._clock()
         result = self._perform(action)
         self._slowest_s = max(self._clock() - began, self._slowest_s * _REMEMBERED)

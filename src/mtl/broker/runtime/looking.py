@@ -13,9 +13,9 @@ from collections.abc import Callable
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.core import Broker
-from mtl.broker.storage.records import UserRecord
-from mtl.broker.storage.sqlite import SqliteStore
 from mtl.errors import StorageError
+from mtl.storage.records import UserRecord
+from mtl.storage.sqlite import SqliteStore
 
 log = logging.getLogger("mtl.broker")
 

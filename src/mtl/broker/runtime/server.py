@@ -37,10 +37,6 @@ from mtl.broker.runtime.sending import Sender
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import Watch
 from mtl.broker.settings import Settings
-from mtl.broker.storage.local import DiskAction, Storage
-from mtl.broker.storage.records import SecretRecord
-from mtl.broker.storage.salvage import open_records
-from mtl.broker.storage.sqlite import SqliteStore
 from mtl.errors import Damaged, OptionError, StorageError, StorageFailed
 from mtl.log import FrugalDisk, Lock, RealDisk
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
@@ -52,6 +48,11 @@ from mtl.net.router import seed_identities
 from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
 from mtl.protocol.sasl.scram import proves
+from mtl.storage.api import CreateLog, DropLogs, LogAction, LogKey, OpenLog, Prepare, Save
+from mtl.storage.local import DiskAction, Storage
+from mtl.storage.records import SecretRecord
+from mtl.storage.salvage import open_records
+from mtl.storage.sqlite import SqliteStore
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
 
@@ -69,7 +70,7 @@ class Server:
         self._alive = time.monotonic()
         self._under_way: dict[int, DiskAction] = {}
         """What is with the disk, in whatever thread."""
-        self._closing: a.LogKey | None = None
+        self._closing: LogKey | None = None
         """The log that is being closed at the end; "" when it is the records."""
         self._abandon = abandon
         self._guard = StopGuard(lambda: self._alive, self._with_the_disk, abandon)
@@ -284,19 +285,19 @@ class Server:
 
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:
         """Do what the core decided, or have it done; whether the loop did some of it that the core waits for."""
-        commits: list[a.LogAction] = []
+        commits: list[LogAction] = []
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
                 self._sender.send(action)
-            elif isinstance(action, a.Save):
+            elif isinstance(action, Save):
                 self._start(self._records, action, self._perform)
-            elif isinstance(action, a.CreateLog):
+            elif isinstance(action, CreateLog):
                 self._start(self._creations, action, self._perform)
-            elif isinstance(action, a.OpenLog):
+            elif isinstance(action, OpenLog):
                 self._start(self._openings, action, self._perform)
-            elif isinstance(action, a.Prepare):
+            elif isinstance(action, Prepare):
                 self._preparing.submit(action.chunk.checksum)
-            elif isinstance(action, a.DropLogs):
+            elif isinstance(action, DropLogs):
                 self._records.submit(self._storage.drop, action)
             elif isinstance(action, a.CheckPassword):
                 self._start(self._passwords, action, lambda x: proves(x.password, x.verifier))
@@ -317,12 +318,12 @@ class Server:
     def _with_the_disk(self) -> list[str]:
         """What the disk has not taken yet, for people."""
         actions = list(self._under_way.values())
-        keys = ["" if isinstance(x, a.Save) else x.log for x in actions]
+        keys = ["" if isinstance(x, Save) else x.log for x in actions]
         if self._closing is not None:
             keys.append(self._closing)
         return [self._named(key) for key in dict.fromkeys(keys)]
 
-    def _named(self, key: a.LogKey) -> str:
+    def _named(self, key: LogKey) -> str:
         found = self._broker.resources.of_log(key)
         return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
 
@@ -365,7 +366,7 @@ class Server:
         if names:
             raise StorageFailed(not_synced(names))
 
-    def _is_closing(self, key: a.LogKey) -> None:
+    def _is_closing(self, key: LogKey) -> None:
         self._closing = key
         self._alive = time.monotonic()
 

@@ -14,12 +14,12 @@ import msgspec
 
 from mtl import limits
 from mtl.broker.access.patterns import is_pattern
-from mtl.broker.storage.records import GrantRecord, PasswordRecord, UserRecord
-from mtl.broker.storage.sqlite import SqliteStore
 from mtl.errors import Damaged, OptionError
 from mtl.net.private import make_data_directory
 from mtl.protocol.sasl.scram import SALT_OCTETS, make_verifier
 from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.storage.records import GrantRecord, PasswordRecord, UserRecord
+from mtl.storage.sqlite import SqliteStore
 from mtl.wire.fields import is_printable
 
 MAX_USER_NAME = 128

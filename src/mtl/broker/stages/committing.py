@@ -16,12 +16,12 @@ from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, not_its, unknown_stage
-from mtl.broker.storage.records import ApplicationRecord, PublishRecord, record_key
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
+from mtl.storage.records import ApplicationRecord, PublishRecord, record_key
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")

@@ -16,21 +16,20 @@ from typing import Protocol
 import msgspec
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.stages.stages import Stage
-from mtl.broker.storage.records import (
+from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resource import Resource
+from mtl.errors import LogStopped, Refused, StorageError
+from mtl.storage.api import Change, Publish, Roll, Trim
+from mtl.storage.records import (
     AnyRecord,
     ApplicationRecord,
     PublishEntry,
     PublishRecord,
     ResourceRecord,
 )
-from mtl.broker.writing.intake import Intake
-from mtl.broker.writing.opening import Opening
-from mtl.broker.writing.resource import Resource
-from mtl.errors import LogStopped, Refused, StorageError
-from mtl.log import Change, Trimmed
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")
@@ -116,7 +115,7 @@ class Commit:
             self._unready = self._unready or failed
             self._settled()
 
-        intake.change(lambda number: a.Roll(number, intake.key, now), rolled)
+        intake.change(lambda number: Roll(number, intake.key, now), rolled)
 
     def _settled(self) -> None:
         self._unheld -= 1
@@ -226,7 +225,7 @@ class Commit:
             self._apply_if_whole()
 
         intake = resource.intake
-        intake.submit(lambda number: a.Publish(number, intake.key, base, logs, contents, now_us), placed)
+        intake.submit(lambda number: Publish(number, intake.key, base, logs, contents, now_us), placed)
 
     def _apply_if_whole(self) -> None:
         if self.leaving is None and not self._marking and all(r.name in self._changes for r in self.targets):
@@ -261,7 +260,7 @@ class Commit:
     def _replace(self, resource: Resource, record: ResourceRecord) -> None:
         """What was before the commit is gone, for readers as if retention had taken it."""
         first, resource.record = resource.earliest, record
-        resource.intake.apply((Trimmed(record.earliest),))
+        resource.intake.trim(record.earliest)
         log.info(
             "resource %r: version %d of application %r took the place of contents %d to %d",
             resource.name,
@@ -272,7 +271,7 @@ class Commit:
         )
         intake = resource.intake
         # A failure leaves files below `earliest`; the next opening removes them.
-        intake.change(lambda number: a.Trim(number, intake.key, record.earliest), lambda _: None)
+        intake.change(lambda number: Trim(number, intake.key, record.earliest), lambda _: None)
 
     def _finish(self, no: Refused | None) -> None:
         for resource in self.targets:

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.ages import Ages
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving, remove
-from mtl.broker.storage.records import StageRecord, encode_owner
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.opening import Opening, Unopened
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Opener
 from mtl.errors import Damaged, Refused, StorageError
-from mtl.log import LogOptions
+from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions
+from mtl.storage.keys import staged_log_key, staged_log_keys
+from mtl.storage.records import StageRecord, encode_owner
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
 log = logging.getLogger("mtl.broker")
@@ -78,15 +78,14 @@ class Stage:
         """What is wrong with one of its logs."""
         return next((x.trouble for x in self.intakes.values() if x.trouble is not None), None)
 
-    def log_key(self, resource: str) -> a.LogKey:
+    def log_key(self, resource: str) -> LogKey:
         """Where the contents for `resource` are staged."""
-        index = sorted(self.record.incarnations).index(resource)
-        return f"stages/{self.record.stage}/{index}"
+        return staged_log_key(self.record, resource)
 
     @property
-    def log_keys(self) -> tuple[a.LogKey, ...]:
+    def log_keys(self) -> tuple[LogKey, ...]:
         """Every log that it may have."""
-        return tuple(map(self.log_key, self.record.incarnations))
+        return staged_log_keys(self.record)
 
     @property
     def sealed(self) -> w.Sealed:
@@ -236,7 +235,7 @@ class Stages:
                 made.reader = result
 
         owner = encode_owner(stage.record)
-        made.submit(lambda number: a.CreateLog(number, made.key, self._options, owner), created)
+        made.submit(lambda number: CreateLog(number, made.key, self._options, owner), created)
         return made
 
     # --- the end --------------------------------------------------------------------------------------------
@@ -323,7 +322,7 @@ class Stages:
                     self._opening.forget(intake)
                     if intake.reader is not None:
                         intake.reader.close()
-                self._outbox.actions.append(a.DropLogs(stage.log_keys))
+                self._outbox.actions.append(DropLogs(stage.log_keys))
 
         if not stage.intakes:
             idle()
@@ -408,7 +407,7 @@ class Stages:
         ]
 
 
-def _shorter(key: a.LogKey, found: int, sealed: int) -> Damaged:
+def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
     """A staged log has fewer contents than when its stage was sealed."""
     return Damaged(
         f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or put its "

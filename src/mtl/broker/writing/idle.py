@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
+from mtl.storage.api import Mark
 
 
 class Idle:
@@ -42,4 +42,4 @@ class Idle:
             if result is False and intake not in self._grew:  # the disk did not take it
                 self.grew(intake)
 
-        intake.submit(lambda number: a.Mark(number, intake.key), marked)
+        intake.submit(lambda number: Mark(number, intake.key), marked)

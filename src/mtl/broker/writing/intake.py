@@ -22,7 +22,7 @@ from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
-from mtl.log import Change, LogReader, NewChunk, RunEntry
+from mtl.storage.api import Append, Change, Draft, LogKey, LogView, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
 log = logging.getLogger("mtl.broker")
@@ -127,8 +127,8 @@ class Intake:
     def __init__(
         self,
         outbox: Outbox,
-        key: a.LogKey,
-        reader: LogReader | None,
+        key: LogKey,
+        reader: LogView | None,
         last: dict[int, int],
         inbound: Inbound,
         turns: Turns,
@@ -200,7 +200,7 @@ class Intake:
         """Its log is there and not open, for this reason: nothing gets in, and nobody knows what it holds."""
         self._shut = error
 
-    def opened(self, reader: LogReader, last: dict[int, int]) -> None:
+    def opened(self, reader: LogView, last: dict[int, int]) -> None:
         """Its log is open."""
         self._shut = None
         self.reader = reader
@@ -254,7 +254,7 @@ class Intake:
         drafts = tuple(_drafts(group))
         wall = self._outbox.now.wall_us
         self.change(
-            lambda number: a.Append(number, self.key, drafts, wall),
+            lambda number: Append(number, self.key, drafts, wall),
             lambda failed: self._appended(group, failed),
         )
         return True
@@ -283,6 +283,11 @@ class Intake:
         assert self.reader is not None
         for change in changes:
             self.reader.apply(change)
+
+    def trim(self, earliest: int) -> None:
+        """What retention is about to remove is not shown any more."""
+        assert self.reader is not None
+        self.reader.trim(earliest)
 
     def change(self, make: Callable[[int], a.Action], then: Callable[[StorageError | None], None]) -> None:
         """As `submit`, and what it changed is visible when `then` is called, with the error if it failed."""
@@ -377,7 +382,7 @@ class Intake:
             self._failed([*given_up.values(), *echoes])
 
 
-def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft | NewChunk]:
+def _drafts(group: Iterable[Arrival]) -> Iterable[Draft | NewChunk]:
     """Chunks out of arrivals: a pack stays what it is, neighbouring plain contents share a chunk."""
     plain: list[Arrival] = []
     contents = octets = 0
@@ -397,12 +402,12 @@ def _drafts(group: Iterable[Arrival]) -> Iterable[a.Draft | NewChunk]:
         yield _plain_draft(plain)
 
 
-def _plain_draft(plain: list[Arrival]) -> a.Draft:
+def _plain_draft(plain: list[Arrival]) -> Draft:
     bodies = list(chain.from_iterable(x.bodies for x in plain))
     properties = None
     if any(x.properties != EMPTY for x in plain):
         properties = list(chain.from_iterable(repeat(x.properties or EMPTY, x.count) for x in plain))
-    return a.Draft(bodies, properties, _runs(plain))
+    return Draft(bodies, properties, _runs(plain))
 
 
 def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:

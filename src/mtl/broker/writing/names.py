@@ -14,10 +14,10 @@ import msgspec
 from mtl import limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.storage.records import WriterRecord, record_key
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Fenced, Refused, StorageError
+from mtl.storage.records import WriterRecord, record_key
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
 NameKey = tuple[str, str]

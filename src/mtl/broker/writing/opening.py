@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed
-from mtl.log import LogOptions
+from mtl.storage.api import LogKey, LogOptions, OpenLog
 
 log = logging.getLogger("mtl.broker")
 
@@ -86,12 +85,12 @@ class Opening:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._unopened: dict[a.LogKey, Unopened] = {}
+        self._unopened: dict[LogKey, Unopened] = {}
         self._waits: deque[_Wait] = deque()
         """Those with logs that nobody has begun to open for them."""
         self._rest: deque[Unopened] = deque()
         """What is opened while nobody waits."""
-        self._failed: dict[a.LogKey, Unopened] = {}
+        self._failed: dict[LogKey, Unopened] = {}
         """The one that failed longest ago first."""
         self._under_way = 0
         self._probe: Unopened | None = None
@@ -205,7 +204,7 @@ class Opening:
         self._under_way += 1
         now, key = self._outbox.now.wall_us, one.intake.key
         one.intake.submit(
-            lambda number: a.OpenLog(number, key, one.options, one.earliest, one.base, one.owner, now),
+            lambda number: OpenLog(number, key, one.options, one.earliest, one.base, one.owner, now),
             lambda result: self._answered(one, result),
         )
 

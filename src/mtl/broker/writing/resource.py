@@ -7,10 +7,10 @@ import logging
 from mtl import limits
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.reading.stored import Unread, stored_pack
-from mtl.broker.storage.records import ResourceRecord
 from mtl.broker.writing.intake import Intake
 from mtl.errors import DataLoss, Refused, StorageError
-from mtl.log import LogReader
+from mtl.storage.api import LogView
+from mtl.storage.records import ResourceRecord
 from mtl.wire import control as w
 from mtl.wire.history import History
 from mtl.wire.packs import RecordBatch
@@ -52,7 +52,7 @@ class Resource:
         return self.record.vhost, self.record.name
 
     @property
-    def log(self) -> LogReader | None:
+    def log(self) -> LogView | None:
         """What can be read; None while it is stopped."""
         return self.intake.reader
 
@@ -92,7 +92,7 @@ class Resource:
         """Whether it takes no contents: its log did not open, or must be opened again."""
         return self.log is None or self.intake.stopped is not None
 
-    def readable(self, start: int | None = None) -> LogReader:
+    def readable(self, start: int | None = None) -> LogView:
         """Its log; raises `Refused` 503 with the reason while it cannot be read, or not from `start`."""
         if self.log is None:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
@@ -216,7 +216,7 @@ class Resource:
         )
 
 
-def _oldest_time(log: LogReader) -> int | None:
+def _oldest_time(log: LogView) -> int | None:
     try:
         return log.oldest_time()
     except StorageError:

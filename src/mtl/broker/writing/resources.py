@@ -9,22 +9,22 @@ from itertools import compress
 import msgspec
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.removing import Leaving
-from mtl.broker.storage.records import ResourceRecord, encode_owner, record_key
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.opening import Opening, Unopened
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.errors import Refused, StorageError
-from mtl.log import LogOptions, LogReader
+from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions, LogView
+from mtl.storage.keys import log_key
+from mtl.storage.records import ResourceRecord, encode_owner, record_key
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 
-Opener = Callable[[a.LogKey, "LogReader | None", dict[int, int]], Intake]
+Opener = Callable[[LogKey, "LogView | None", dict[int, int]], Intake]
 
 
 class Resources:
@@ -58,7 +58,7 @@ class Resources:
         self._came = came
         self._went = went
         self._by_key: dict[ResourceKey, Resource] = {}
-        self._by_log: dict[a.LogKey, Resource] = {}
+        self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
         """Those of which it is not known whether they were made, and why not."""
@@ -103,7 +103,7 @@ class Resources:
         if (vhost, name) not in self._by_key:
             self._unreadable.check(ResourceRecord, record_key(vhost, name), f"resource {name!r}")
 
-    def of_log(self, key: a.LogKey) -> Resource | None:
+    def of_log(self, key: LogKey) -> Resource | None:
         """The resource whose log this is."""
         return self._by_log.get(key)
 
@@ -220,7 +220,7 @@ class Resources:
 
         options = log_options(record, self._segment_bytes)
         self._outbox.submit(
-            lambda number: a.CreateLog(number, log_key(record), options, encode_owner(record)), created
+            lambda number: CreateLog(number, log_key(record), options, encode_owner(record)), created
         )
 
     def _join(
@@ -241,7 +241,7 @@ class Resources:
         self,
         key: ResourceKey,
         record: ResourceRecord,
-        reader: LogReader,
+        reader: LogView,
         result: Result,
         caller: Caller | None,
     ) -> None:
@@ -255,7 +255,7 @@ class Resources:
         self._came(resource)
 
     def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
-        self._outbox.actions.append(a.DropLogs((log_key(record),)))
+        self._outbox.actions.append(DropLogs((log_key(record),)))
         self._created(key, Refused(503, w.STORAGE, str(error)))
 
     def _hold_up(self, key: ResourceKey, error: StorageError) -> None:
@@ -296,7 +296,7 @@ class Resources:
         intake.stop(StorageError(f"resource {resource.name!r} was deleted"))
         if intake.reader is not None:
             intake.reader.close()
-        self._outbox.actions.append(a.DropLogs((intake.key,)))
+        self._outbox.actions.append(DropLogs((intake.key,)))
         self._went(resource)
 
     def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
@@ -310,11 +310,6 @@ class Resources:
             then(durable)
 
         self._outbox.save((record,), (), saved)
-
-
-def log_key(record: ResourceRecord) -> a.LogKey:
-    """Where the log of a resource lives: by an id of its own, so that a new life never meets an old one's files."""
-    return f"resources/{record.log}"
 
 
 def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:

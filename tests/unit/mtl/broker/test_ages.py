@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from mtl.broker import actions as a
 from mtl.broker.ages import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, Ages
 from mtl.broker.outbox import Outbox
-from mtl.broker.storage.records import ClockRecord
+from mtl.storage.api import Save
+from mtl.storage.records import ClockRecord
 
 HOUR = 3600.0
 START_US = 1_700_000_000_000_000
@@ -41,7 +42,7 @@ class Machine:
     def take(self) -> None:
         """Write down what is to be noted."""
         for action in self.outbox.take():
-            assert isinstance(action, a.Save)
+            assert isinstance(action, Save)
             (self.noted,) = action.put
 
     def look(self) -> None:

@@ -14,7 +14,7 @@ from mtl.broker import core
 from mtl.broker.commands.granting import Ports
 from mtl.broker.core import Broker
 from mtl.broker.settings import Settings
-from mtl.broker.storage.restored import Restored
+from mtl.storage.api import Append, Restored
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
@@ -61,7 +61,7 @@ def test_nothing_is_done_before_advance(rig: Rig, client: Client) -> None:
     assert rig.broker.take() == []
     rig.broker.advance()
     (action,) = rig.broker.take()
-    assert isinstance(action, a.Append)
+    assert isinstance(action, Append)
     rig._perform(action)
     rig.run()
 
@@ -92,7 +92,7 @@ def test_inputs_about_leases_that_are_over_are_ignored(rig: Rig) -> None:
 def test_closing_lets_the_disk_finish_what_was_taken_in(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     for number in (1, 2, 3):
         flow.content(number, b"%d" % number)
     rig.broker.close(rig.now())

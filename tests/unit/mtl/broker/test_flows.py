@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.net.ports import Port
+from mtl.storage.api import Append
 from mtl.wire import commands
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -453,7 +453,7 @@ def test_a_burst_is_what_its_commands_are_one_by_one(named: bool, steps: list[An
                 )
             for rig in rigs:
                 if step == "hold":
-                    rig.hold(a.Append)
+                    rig.hold(Append)
                 elif step == "let go":
                     rig.let_go()
                 elif step == "fail":

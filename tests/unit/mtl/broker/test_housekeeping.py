@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.storage.records import CursorRecord, ResourceRecord
+from mtl.storage.api import Append, Save, Trim
+from mtl.storage.records import CursorRecord, ResourceRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
@@ -243,7 +243,7 @@ def test_the_hard_limit_wins_and_is_logged(caplog: pytest.LogCaptureFixture) -> 
 def test_metadata_first(caplog: pytest.LogCaptureFixture) -> None:
     rig, client = made(contents=1)
     write(client, 10)
-    rig.hold(a.Save, a.Trim)
+    rig.hold(Save, Trim)
     run(rig)
     assert (earliest(client), len(files(rig))) == (1, 10)
     rig.let_go(1)
@@ -256,7 +256,7 @@ def test_metadata_first(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_crash_before_the_files_go_is_made_up_for() -> None:
     rig, client = made(contents=1)
     write(client, 10)
-    rig.hold(a.Trim)
+    rig.hold(Trim)
     run(rig)
     assert len(files(rig)) == 10
     rig.crash()
@@ -307,7 +307,7 @@ def test_a_busy_log_is_left_for_the_next_time() -> None:
     rig, client = made(contents=1)
     write(client, 10)
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, CONTENT)
     run(rig)
     assert earliest(client) == 1

@@ -9,8 +9,9 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import ANSWER_S, Outbox, refusal
-from mtl.broker.storage.records import ApplicationRecord, WriterRecord
 from mtl.errors import Refused, StorageFailed
+from mtl.storage.api import Save, Trim
+from mtl.storage.records import ApplicationRecord, WriterRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -26,9 +27,9 @@ def outbox() -> Outbox:
     return Outbox()
 
 
-def saves(outbox: Outbox) -> list[a.Save]:
+def saves(outbox: Outbox) -> list[Save]:
     found = outbox.take()
-    assert all(isinstance(x, a.Save) for x in found)
+    assert all(isinstance(x, Save) for x in found)
     return found  # type: ignore[return-value]
 
 
@@ -68,9 +69,9 @@ def test_what_a_timer_asks_for_anew_is_for_the_next_time(outbox: Outbox) -> None
 
 def test_an_action_is_answered_once(outbox: Outbox) -> None:
     got: list[Any] = []
-    outbox.submit(lambda number: a.Trim(number, "x", 1), got.append)
+    outbox.submit(lambda number: Trim(number, "x", 1), got.append)
     (action,) = outbox.take()
-    assert isinstance(action, a.Trim)
+    assert isinstance(action, Trim)
     assert not outbox.idle
     outbox.completed(action.id, "result")
     assert (got, outbox.idle) == (["result"], True)

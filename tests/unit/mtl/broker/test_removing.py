@@ -10,8 +10,9 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
 from mtl.broker.removing import Leaving, remove
-from mtl.broker.storage.records import WriterRecord
 from mtl.errors import StorageFailed
+from mtl.storage.api import Save
+from mtl.storage.records import WriterRecord
 
 FAILED = StorageFailed("no")
 A, B, OLD, NEW = (WriterRecord("/", *x) for x in (("a", 1, 1), ("b", 1, 1), ("c", 1, 1), ("c", 1, 2)))
@@ -25,9 +26,9 @@ class Desk:
         leavings = [Leaving((A,), self.over.append), Leaving((B,), self.over.append, ((OLD, NEW),))]
         remove(self.outbox, leavings, self.answers.append)
 
-    def save(self) -> a.Save:
+    def save(self) -> Save:
         (save,) = self.outbox.take()
-        assert isinstance(save, a.Save)
+        assert isinstance(save, Save)
         return save
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.net.shared import Lent, borrowed
+from mtl.storage.api import Append
 from mtl.wire import commands as c
 from mtl.wire.fields import encode_table
 from mtl.wire.packs import encode_pack
@@ -71,7 +71,7 @@ def test_it_is_the_writers_again_when_it_is_confirmed() -> None:
 
 def test_a_pack_that_its_writer_changes_before_it_is_durable_is_stored_as_it_was_checked() -> None:
     at = Sharing()
-    at.rig.hold(a.Append)
+    at.rig.hold(Append)
     pack = at.put([b"x" * 100, b"y" * 100])
     at.flow.send(handed(1, 2, pack))
 
@@ -84,7 +84,7 @@ def test_a_pack_that_its_writer_changes_before_it_is_durable_is_stored_as_it_was
 
 def test_a_duplicate_in_shared_memory_is_confirmed_with_its_original() -> None:
     at = Sharing()
-    at.rig.hold(a.Append)
+    at.rig.hold(Append)
     pack = handed(1, 1, at.put([b"x" * 100]))
     at.flow.send(pack)
     again = at.client.flow(at.lease)

@@ -4,10 +4,9 @@ import pytest
 
 from mtl import limits
 from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Changes, Right
-from mtl.broker.storage.records import UserRecord
-from mtl.broker.storage.rows import RecordDamage
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.protocol.sasl.scram import proves
+from mtl.storage.records import RecordDamage, UserRecord
+from mtl.storage.unreadable import Unreadable
 from tests.support.users import ITERATIONS, user
 
 READ, WRITE = frozenset({Right.READ}), frozenset({Right.WRITE})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings
-from mtl.broker.storage.records import UserRecord
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
+from mtl.storage.api import Save
+from mtl.storage.records import UserRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig, Waiting
 from tests.support.users import logged_in, login, rig_with, user
@@ -113,7 +113,7 @@ def test_a_lease_that_is_asked_for_again_is_no_further_one() -> None:
 def test_leases_that_wait_for_the_disk_count_when_they_are_granted() -> None:
     rig = rig_of({Quota.LEASES: 2})
     logged_in(rig, "me").create("a")
-    rig.hold(a.Save)
+    rig.hold(Save)
     names = [f"me.w{number}" for number in range(4)]
     waiting = [
         logged_in(rig, "me").begin(w.Writer(resources=["a"], confirm="full", writer=name)) for name in names

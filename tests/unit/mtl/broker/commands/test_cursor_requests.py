@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mtl.broker import actions as a
 from mtl.errors import DataLoss, Fenced
+from mtl.storage.api import Save
 from mtl.wire import control as w
 from tests.support.core import START_US, Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
@@ -163,7 +163,7 @@ def test_a_cursor_of_a_resource_made_again_begins_in_the_new_one(client: Client)
 
 
 def test_who_asks_for_the_cursor_meanwhile_gets_it_where_it_was_reset_to(rig: Rig, client: Client) -> None:
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = client.begin(reset("earliest"))
     holding = rig.client().begin(w.Reader(resources=["a"], group="g", holder="d", confirm="full"))
     assert not asked.answered

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.commands.granting import Ports
-from mtl.broker.storage.records import GrantRecord
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
+from mtl.storage.api import Append, CreateLog, Save
+from mtl.storage.records import GrantRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import Client, Flow, Rig
@@ -100,7 +100,7 @@ def test_the_answer_can_be_had_again(client: Client) -> None:
 def test_a_stage_is_not_sealed_before_its_contents_are_durable(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"x")
     refused = client.refused(w.LeaseClose(lease=lease.lease))
     assert (refused.status, refused.reason) == (409, w.UNSEALED)
@@ -114,7 +114,7 @@ def test_what_comes_while_a_stage_is_being_sealed_is_too_late(rig: Rig, client: 
     flow = client.flow(lease)
     flow.content(1, b"x")
     flow.sent()
-    rig.hold(a.Save)
+    rig.hold(Save)
     closed = client.begin(w.LeaseClose(lease=lease.lease))
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 503
     flow.content(2, b"late")
@@ -143,7 +143,7 @@ def test_a_seal_that_cannot_be_saved_leaves_the_lease_as_it_was(rig: Rig, client
 
 def test_closing_the_lease_of_a_stage_that_was_thrown_away(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
-    rig.hold(a.Save)
+    rig.hold(Save)
     assert lease.stage is not None
     aborted = client.begin(w.StageAbort(stages=[lease.stage]))
     assert client.refused(w.LeaseClose(lease=lease.lease)).status == 404
@@ -197,7 +197,7 @@ def test_a_request_that_waits_keeps_its_virtual_host(kind: str) -> None:
     """An Open behind it names another one, and does not even wait for its 201."""
     rig = rig_of_two()
     client = logged_in(rig, "me")
-    rig.hold(a.Save, a.CreateLog)
+    rig.hold(Save, CreateLog)
     waiting = client.begin(waiting_request(kind))
     assert not waiting.answered
     client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
@@ -224,7 +224,7 @@ def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, 
     client = logged_in(rig, "me")
     others = [r for r in rig.broker.accounts._users.values() if r.name != "me"]
     rig.broker.users([*others, user("me", "secret"), user("you", "secret")], rig.now())
-    rig.hold(a.Save, a.CreateLog)
+    rig.hold(Save, CreateLog)
     waiting = client.begin(waiting_request(kind))
     assert not waiting.answered
     match change:

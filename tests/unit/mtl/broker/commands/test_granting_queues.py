@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.queues import limits as queue_limits
 from mtl.errors import DataLoss, Refused
+from mtl.storage.api import Save
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -61,7 +61,7 @@ def test_a_new_queue_begins_where_it_is_told_and_an_old_one_where_it_was(client:
 
 def test_a_queue_that_begins_at_the_end_is_durable_before_the_202(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(3))
-    rig.hold(a.Save)
+    rig.hold(Save)
     waiting = client.begin(w.Reader(resources=["a", "b"], confirm="full", from_="latest"))
     assert not waiting.answered
     rig.let_go()
@@ -84,7 +84,7 @@ def test_a_queue_that_cannot_be_written_is_refused(rig: Rig, client: Client) -> 
 
 
 def test_a_resource_that_goes_while_its_queue_is_written(rig: Rig, client: Client) -> None:
-    rig.hold(a.Save)
+    rig.hold(Save)
     waiting = client.begin(w.Reader(resources=["a"]))
     client.begin(w.ResourceDelete(resource="a"))
     rig.let_go()

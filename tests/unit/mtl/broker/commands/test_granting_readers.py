@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.errors import DataLoss, Refused
+from mtl.storage.api import Save
 from mtl.wire import control as w
 from tests.support.core import PORTS, Client, Rig
 
@@ -130,7 +130,7 @@ def test_a_start_that_retention_took_names_the_range() -> None:
 
 
 def test_a_resource_that_is_deleted_while_a_cursor_is_made(rig: Rig, client: Client) -> None:
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = client.begin(w.Reader(resources=["a"], group="g", from_="earliest"))
     client.begin(w.ResourceDelete(resource="a"))
     rig.let_go()

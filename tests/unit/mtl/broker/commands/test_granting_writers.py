@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
 from mtl.log.segment import segment_base
 from mtl.net.shared import Lent, borrowed
+from mtl.storage.api import Append, CreateLog, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import PORTS, Client, Rig
@@ -138,7 +138,7 @@ def test_a_name_for_any_resource_goes_on_where_it_was(client: Client) -> None:
 def test_what_is_with_the_disk_is_waited_for_and_what_waits_is_given_up(rig: Rig, client: Client) -> None:
     """The numbers of a 202 must be the last ones: a writer without a memory begins behind them with something new."""
     flow = client.flow(client.writer("a", writer="w"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"with the disk")
     flow.content(2, b"waits")
     asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
@@ -154,7 +154,7 @@ def test_what_is_with_the_disk_is_waited_for_and_what_waits_is_given_up(rig: Rig
 
 def test_a_failure_of_what_was_with_the_disk_is_waited_for_too(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", writer="w"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"x")
     asked = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
     rig.disk.fail("write")
@@ -211,7 +211,7 @@ def test_a_name_that_expired_is_nobodys_to_come_back_to(client: Client) -> None:
 
 def test_of_two_that_ask_at_once_the_later_gets_the_name(rig: Rig, client: Client) -> None:
     other = rig.client()
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = [x.begin(w.Writer(resources=["a"], confirm="full", writer="w")) for x in (client, other)]
     rig.let_go()
     with pytest.raises(Fenced):
@@ -284,7 +284,7 @@ def test_reopening_a_stage_waits_for_the_disk_and_replaces_the_lease(rig: Rig, c
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
     flow.content(1, b"1")
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(2, b"2")
     flow.content(3, b"3")
     spec = w.StageSpec(application="app", version=1, id=lease.stage)
@@ -353,7 +353,7 @@ def test_a_stage_of_many_resources_survives_any_crash(rig: Rig, client: Client) 
     client.create(*names)
     lease = client.stage("app", 1, *names)
     flow = client.flow(lease)
-    rig.hold(a.CreateLog)
+    rig.hold(CreateLog)
     for number, name in enumerate(names, 1):
         flow.content(number, b"x", name)
     order = list(rig.held)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.storage.records import QueueRecord
+from mtl.storage.api import Save
+from mtl.storage.records import QueueRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
@@ -295,7 +295,7 @@ def test_without_confirmation_contents_are_settled_before_they_are_sent(rig: Rig
     lease = client.ask(w.Reader(resources=["a"]), w.DataLease)
     assert lease.window is None
     flow = client.flow(lease)
-    rig.hold(a.Save)
+    rig.hold(Save)
     flow.summon("a")
     assert flow.sent() == []
     rig.let_go()

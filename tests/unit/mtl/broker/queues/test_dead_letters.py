@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.errors import FieldError, StorageFailed
+from mtl.storage.api import Append
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
 from tests.support.core import Client, Crashed, Rig
@@ -117,7 +117,7 @@ def test_nothing_is_settled_before_it_is_kept(rig: Rig, client: Client) -> None:
     client.fill("a", bodies(2))
     flow = consumer(client, "a")
     flow.contents()
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.reject(2, multiple=True)
     rig.sleep(1, 0.1)
     assert position(client).unsettled == 2

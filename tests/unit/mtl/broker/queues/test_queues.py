@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.storage.records import QueueRecord
+from mtl.storage.api import Save
+from mtl.storage.records import QueueRecord
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import refuse
@@ -61,7 +61,7 @@ def test_how_far_contents_may_be_delivered_is_durable_before_they_are(rig: Rig, 
     assert len(flow.contents()) == queue_limits.QUEUE_AHEAD + 5
     assert records(rig)[0].ahead > queue_limits.QUEUE_AHEAD + 5
     flow.confirm(queue_limits.QUEUE_AHEAD + 5)
-    rig.hold(a.Save)
+    rig.hold(Save)
     client.fill("a", bodies(queue_limits.QUEUE_AHEAD))
     sent = len(flow.contents())
     assert sent < queue_limits.QUEUE_AHEAD
@@ -85,7 +85,7 @@ def test_while_the_broker_stops_nothing_new_is_delivered(rig: Rig, client: Clien
     client.fill("a", bodies(queue_limits.QUEUE_AHEAD + 50))
     flow = consumer(client, "a", window=window(2))
     assert len(flow.contents()) == 2
-    rig.hold(a.Save)
+    rig.hold(Save)
     flow.confirm(1)
     assert flow.numbers() == [3]
     rig.broker.close(rig.now())

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.storage.records import CursorRecord
 from mtl.errors import DataLoss, Fenced, Refused
+from mtl.storage.api import Save
+from mtl.storage.records import CursorRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
@@ -93,7 +93,7 @@ def test_a_moved_cursor_is_flushed_within_a_tenth_of_a_second(rig: Rig, client: 
 
 def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
     flow = client.flow(hold(client))
-    rig.hold(a.Save)
+    rig.hold(Save)
     flow.confirm(5)
     rig.sleep(limits.CURSOR_FLUSH_S, step=limits.CURSOR_FLUSH_S)
     asked = client.begin(w.CursorDescribe(group="g"))
@@ -129,7 +129,7 @@ def test_delete_forgets_and_ends_the_holding(rig: Rig, client: Client) -> None:
 
 def test_a_cursor_that_is_being_deleted_is_not_opened(rig: Rig, client: Client) -> None:
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    rig.hold(a.Save)
+    rig.hold(Save)
     deleted = client.begin(w.CursorDelete(group="g", resource="a"))
     assert client.refused(w.CursorOpen(group="g", resource="a")).status == 503
     rig.let_go()
@@ -347,7 +347,7 @@ def test_an_older_holder_stays_out_under_a_new_session(rig: Rig, client: Client)
 def test_of_two_that_ask_at_once_the_later_holds(rig: Rig, client: Client) -> None:
     client.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
     clients = [rig.client(), rig.client()]
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = [
         x.begin(w.Reader(resources=["a"], group="g", holder=f"d{n}", confirm="full"))
         for n, x in enumerate(clients)

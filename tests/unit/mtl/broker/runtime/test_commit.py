@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.runtime.commit import Commits
 from mtl.log import NewChunk
+from mtl.storage.api import Append, Draft, LogAction, Trim
 
 QUICK_S = limits.LOOP_COMMIT_S / 10
 
@@ -19,7 +19,7 @@ class Setting:
         self.now = 0.0
         self.disk_s = QUICK_S
         self.quiet = True
-        self.threads: list[tuple[a.LogAction, Callable[[a.LogAction], object]]] = []
+        self.threads: list[tuple[LogAction, Callable[[LogAction], object]]] = []
         self.commits = Commits(
             self._perform,
             lambda action, perform: self.threads.append((action, perform)),
@@ -27,7 +27,7 @@ class Setting:
             lambda: self.now,
         )
 
-    def _perform(self, action: a.LogAction) -> object:
+    def _perform(self, action: LogAction) -> object:
         self.now += self.disk_s
         return f"done {action.id}"
 
@@ -39,7 +39,7 @@ class Setting:
             self.commits.finished(action.id)
         return [action.id for action, _ in ran]
 
-    def here(self, *actions: a.LogAction) -> bool:
+    def here(self, *actions: LogAction) -> bool:
         """Whether the loop carried these out itself."""
         done = self.commits.carry_out(actions)
         assert done in ([], [(one.id, f"done {one.id}") for one in actions])
@@ -48,12 +48,12 @@ class Setting:
         return bool(done)
 
 
-def group(number: int, octets: int = 100) -> a.Append:
-    return a.Append(number, "log", (a.Draft((bytes(octets),), None, ()),), 0)
+def group(number: int, octets: int = 100) -> Append:
+    return Append(number, "log", (Draft((bytes(octets),), None, ()),), 0)
 
 
-def pack(number: int, octets: int) -> a.Append:
-    return a.Append(number, "log", (NewChunk(1, bytes(octets)),), 0)
+def pack(number: int, octets: int) -> Append:
+    return Append(number, "log", (NewChunk(1, bytes(octets)),), 0)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_large_group_is_not(at: Setting) -> None:
 
 
 def test_nothing_else_that_is_done_to_logs_is(at: Setting) -> None:
-    assert not at.here(a.Trim(2, "log", 1))
+    assert not at.here(Trim(2, "log", 1))
 
 
 def test_nothing_is_while_somebody_waits(at: Setting) -> None:

@@ -14,7 +14,7 @@ from mtl.broker.core import Broker
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.looking import Looking
 from mtl.broker.runtime.users import Users
-from mtl.broker.storage.sqlite import SqliteStore
+from mtl.storage.sqlite import SqliteStore
 
 
 class Core:

@@ -18,18 +18,18 @@ import pytest
 import zmq
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.rest import Rest
 from mtl.broker.runtime.server import Server, secret
 from mtl.broker.runtime.users import Users
-from mtl.broker.storage.database import VERSION
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import GrantRecord
-from mtl.broker.storage.sqlite import SqliteStore
 from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
 from mtl.net.router import BindFailed
+from mtl.storage.api import Trim
+from mtl.storage.database import VERSION
+from mtl.storage.local import Storage
+from mtl.storage.records import GrantRecord
+from mtl.storage.sqlite import SqliteStore
 
 OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
 
@@ -202,7 +202,7 @@ def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Storage, "perform", bug)
     server = Server(config(tmp_path))
-    server._broker._outbox.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
+    server._broker._outbox.submit(lambda number: Trim(number, "x", 1), lambda _: None)
     with pytest.raises(AssertionError, match="a bug"):
         server.run()
     with pytest.raises(StorageFailed, match="not synced"):  # what the bug was about is not done

@@ -9,9 +9,9 @@ import pytest
 
 from mtl import limits
 from mtl.broker.runtime.users import MAX_USER_NAME, Users, new_password
-from mtl.broker.storage.records import GrantRecord
 from mtl.errors import Damaged, LocalError, OptionError
 from mtl.protocol.sasl.scram import Verifier, proves
+from mtl.storage.records import GrantRecord
 
 READ_ALL = GrantRecord("/", "read", ".*")
 

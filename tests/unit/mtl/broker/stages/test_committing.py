@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.errors import DataLoss
+from mtl.storage.api import Append, Publish, Roll, Save, Trim
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
 from tests.support.core import Client, Rig
@@ -39,7 +39,7 @@ def test_contents_of_all_stages_appear_in_the_order_of_the_list(rig: Rig, client
 def test_readers_see_all_resources_at_once(rig: Rig, client: Client) -> None:
     """In place in one of them and not yet in the other, nothing is visible."""
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     asked = begin(client, 1, stage)
     assert len(rig.held) == 2
     rig.let_go(1)
@@ -165,7 +165,7 @@ def test_what_was_there_goes_in_the_same_step(
     client.fill("a", [b"old", b"older"])
     client.fill("b", [b"stays"])
     stage = staged(client, 1, {"a": [b"new"], "b": [b"added"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     asked = begin(client, 1, stage, truncate=["a"])
     assert client.sequences("a") == (1, 3)
     flow = client.flow(client.writer("a"))
@@ -333,7 +333,7 @@ def test_refusals_change_nothing(rig: Rig, client: Client) -> None:
     foreign = staged(client, 1, {"a": [b"x"]}, application="foreign")
     unfinished = client.stage("app", 1, "a")
     writer = client.flow(unfinished)
-    rig.hold(a.Append)
+    rig.hold(Append)
     writer.content(1, b"z")
     assert unfinished.stage is not None
     for request, status, reason in (
@@ -368,7 +368,7 @@ def test_a_target_that_is_gone(client: Client) -> None:
 
 def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     asked = begin(client, 1, stage)
     assert client.refused(w.ResourceDelete(resource="a")).status == 503
     assert client.refused(w.StageForget(application="app")).status == 503
@@ -384,7 +384,7 @@ def test_while_a_commit_is_under_way(rig: Rig, client: Client) -> None:
 
 def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
     stage, spare = staged(client, 1, {"a": [b"x"]}), staged(client, 1, {"a": [b"x"]})
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = [begin(client, 1, stage, query="q"), begin(client, 1, spare, query="q"), begin(client, 1)]
     refused = client.refused(commit(1, query="another"))
     assert refused.reason == w.ROLLED_BACK
@@ -397,12 +397,12 @@ def test_a_second_request_joins_the_first(rig: Rig, client: Client) -> None:
 
 def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: Client) -> None:
     """Both at once, they would take the same base, and the second would cut away the first."""
-    rig.hold(a.Save, a.Publish)
+    rig.hold(Save, Publish)
     rig.hold()
     stages = {
         app: staged(client, 1, {"b": [app.encode()], "a": [app.encode()]}, app) for app in ("x", "y", "z")
     }
-    rig.hold(a.Save, a.Publish)
+    rig.hold(Save, Publish)
     asked = [client.begin(commit(1, stage, application=app)) for app, stage in stages.items()]
     rig.let_go()
     assert [x.reply(w.Committed).resources["a"].first for x in asked] == [1, 2, 3]
@@ -412,7 +412,7 @@ def test_commits_into_the_same_resources_wait_for_each_other(rig: Rig, client: C
 def test_appends_wait_for_the_commit_and_follow_it(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"staged"]})
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"with the disk")
     flow.content(2, b"waits")
     asked = begin(client, 1, stage)
@@ -438,7 +438,7 @@ def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -
         lambda: client.begin(w.ResourceDelete(resource="busy")),
     ]
     for number in range(len(actions)):
-        rig.hold(a.Append, a.Publish, a.Save, a.Trim, a.Roll)
+        rig.hold(Append, Publish, Save, Trim, Roll)
         for action in actions[number:] + actions[:number]:
             action()
             rig.let_go(1)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.errors import Refused
+from mtl.storage.api import Publish, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.commits import Contents, applications, begin, commit, leavings, staged, visible
@@ -242,7 +242,7 @@ def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_other
     client.fill("a", [b"before"])
     client.fill("b", [b"1", b"2"])
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     begin(client, 1, stage)
     rig.let_go(1)  # `a` has its part
     damage = log_file(rig, "b")
@@ -270,7 +270,7 @@ def log_file(rig: Rig, resource: str) -> str:
 def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, client: Client) -> None:
     client.create("c")
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     begin(client, 1, stage)
     rig.disk.crash(power=False)
     rig.store.crash(landed=False)
@@ -335,7 +335,7 @@ def test_one_that_waits_for_another_can_be_deleted_too(rig: Rig, client: Client)
 
 def test_all_of_them_can_be_deleted_one_after_the_other(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client)
-    rig.hold(a.Save)
+    rig.hold(Save)
     first = client.begin(DELETE["b"])
     assert client.refused(DELETE["a"]).reason == w.OVERLOADED
     rig.let_go()
@@ -348,7 +348,7 @@ def test_all_of_them_can_be_deleted_one_after_the_other(rig: Rig, client: Client
 def test_a_damaged_resource_can_be_deleted_after_a_restart(rig: Rig, client: Client) -> None:
     client.fill("b", [b"1"])
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     begin(client, 1, stage)
     rig.disk.flip(log_file(rig, "b"), 64 + 70)
     rig.crash(keep="all")
@@ -377,7 +377,7 @@ def test_a_resource_that_cannot_be_deleted_stays_in_the_commit(rig: Rig, client:
 
 def test_nothing_leaves_a_commit_whose_end_is_being_recorded(rig: Rig, client: Client) -> None:
     stage = staged(client, 1, {"a": [b"x"]})
-    rig.hold(a.Save)
+    rig.hold(Save)
     begin(client, 1, stage)
     rig.let_go(1)  # the commit point; the mark comes next
     assert client.refused(DELETE["a"]).reason == w.OVERLOADED

@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.storage.records import StageRecord
+from mtl.storage.api import Append, CreateLog, DropLogs, Save
+from mtl.storage.records import StageRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import START_US, Client, Rig
@@ -137,7 +137,7 @@ def test_abort_throws_away_and_leaves_no_files(rig: Rig, client: Client) -> None
 def test_abort_gives_up_what_is_on_its_way(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a", "b")
     flow = client.flow(lease)
-    rig.hold(a.CreateLog, a.Append)
+    rig.hold(CreateLog, Append)
     flow.content(1, b"x", "a")
     flow.content(2, b"x", "b")
     rig.let_go(1)
@@ -167,7 +167,7 @@ def test_a_stage_that_is_leaving_is_not_found(rig: Rig, client: Client) -> None:
     """A seal or commit of it would bring its record back after it was forgotten."""
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
-    rig.hold(a.Save)
+    rig.hold(Save)
     assert lease.stage is not None
     aborted = client.begin(w.StageAbort(stages=[lease.stage]))
     assert stages(client) == []
@@ -183,7 +183,7 @@ def test_a_stage_that_is_leaving_is_not_found(rig: Rig, client: Client) -> None:
 
 def test_files_of_a_discarded_stage_go_after_a_crash_too(rig: Rig, client: Client) -> None:
     stage = client.staged("app", 1, "a", [b"x"])
-    rig.hold(a.DropLogs)
+    rig.hold(DropLogs)
     abort(client, stage)
     assert files(rig) == [stage]
     rig.hold()

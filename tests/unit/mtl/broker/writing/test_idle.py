@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.log.store import Store
+from mtl.storage.api import Mark
 from tests.support.core import Client, Rig
 from tests.support.logs import files
 
@@ -119,7 +119,7 @@ def test_a_log_that_is_at_work_waits(rig: Rig, client: Client) -> None:
 def test_a_stage_that_is_idle_can_be_committed_at_any_time(rig: Rig, client: Client) -> None:
     """Whatever is with the disk of its logs would be in the way."""
     stage = client.staged("app", 1, "a", [b"x"])
-    rig.hold(a.Mark)
+    rig.hold(Mark)
     rig.sleep(IDLE)
     assert not client.commit("app", 1, stage).already
     rig.let_go()

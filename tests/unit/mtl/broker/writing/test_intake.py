@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.outbox import Outbox
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import LogStopped, StorageFailed
 from mtl.log import LogReader, NewChunk, RunEntry
+from mtl.storage.api import Append, Draft, Prepare, Trim
 from mtl.wire.fields import EMPTY
 
 
@@ -66,14 +66,14 @@ class Desk:
     def answer(self, result: object, action: Any = None) -> None:
         self.outbox.completed((action or self.actions()[0]).id, result)
 
-    def drafts(self) -> Sequence[a.Draft | NewChunk]:
+    def drafts(self) -> Sequence[Draft | NewChunk]:
         return append(self.outbox).drafts
 
 
-def append(outbox: Outbox) -> a.Append:
+def append(outbox: Outbox) -> Append:
     """The only thing that is to be done."""
     (action,) = outbox.take()
-    assert isinstance(action, a.Append)
+    assert isinstance(action, Append)
     return action
 
 
@@ -175,13 +175,13 @@ def test_a_large_pack_that_waits_is_prepared_and_then_appended_as_it_is() -> Non
         desk.intake.add(Arrival(WRITER, number, 1, (body,), properties))
         desk.intake.start()
     first, prepare = desk.actions()
-    assert isinstance(prepare, a.Prepare)
+    assert isinstance(prepare, Prepare)
     desk.answer(["change"], first)
     assert desk.durable == [1]
     second, small, plain = desk.drafts()
     assert second is prepare.chunk
     assert isinstance(small, NewChunk)
-    assert isinstance(plain, a.Draft)
+    assert isinstance(plain, Draft)
     assert (second.body, second.runs) == (large, (RunEntry(1, 2, 1),))
 
 
@@ -416,7 +416,7 @@ def test_the_next_holder_waits_for_what_the_former_gave_the_disk() -> None:
     held: list[int] = []
 
     def trim() -> None:
-        desk.intake.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
+        desk.intake.submit(lambda number: Trim(number, "x", 1), lambda _: None)
         desk.intake.release()
 
     desk.intake.hold(trim)
@@ -430,7 +430,7 @@ def test_two_actions_at_once_are_a_bug() -> None:
     desk = Desk()
     desk.add(1)
     with pytest.raises(AssertionError):
-        desk.intake.submit(lambda number: a.Trim(number, "x", 1), lambda _: None)
+        desk.intake.submit(lambda number: Trim(number, "x", 1), lambda _: None)
 
 
 def test_a_log_that_is_being_made_takes_contents_in_and_starts_later() -> None:

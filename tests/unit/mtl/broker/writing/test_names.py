@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
-from mtl.broker.storage.records import WriterRecord
+from mtl.storage.records import WriterRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import Client, Rig

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.errors import Refused
+from mtl.storage.api import LogAction, OpenLog, Publish, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
@@ -30,7 +30,7 @@ def many(rig: Rig) -> Client:
     for name in NAMES:
         client.fill(name, [name.encode()])
     rig.stop()
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     return rig.client()
 
 
@@ -40,7 +40,7 @@ def described(client: Client, name: str) -> Waiting:
 
 def under_way(rig: Rig) -> list[str]:
     """The resources whose logs the disk has been asked to open, and has not."""
-    found = [rig.broker.resources.of_log(x.log) for x in rig.held if isinstance(x, a.OpenLog)]
+    found = [rig.broker.resources.of_log(x.log) for x in rig.held if isinstance(x, OpenLog)]
     return [x.name for x in found if x is not None]
 
 
@@ -133,7 +133,7 @@ def test_cursors_and_queues_are_described_when_their_logs_are_open(rig: Rig) -> 
     consumer(client, "a")
     rig.sleep(1)
     rig.stop()
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     cursors = rig.client().begin(w.CursorDescribe())
     queues = rig.client("queue").begin(w.QueueDescribe())
     assert not cursors.answered
@@ -160,7 +160,7 @@ def test_a_consumer_of_any_and_all_waits_with_its_summon(rig: Rig) -> None:
     client.create("a")
     client.fill("a", [b"x"])
     rig.stop()
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     client = rig.client("queue")
     flow = client.flow(client.reader())
     flow.send(c.Summon(9, "a"))
@@ -188,7 +188,7 @@ def test_who_lost_a_right_while_it_waited_is_refused() -> None:
     rig = rig_with(admin, user("me", "secret", "read .*"))
     logged_in(rig, "admin").create("a")
     rig.stop()
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     rig.broker.users([admin, user("me", "secret", "read .*")], rig.now())
     asked = logged_in(rig, "me").begin(w.ResourceLocate(resource="a", start=1))
     rig.broker.users([admin, user("me", "secret", "read b")], rig.now())
@@ -249,9 +249,9 @@ def attempts(rig: Rig, work: Callable[[], object]) -> int:
     count = 0
     perform = rig.storage.perform
 
-    def counting(action: a.LogAction | a.Save) -> object:
+    def counting(action: LogAction | Save) -> object:
         nonlocal count
-        count += isinstance(action, a.OpenLog)
+        count += isinstance(action, OpenLog)
         return perform(action)
 
     rig.storage.perform = counting  # type: ignore[method-assign]
@@ -337,7 +337,7 @@ def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_f
     fail_opens(rig)
     rig.let_go()
     rig.disk.heal()
-    rig.hold(a.Save)
+    rig.hold(Save)
     asked = many.begin(w.ResourceDelete(resource="r13"))
     if not rig.held:  # it was opened for the request
         raise AssertionError("nothing is being saved")
@@ -385,7 +385,7 @@ def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -
     client.create("a", "b")
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     rig.stop()
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     client = rig.client()
     told = client.begin(w.StageDescribe())
     asked = begin(rig.client(), 1, stage)
@@ -450,7 +450,7 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
     client.create("a", "b", "c")
     client.fill("a", [b"before"])
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     begin(client, 1, stage)
     rig.let_go(1)  # `a` has its part
     if what == "one":
@@ -481,11 +481,11 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
 def test_a_commit_is_redone_before_anything_else_is_opened(rig: Rig, client: Client) -> None:
     client.create("a", "b", *NAMES)
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
-    rig.hold(a.Publish)
+    rig.hold(Publish)
     begin(client, 1, stage)
     rig.disk.crash(power=False)
     rig.store.crash(landed=False)
-    rig.start(a.OpenLog)
+    rig.start(OpenLog)
     assert (rig.broker.ready, under_way(rig)) == (False, ["a", "b"])
     rig.let_go(4)
     assert rig.broker.ready

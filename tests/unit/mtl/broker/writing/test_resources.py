@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.storage.records import ResourceRecord
 from mtl.errors import DataLoss, Refused
+from mtl.storage.api import Append, CreateLog, Save
+from mtl.storage.records import ResourceRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import START_US, Client, Rig
@@ -66,7 +66,7 @@ def test_create_again(client: Client) -> None:
 
 
 def test_two_that_create_at_once(rig: Rig, client: Client) -> None:
-    rig.hold(a.CreateLog)
+    rig.hold(CreateLog)
     asked = [client.begin(w.ResourceCreate(resource="a", exist_ok=ok)) for ok in (False, False, True)]
     rig.let_go()
     made = asked[0].reply(w.ResourceCreated)
@@ -186,7 +186,7 @@ def test_delete_of_what_is_not_there(client: Client) -> None:
 def test_delete_gives_up_what_waits_for_the_disk(rig: Rig, client: Client) -> None:
     client.create("a")
     flow = client.flow(client.writer())
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"with the disk", "a")
     flow.content(2, b"waits", "a")
     deleted = client.begin(w.ResourceDelete(resource="a"))
@@ -198,7 +198,7 @@ def test_delete_gives_up_what_waits_for_the_disk(rig: Rig, client: Client) -> No
 
 def test_nobody_gets_in_while_it_is_being_deleted(rig: Rig, client: Client) -> None:
     client.create("a")
-    rig.hold(a.Save)
+    rig.hold(Save)
     deleted = client.begin(w.ResourceDelete(resource="a"))
     for request, status in (
         (w.Reader(resources=["a"]), 503),
@@ -309,7 +309,7 @@ def test_contents_for_a_resource_that_could_not_be_deleted_wait(rig: Rig, client
     """Not rejected for good: a lease for any resource does not know of the Delete."""
     client.create("a")
     flow = client.flow(client.writer())
-    rig.hold(a.Save)
+    rig.hold(Save)
     deleting = client.begin(w.ResourceDelete(resource="a"))
     flow.content(1, b"x", "a")
     assert flow.sent() == []
@@ -453,7 +453,7 @@ def test_a_deletion_that_failed_while_retention_was_at_work_takes_back_nothing_o
     client = rig.client()
     client.create("a", retention=w.Retention(contents=1))
     client.fill("a", [bytes(1_000)] * 5)
-    rig.hold(a.Save)
+    rig.hold(Save)
     rig.sleep(limits.RETENTION_CHECK_S + 1)
     deleting = client.begin(w.ResourceDelete(resource="a"))
     saves = iter([None, refuse(full=False)])  # that of retention, and the deletion's

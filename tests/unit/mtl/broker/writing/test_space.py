@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker import actions as a
 from mtl.broker.writing.space import LOW_WATERMARK, Space
 from mtl.errors import Refused
+from mtl.storage.api import Save
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 
@@ -74,7 +74,7 @@ def test_writers_are_told_why_and_everybody_else_goes_on(rig: Rig, client: Clien
 def test_a_writer_that_was_granted_its_lease_meanwhile_is_ended_with_the_next_look(
     rig: Rig, client: Client
 ) -> None:
-    rig.hold(a.Save)
+    rig.hold(Save)
     waiting = client.begin(w.Writer(resources=["a"], confirm="full", writer="w"))
     rig.broker.room(999, 10_000, rig.now())
     rig.let_go()

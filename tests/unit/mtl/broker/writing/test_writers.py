@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
+from mtl.storage.api import Append
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY, encode_table
@@ -104,7 +104,7 @@ def test_a_duplicate_of_a_pending_content_is_confirmed_when_the_original_is_dura
     rig: Rig, client: Client
 ) -> None:
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"x")
     flow.content(1, b"x")
     assert flow.sent() == []
@@ -118,7 +118,7 @@ def test_a_duplicate_does_not_hide_the_confirm_of_a_higher_number(rig: Rig, clie
     lease = client.writer("a")
     flow = client.flow(lease)
     flow.content(1, b"x")
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(2, b"y")
     again = client.flow(lease)
     again.content(1, b"x")
@@ -252,7 +252,7 @@ def test_a_lease_for_any_resource_follows_one_that_is_deleted_and_made_again(cli
 
 def test_confirm_multiple_covers_only_the_prefix_that_is_durable_everywhere(rig: Rig, client: Client) -> None:
     flow = client.flow(client.writer("a", "b"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     for number, resource in ((1, "a"), (2, "b"), (3, "a"), (4, "b")):
         flow.content(number, b"x", resource)
     of_a = rig.held[0]
@@ -299,7 +299,7 @@ def test_a_failed_group_is_pushed_back_from_its_first_number(
     rig: Rig, client: Client, op: str, error: int
 ) -> None:
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     for number in (1, 2, 3):
         flow.content(number, b"%d" % number)
     rig.disk.fail(op, error=error)
@@ -332,7 +332,7 @@ def test_why_nothing_is_kept_is_told_until_something_is(
 
 def test_a_failure_of_one_writer_takes_nothing_from_the_others(rig: Rig, client: Client) -> None:
     one, other = client.flow(client.writer("a")), client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     one.content(1, b"one")
     other.content(1, b"other")
     rig.disk.fail("write")
@@ -367,7 +367,7 @@ def test_overload_pushes_back_and_does_not_stop_reading(
 ) -> None:
     monkeypatch.setattr(limits, "INBOUND_OCTETS", 3 * limits.ARRIVAL_OVERHEAD)
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     for number in range(1, 7):
         flow.content(number, b"")
     assert flow.ponged()
@@ -382,7 +382,7 @@ def test_overload_pushes_back_and_does_not_stop_reading(
 def test_empty_contents_count_too(rig: Rig, client: Client) -> None:
     """Else any number of them could wait for a slow disk."""
     flow = client.flow(client.writer("a"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"")
     assert rig.inbound_octets() >= limits.ARRIVAL_OVERHEAD
 
@@ -392,7 +392,7 @@ def test_a_flow_that_stands_still_in_one_resource_is_bounded(
 ) -> None:
     monkeypatch.setattr(limits, "MAX_UNCONFIRMED", 3)
     flow = client.flow(client.writer("a", "b"))
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"", "a")
     for number in (2, 3, 4):
         flow.content(number, b"", "b")
@@ -420,7 +420,7 @@ def test_the_numbers_of_an_unnamed_lease_are_forgotten_with_it(rig: Rig, client:
     resource = rig.broker.resources.find("/", "a")
     assert resource is not None
     assert resource.intake.last == resource.intake.taken == {lease.lease: 1}
-    rig.hold(a.Append)
+    rig.hold(Append)
     client.flow(lease).content(2, b"y")
     client.close_lease(lease)
     rig.let_go()
@@ -443,7 +443,7 @@ def test_after_a_rebind_nothing_is_confirmed_before_it_came_again(rig: Rig, clie
     """The Reject of 2 was lost with the former flow: a Confirm of 3 would make the writer take it for stored."""
     lease = client.writer("a")
     flow = client.flow(lease)
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"x")
     flow.content(2, b"y", properties={"mtl-mine": 1})
     flow.content(3, b"z")
@@ -478,7 +478,7 @@ def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, 
     """2 is durable and waits for 1 in another resource: only its number may stay in memory."""
     lease = client.writer("a", "b")
     flow = client.flow(lease)
-    rig.hold(a.Append)
+    rig.hold(Append)
     flow.content(1, b"x", "a")
     flow.content(2, bytes(1000), "b")
     first = rig.held.popleft()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mtl.broker.storage.records import AnyRecord
-from mtl.broker.storage.rows import RecordDamage
 from mtl.errors import Refused
+from mtl.storage.records import AnyRecord, RecordDamage
 from mtl.wire.control import STORAGE
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mtl.broker.storage.database import VERSION
-from mtl.broker.storage.records import (
+from mtl.errors import Damaged, NewerVersion, OldRecords, OptionError, StorageFailed, StorageFull
+from mtl.storage.database import VERSION
+from mtl.storage.records import (
     KINDS,
     AnyRecord,
     CursorRecord,
@@ -21,10 +22,9 @@ from mtl.broker.storage.records import (
     UserRecord,
     WriterRecord,
 )
-from mtl.broker.storage.rows import Loaded, encode_row
-from mtl.broker.storage.sqlite import SqliteStore
-from mtl.errors import Damaged, NewerVersion, OldRecords, OptionError, StorageFailed, StorageFull
-from tests.unit.mtl.broker.storage.test_records import RECORDS
+from mtl.storage.rows import Loaded, encode_row
+from mtl.storage.sqlite import SqliteStore
+from tests.unit.mtl.storage.test_records import RECORDS
 
 OLD_TABLE = "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 SOME: list[AnyRecord] = [

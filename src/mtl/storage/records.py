@@ -6,7 +6,7 @@ written in transactions by the metadata store and read once, at the start.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -329,6 +329,21 @@ KINDS: dict[str, type[msgspec.Struct]] = {
         StateRecord,
     )
 }
+
+
+class RecordDamage(NamedTuple):
+    """A record that cannot be read. Without a `key` it is not known which of this kind it is, or how many there are;
+    without a `kind` it may be any record.
+    """
+
+    kind: str | None
+    key: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        what = f"record {self.kind} {self.key}" if self.key is not None else f"records of kind {self.kind}"
+        return f"{what if self.kind is not None else 'records'}: {self.reason}"
+
 
 DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
     name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()

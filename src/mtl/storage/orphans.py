@@ -14,13 +14,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from mtl.broker.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, decode_owner
-from mtl.broker.storage.rows import RecordDamage
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.errors import StorageError
 from mtl.log import Disk, Extent, delete_log, extent
 from mtl.log.files import failure
 from mtl.log.log import GOING, MAKING
+from mtl.storage.keys import place_of
+from mtl.storage.records import (
+    AnyRecord,
+    DroppedRecord,
+    RecordDamage,
+    ResourceRecord,
+    StageRecord,
+    decode_owner,
+)
+from mtl.storage.unreadable import Unreadable
 
 log = logging.getLogger("mtl.broker")
 
@@ -56,11 +63,6 @@ def _contents(logs: Sequence[tuple[str, Extent]]) -> str:
     ranges = [f"contents {x.first} to {x.end - 1}" for _, x in logs if x.end > x.first]
     damages = [x.damage for _, x in logs if x.damage is not None]
     return ", ".join([*(ranges or ["without contents"]), *damages])
-
-
-def place_of(record: Owner) -> str:
-    """The directory of a record's logs."""
-    return f"resources/{record.log}" if isinstance(record, ResourceRecord) else f"stages/{record.stage}"
 
 
 def lies_there(owner: bytes, key: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 import google_crc32c
 import msgspec
 
-from mtl.broker.storage.records import DECODERS, KINDS, AnyRecord, StateRecord
 from mtl.errors import OldRecords
+from mtl.storage.records import DECODERS, KINDS, AnyRecord, RecordDamage, StateRecord
 
 _SUM_MASK = (1 << 63) - 1
 """Sums of checksums are kept modulo 2**63."""
@@ -30,20 +30,6 @@ class Row(NamedTuple):
     """CRC-32C of kind and key."""
     crc: int
     """CRC-32C of kind, key and value."""
-
-
-class RecordDamage(NamedTuple):
-    """A record that cannot be read. Without a `key` it is not known which of this kind it is, or how many there are;
-    without a `kind` it may be any record.
-    """
-
-    kind: str | None
-    key: str | None
-    reason: str
-
-    def __str__(self) -> str:
-        what = f"record {self.kind} {self.key}" if self.key is not None else f"records of kind {self.kind}"
-        return f"{what if self.kind is not None else 'records'}: {self.reason}"
 
 
 class Loaded(NamedTuple):

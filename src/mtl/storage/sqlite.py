@@ -16,13 +16,13 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from mtl.broker.runtime.precedence import Precedence
-from mtl.broker.storage.database import VERSION, named, open_database, put
-from mtl.broker.storage.generation import GenerationFile, Mark
-from mtl.broker.storage.records import KINDS, AnyRecord, SecretRecord, StateRecord, UserRecord
-from mtl.broker.storage.rows import (
+from mtl.errors import Damaged, OldRecords, StorageError
+from mtl.storage.database import VERSION, named, open_database, put
+from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.precedence import Precedence
+from mtl.storage.records import KINDS, AnyRecord, RecordDamage, SecretRecord, StateRecord, UserRecord
+from mtl.storage.rows import (
     Loaded,
-    RecordDamage,
     Row,
     decode_row,
     encode_row,
@@ -30,7 +30,6 @@ from mtl.broker.storage.rows import (
     read_rows,
     total,
 )
-from mtl.errors import Damaged, OldRecords, StorageError
 
 T = TypeVar("T", UserRecord, SecretRecord)
 

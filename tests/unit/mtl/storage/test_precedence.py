@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker.runtime import precedence
-from mtl.broker.runtime.precedence import Precedence
 from mtl.broker.runtime.users import Users
-from mtl.broker.storage.records import UserRecord
-from mtl.broker.storage.sqlite import SqliteStore
+from mtl.storage import precedence
+from mtl.storage.precedence import Precedence
+from mtl.storage.records import UserRecord
+from mtl.storage.sqlite import SqliteStore
 
 
 class Busy:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker.storage.generation import GenerationFile, Mark
 from mtl.errors import Damaged, StorageFailed
+from mtl.storage.generation import GenerationFile, Mark
 
 
 def test_it_only_grows(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker.storage.database import VERSION, named, open_database, schema
 from mtl.errors import Damaged, MtlError, StorageFailed, StorageFull
+from mtl.storage.database import VERSION, named, open_database, schema
 
 
 def opened(path: Path) -> sqlite3.Connection:

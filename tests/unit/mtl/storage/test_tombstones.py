@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.storage.records import AnyRecord, DroppedRecord, ResourceRecord, RunRecord, StageRecord
-from mtl.broker.storage.tombstones import Tombstones
 from mtl.errors import StorageFailed
+from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, RunRecord, StageRecord
+from mtl.storage.tombstones import Tombstones
 from tests.support.faulty_store import FaultyStore, refuse
 
 RESOURCE = ResourceRecord("/", "a", "i1", "l1")

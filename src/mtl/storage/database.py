@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from mtl.broker.storage.records import KINDS, StateRecord
-from mtl.broker.storage.rows import Row, checksums, encode_row, total
 from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed, StorageFull
+from mtl.storage.records import KINDS, StateRecord
+from mtl.storage.rows import Row, checksums, encode_row, total
 
 VERSION = 4
 """Format of the database and of everything beside it in the data directory.

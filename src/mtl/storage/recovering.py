@@ -15,9 +15,15 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from mtl.broker.storage.inspection import compare, inspect_records
-from mtl.broker.storage.orphans import LOST_FOUND, Orphan, Owner, look, place_of
-from mtl.broker.storage.records import (
+from mtl.errors import Damaged, OptionError
+from mtl.log import Disk, RealDisk, give_manifest, open_log
+from mtl.log.files import failure
+from mtl.log.manifest import MANIFEST
+from mtl.log.store import Store
+from mtl.storage.inspection import compare, inspect_records
+from mtl.storage.keys import place_of
+from mtl.storage.orphans import LOST_FOUND, Orphan, Owner, look
+from mtl.storage.records import (
     KINDS,
     AnyRecord,
     ApplicationRecord,
@@ -26,12 +32,7 @@ from mtl.broker.storage.records import (
     StageRecord,
     encode_owner,
 )
-from mtl.broker.storage.salvage import open_records
-from mtl.errors import Damaged, OptionError
-from mtl.log import Disk, RealDisk, give_manifest, open_log
-from mtl.log.files import failure
-from mtl.log.manifest import MANIFEST
-from mtl.log.store import Store
+from mtl.storage.salvage import open_records
 
 KEPT_MANIFEST = "manifest.damaged"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtl.broker.storage.orphans import place_of
-from mtl.broker.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord
-from mtl.broker.storage.sqlite import RecordStore
+from mtl.storage.keys import place_of
+from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord
+from mtl.storage.sqlite import RecordStore
 
 
 class Tombstones:

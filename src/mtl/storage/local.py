@@ -17,21 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from mtl import limits
-from mtl.broker import actions as a
-from mtl.broker.stages.stages import Stage
-from mtl.broker.storage.database import WITH_MANIFESTS
-from mtl.broker.storage.interrupted import barred
-from mtl.broker.storage.orphans import Orphans, lies_there
-from mtl.broker.storage.records import AnyRecord, ResourceRecord, RunRecord, StageRecord, encode_owner
-from mtl.broker.storage.restored import OpenedLog, Restored
-from mtl.broker.storage.rows import RecordDamage
-from mtl.broker.storage.sqlite import RecordStore
-from mtl.broker.storage.tombstones import Tombstones
-from mtl.broker.writing.resources import log_key
 from mtl.errors import Damaged, LogStopped, MtlError, StorageError, StorageFailed
 from mtl.log import (
     Change,
     LogOptions,
+    LogReader,
     LogWriter,
     NewChunk,
     ReadCache,
@@ -45,11 +35,36 @@ from mtl.log import (
 from mtl.log.files import Disk, failure
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import segment_base
+from mtl.storage.api import (
+    Append,
+    CreateLog,
+    Draft,
+    DropLogs,
+    ForgetWriters,
+    LogAction,
+    LogKey,
+    Mark,
+    OpenedLog,
+    OpenLog,
+    Publish,
+    Restored,
+    Roll,
+    Save,
+    Trim,
+    WriterAction,
+)
+from mtl.storage.database import WITH_MANIFESTS
+from mtl.storage.interrupted import barred
+from mtl.storage.keys import log_key, staged_log_keys
+from mtl.storage.orphans import Orphans, lies_there
+from mtl.storage.records import AnyRecord, RecordDamage, ResourceRecord, RunRecord, StageRecord, encode_owner
+from mtl.storage.sqlite import RecordStore
+from mtl.storage.tombstones import Tombstones
 from mtl.wire.packs import encode_pack
 
 log = logging.getLogger("mtl.broker")
 
-DiskAction = a.LogAction | a.Save
+DiskAction = LogAction | Save
 
 
 class Storage:
@@ -67,10 +82,10 @@ class Storage:
         self._orphans = Orphans(disk, directory)
         self._segment_bytes = segment_bytes
         self._cache = ReadCache()
-        self._writers: dict[a.LogKey, LogWriter] = {}
+        self._writers: dict[LogKey, LogWriter] = {}
         self._run = ""
-        self._barred: dict[a.LogKey, Damaged] = {}
-        self._undelivered: dict[a.LogKey, list[Change]] = {}
+        self._barred: dict[LogKey, Damaged] = {}
+        self._undelivered: dict[LogKey, list[Change]] = {}
         """Per log: what the completed steps of failed actions have changed. The next action that succeeds delivers it
         first, so that no reader ever looks for new contents at old places.
         """
@@ -106,12 +121,12 @@ class Storage:
 
     def _upgrade(self, records: Sequence[AnyRecord]) -> None:
         """Format 4 (`sqlite`): give every log its manifest. The next start does it again if one of them failed."""
-        owned: list[tuple[a.LogKey, bytes, int | None]] = []
+        owned: list[tuple[LogKey, bytes, int | None]] = []
         for record in records:
             if isinstance(record, ResourceRecord):
                 owned.append((log_key(record), encode_owner(record), record.earliest))
             elif isinstance(record, StageRecord):
-                owned += [(key, encode_owner(record), None) for key in Stage(record, 0.0).log_keys]
+                owned += [(key, encode_owner(record), None) for key in staged_log_keys(record)]
         try:
             for key, owner, earliest in owned:
                 give_manifest(self._disk, self._path(key), owner, earliest)
@@ -145,7 +160,7 @@ class Storage:
 
     def perform(self, action: DiskAction) -> object:
         """Carry out one action; its result, or the `StorageError` it failed with."""
-        if isinstance(action, a.Save):
+        if isinstance(action, Save):
             return self._failing(action, lambda: self._tombstones.save(action.put, action.forget))
         result = self._failing(action, lambda: self._log_action(action))
         writer = self._writers.get(action.log)
@@ -165,36 +180,36 @@ class Storage:
             # goes on.
             return StorageFailed(f"{type(action).__name__}: {e}")
 
-    def _log_action(self, action: a.LogAction) -> object:
+    def _log_action(self, action: LogAction) -> object:
         """What `actions` says; changes are all since the last action on this log that succeeded, in order."""
-        if isinstance(action, a.CreateLog):
+        if isinstance(action, CreateLog):
             return self._create(action)
-        if isinstance(action, a.OpenLog):
+        if isinstance(action, OpenLog):
             return self._open_log(action)
-        if isinstance(action, a.Mark):
+        if isinstance(action, Mark):
             return self._writers[action.log].mark()
         changes = self._undelivered.setdefault(action.log, [])
         for change in self._steps(action):
             changes.append(change)
         return self._undelivered.pop(action.log)
 
-    def _steps(self, action: a.WriterAction) -> Iterator[Change]:
+    def _steps(self, action: WriterAction) -> Iterator[Change]:
         """Carry out an action step by step; what a completed step changed counts whatever becomes of the next one."""
         writer = self._writers[action.log]
         match action:
-            case a.Append():
+            case Append():
                 chunks = [d if isinstance(d, NewChunk) else _packed(d) for d in action.drafts]
                 yield writer.append(chunks, action.now_us)
-            case a.Publish():
+            case Publish():
                 yield from self._publish(writer, action)
-            case a.Trim():
+            case Trim():
                 yield writer.trim(action.earliest)
-            case a.Roll():
+            case Roll():
                 yield writer.roll(action.now_us)
-            case a.ForgetWriters():
+            case ForgetWriters():
                 writer.forget(action.writers)
 
-    def _create(self, action: a.CreateLog) -> object:
+    def _create(self, action: CreateLog) -> object:
         parent = self._path(action.log).rpartition("/")[0]
         # Also when it is there: another log of the same stage may have made it a moment ago, and not synced it yet.
         self._disk.make_dir(parent)
@@ -205,7 +220,7 @@ class Storage:
         reader.share(self._cache)
         return reader
 
-    def _open_log(self, action: a.OpenLog) -> OpenedLog | None:
+    def _open_log(self, action: OpenLog) -> OpenedLog | None:
         path, staged = self._path(action.log), action.log.startswith("stages/")
         if staged and not self._was_made(path):
             return None
@@ -232,7 +247,7 @@ class Storage:
 
     def _open(
         self,
-        key: a.LogKey,
+        key: LogKey,
         options: LogOptions,
         now_us: int,
         earliest: int | None = None,
@@ -240,7 +255,7 @@ class Storage:
         *,
         owner: bytes | None = None,
         run: str | None = None,
-    ) -> OpenedLog:
+    ) -> tuple[LogReader, dict[int, int]]:
         """Open a log. Nothing of it stays open when that fails: it is tried again. Raises `StorageError`."""
         if key in self._barred:
             raise self._barred[key]
@@ -267,14 +282,14 @@ class Storage:
         self._undelivered.pop(key, None)
         return reader, dict(writer.last_numbers)
 
-    def _close(self, key: a.LogKey, writer: LogWriter) -> None:
+    def _close(self, key: LogKey, writer: LogWriter) -> None:
         """Close a writer that is of no use any more."""
         try:
             writer.close()
         except StorageError as e:
             log.info("closing %s, which is not used any more: %s", key, e)
 
-    def _publish(self, writer: LogWriter, action: a.Publish) -> Iterator[Change]:
+    def _publish(self, writer: LogWriter, action: Publish) -> Iterator[Change]:
         """PROTOCOL.md 5.5, step 4: large staged logs are adopted, small ones copied, in order.
 
         What an attempt before this one left is taken back first; it may have left nothing but a start.
@@ -297,7 +312,7 @@ class Storage:
                 else writer.append_from(together, action.now_us)
             )
 
-    def _seal(self, key: a.LogKey, now_us: int) -> None:
+    def _seal(self, key: LogKey, now_us: int) -> None:
         """Make a staged log complete. One that a failure of this has stopped is opened again: it is committed, and
         there is no other way on. One that never opened has no writer; its parts say whether it is whole.
         """
@@ -309,7 +324,7 @@ class Storage:
         if writer is not None:
             writer.seal()
 
-    def drop(self, action: a.DropLogs) -> None:
+    def drop(self, action: DropLogs) -> None:
         """Close and remove logs; what cannot be removed now goes with the next start."""
         for key in action.logs:
             writer = self._writers.pop(key, None)
@@ -328,9 +343,9 @@ class Storage:
         else:
             self._tombstones.removed(place)
 
-    def close(self, closing: Callable[[a.LogKey], None] = lambda _: None) -> dict[a.LogKey, StorageError]:
+    def close(self, closing: Callable[[LogKey], None] = lambda _: None) -> dict[LogKey, StorageError]:
         """Everything written is synced. Returns the logs that are not, and why; `closing` is called before each."""
-        failed: dict[a.LogKey, StorageError] = {}
+        failed: dict[LogKey, StorageError] = {}
         for key, writer in self._writers.items():
             closing(key)
             if writer.doubtful:
@@ -366,6 +381,6 @@ def _tell_cut(report: RecoveryReport) -> None:
     )
 
 
-def _packed(draft: a.Draft) -> NewChunk:
+def _packed(draft: Draft) -> NewChunk:
     """Plain contents are packed here, on the commit thread."""
     return NewChunk(draft.count, encode_pack(draft.bodies, draft.properties, limits.MAX_FRAME), draft.runs)

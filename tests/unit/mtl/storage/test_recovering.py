@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker import actions as a
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import (
+from mtl.errors import Damaged, DirectoryInUse, OptionError
+from mtl.log import LogOptions, RealDisk, extent
+from mtl.storage.api import Append, CreateLog, Draft, OpenLog, Save
+from mtl.storage.local import Storage
+from mtl.storage.records import (
     AnyRecord,
     ApplicationRecord,
     CursorRecord,
@@ -21,10 +23,8 @@ from mtl.broker.storage.records import (
     StageRecord,
     encode_owner,
 )
-from mtl.broker.storage.recovering import Recovery
-from mtl.broker.storage.salvage import open_records
-from mtl.errors import Damaged, DirectoryInUse, OptionError
-from mtl.log import LogOptions, RealDisk, extent
+from mtl.storage.recovering import Recovery
+from mtl.storage.salvage import open_records
 
 RESOURCE = ResourceRecord("/", "a", "i1", "l1")
 STAGE = StageRecord("/", "s1", "app", 5, {"a": "i1"}, 0)
@@ -43,13 +43,13 @@ def made(tmp_path: Path) -> Path:
     store = open_records(tmp_path)
     storage = Storage(RealDisk(), str(tmp_path), store, 1 << 20)
     storage.restore()
-    storage.perform(a.Save(1, (RESOURCE, STAGE, CURSOR, LAST)))
+    storage.perform(Save(1, (RESOURCE, STAGE, CURSOR, LAST)))
     for place, owner, bodies in (
         ("resources/l1", RESOURCE, [b"1", b"2", b"3"]),
         ("stages/s1/0", STAGE, [b"4", b"5"]),
     ):
-        storage.perform(a.CreateLog(2, place, LogOptions(), encode_owner(owner)))
-        storage.perform(a.Append(3, place, [a.Draft([body], None, ()) for body in bodies], 0))
+        storage.perform(CreateLog(2, place, LogOptions(), encode_owner(owner)))
+        storage.perform(Append(3, place, [Draft([body], None, ()) for body in bodies], 0))
     storage.close()
     return tmp_path
 
@@ -178,7 +178,7 @@ def test_an_interrupted_commit_that_cannot_be_read_is_undone(data: Path) -> None
     store = open_records(data)
     storage = Storage(RealDisk(), str(data), store, 1 << 20)
     storage.restore()
-    stopped = storage.perform(a.OpenLog(1, "resources/l1", LogOptions(), 1, None, encode_owner(RESOURCE), 0))
+    stopped = storage.perform(OpenLog(1, "resources/l1", LogOptions(), 1, None, encode_owner(RESOURCE), 0))
     storage.close()
     assert isinstance(stopped, Damaged)
     assert "undoes the commit" in str(stopped)

@@ -6,20 +6,20 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl.broker.storage.records import (
+from mtl.errors import Refused
+from mtl.log.manifest import MANIFEST
+from mtl.storage.records import (
     AnyRecord,
     ApplicationRecord,
     CursorRecord,
     QueueRecord,
+    RecordDamage,
     StageRecord,
     UserRecord,
     WriterRecord,
     record_key,
 )
-from mtl.broker.storage.rows import RecordDamage
-from mtl.broker.storage.unreadable import Unreadable
-from mtl.errors import Refused
-from mtl.log.manifest import MANIFEST
+from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
 from tests.support.commits import commit, staged
 from tests.support.core import ROOT, Client, Rig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.storage.records import AnyRecord, CursorRecord, StateRecord, WriterRecord
-from mtl.broker.storage.rows import (
+from mtl.errors import OldRecords
+from mtl.storage.records import AnyRecord, CursorRecord, RecordDamage, StateRecord, WriterRecord
+from mtl.storage.rows import (
     Loaded,
-    RecordDamage,
     checksums,
     decode_row,
     encode_row,
@@ -15,8 +15,7 @@ from mtl.broker.storage.rows import (
     read_rows,
     total,
 )
-from mtl.errors import OldRecords
-from tests.unit.mtl.broker.storage.test_records import RECORDS
+from tests.unit.mtl.storage.test_records import RECORDS
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.kind)

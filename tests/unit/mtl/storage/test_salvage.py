@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker.storage.inspection import inspect_records
-from mtl.broker.storage.records import AnyRecord, ApplicationRecord, CursorRecord, StateRecord, WriterRecord
-from mtl.broker.storage.salvage import open_records
-from mtl.broker.storage.sqlite import SqliteStore
-from mtl.broker.storage.unreadable import Unreadable
 from mtl.errors import Damaged, OldRecords, StorageError
+from mtl.storage.inspection import inspect_records
+from mtl.storage.records import AnyRecord, ApplicationRecord, CursorRecord, StateRecord, WriterRecord
+from mtl.storage.salvage import open_records
+from mtl.storage.sqlite import SqliteStore
+from mtl.storage.unreadable import Unreadable
 
 PAGE = 4096
 RECORDS: list[AnyRecord] = [

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
-from mtl.broker.storage.orphans import Orphan, Orphans, lies_there, look, place_of
-from mtl.broker.storage.records import ResourceRecord, StageRecord, encode_owner
 from mtl.errors import StorageFailed
 from mtl.log import create_log
+from mtl.storage.keys import place_of
+from mtl.storage.orphans import Orphan, Orphans, lies_there, look
+from mtl.storage.records import ResourceRecord, StageRecord, encode_owner
 from tests.support.faulty_disk import FaultyDisk
 
 RESOURCE = ResourceRecord("/", "a", "i1", "l1")

@@ -13,11 +13,30 @@ import msgspec
 import pytest
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.stages.stages import Stage
-from mtl.broker.storage.database import VERSION
-from mtl.broker.storage.local import Storage
-from mtl.broker.storage.records import (
+from mtl.errors import Damaged, LogStopped, StorageError, StorageFailed, StorageFull
+from mtl.log import LogOptions, LogReader, NewChunk, RealDisk, RunEntry, Trimmed
+from mtl.log.manifest import MANIFEST, encode_manifest
+from mtl.log.store import Store
+from mtl.storage.api import (
+    Append,
+    CreateLog,
+    Draft,
+    DropLogs,
+    ForgetWriters,
+    LogKey,
+    LogView,
+    OpenedLog,
+    OpenLog,
+    Publish,
+    Roll,
+    Save,
+    Trim,
+)
+from mtl.storage.database import VERSION
+from mtl.storage.keys import log_key
+from mtl.storage.local import Storage
+from mtl.storage.records import (
     DroppedRecord,
     PublishRecord,
     ResourceRecord,
@@ -26,13 +45,7 @@ from mtl.broker.storage.records import (
     decode_owner,
     encode_owner,
 )
-from mtl.broker.storage.restored import OpenedLog
-from mtl.broker.storage.sqlite import SqliteStore
-from mtl.broker.writing.resources import log_key
-from mtl.errors import Damaged, LogStopped, StorageError, StorageFailed, StorageFull
-from mtl.log import LogOptions, LogReader, NewChunk, RealDisk, RunEntry, Trimmed
-from mtl.log.manifest import MANIFEST, encode_manifest
-from mtl.log.store import Store
+from mtl.storage.sqlite import SqliteStore
 from mtl.wire.fields import EMPTY, encode_table
 from mtl.wire.packs import encode_pack, trust_pack, unpack
 from tests.support.faulty_disk import Crashed, FaultyDisk
@@ -47,7 +60,7 @@ OWNER = encode_owner(RESOURCE)
 NOW = 1_700_000_000_000_000
 
 
-def owner_of(log: a.LogKey) -> bytes:
+def owner_of(log: LogKey) -> bytes:
     """What a log says of whose it is."""
     kind, place = log.split("/")[:2]
     if kind == "resources":
@@ -65,7 +78,7 @@ class Desk:
         self.number = 0
         self.open()
 
-    def open(self) -> dict[a.LogKey, OpenedLog | StorageError]:
+    def open(self) -> dict[LogKey, OpenedLog | StorageError]:
         """Start again, and open every log that a record names."""
         self.storage = Storage(self.disk, "/data", self.store, self.segment_bytes)
         records = self.storage.restore().records
@@ -78,28 +91,28 @@ class Desk:
         }
         return {k: opened for k, opened in found.items() if opened is not None}
 
-    def open_log(self, log: a.LogKey = LOG, earliest: int | None = None, base: int | None = None) -> Any:
+    def open_log(self, log: LogKey = LOG, earliest: int | None = None, base: int | None = None) -> Any:
         owner = owner_of(log) if log.startswith("resources/") else None
-        return self.perform(a.OpenLog, log, LogOptions(self.segment_bytes), earliest, base, owner, NOW)
+        return self.perform(OpenLog, log, LogOptions(self.segment_bytes), earliest, base, owner, NOW)
 
     def perform(self, kind: Any, *arguments: Any) -> Any:
         self.number += 1
         return self.storage.perform(kind(self.number, *arguments))
 
-    def create(self, log: a.LogKey = LOG, **options: Any) -> LogReader:
-        reader = self.perform(a.CreateLog, log, LogOptions(**options), owner_of(log))
+    def create(self, log: LogKey = LOG, **options: Any) -> LogView:
+        reader = self.perform(CreateLog, log, LogOptions(**options), owner_of(log))
         assert isinstance(reader, LogReader), reader
         return reader
 
-    def append(self, log: a.LogKey, *drafts: a.Draft | NewChunk) -> Any:
-        return self.perform(a.Append, log, drafts, NOW)
+    def append(self, log: LogKey, *drafts: Draft | NewChunk) -> Any:
+        return self.perform(Append, log, drafts, NOW)
 
 
-def plain(*bodies: bytes, runs: tuple[RunEntry, ...] = ()) -> a.Draft:
-    return a.Draft(bodies, None, runs)
+def plain(*bodies: bytes, runs: tuple[RunEntry, ...] = ()) -> Draft:
+    return Draft(bodies, None, runs)
 
 
-def bodies(reader: LogReader) -> list[bytes]:
+def bodies(reader: LogView) -> list[bytes]:
     found, ref = [], reader.find(reader.earliest)
     while ref is not None:
         found += [bytes(body) for _, body in unpack(trust_pack(reader.read(ref)))]
@@ -107,7 +120,7 @@ def bodies(reader: LogReader) -> list[bytes]:
     return found
 
 
-def show(reader: LogReader, changes: Any) -> None:
+def show(reader: LogView, changes: Any) -> None:
     """What an action changed becomes what the reader shows."""
     assert not isinstance(changes, StorageError), changes
     for change in changes:
@@ -159,7 +172,7 @@ def test_plain_contents_are_packed_and_packs_kept(desk: Desk) -> None:
 def test_properties_are_packed_too(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": 1})
-    show(reader, desk.append(LOG, a.Draft((b"x", b"y"), (table, EMPTY), ())))
+    show(reader, desk.append(LOG, Draft((b"x", b"y"), (table, EMPTY), ())))
     ref = reader.find(1)
     assert ref is not None
     assert [p for p, _ in unpack(trust_pack(reader.read(ref)))] == [table, EMPTY]
@@ -169,26 +182,26 @@ def test_the_largest_content_fits(desk: Desk) -> None:
     reader = desk.create()
     table = encode_table({"k": bytes(limits.MAX_TABLE - 20)})
     body = bytes(limits.MAX_CONTENT)
-    show(reader, desk.append(LOG, a.Draft((body,), (table,), ())))
+    show(reader, desk.append(LOG, Draft((body,), (table,), ())))
     assert bodies(reader) == [body]
 
 
 def test_roll_trim_and_forget(desk: Desk) -> None:
     reader = desk.create()
     show(reader, desk.append(LOG, plain(b"x", runs=(RunEntry(5, 1, 1),))))
-    show(reader, desk.perform(a.Roll, LOG, NOW))
+    show(reader, desk.perform(Roll, LOG, NOW))
     show(reader, desk.append(LOG, plain(b"y")))
     assert desk.storage._writers[LOG].last_numbers == {5: 1}
-    assert desk.perform(a.ForgetWriters, LOG, (5, 6)) == []
+    assert desk.perform(ForgetWriters, LOG, (5, 6)) == []
     assert desk.storage._writers[LOG].last_numbers == {}
-    assert desk.perform(a.Trim, LOG, 2) == [Trimmed(2)]
+    assert desk.perform(Trim, LOG, 2) == [Trimmed(2)]
     segments = [x for x in desk.disk.list_dir("/data/resources/l1") if x.endswith(".segment")]
     assert len(segments) == 1
 
 
 def test_saves_go_to_the_records(desk: Desk) -> None:
-    assert desk.perform(a.Save, (RESOURCE, STAGED), ()) is None
-    assert desk.perform(a.Save, (), (STAGED,)) is None
+    assert desk.perform(Save, (RESOURCE, STAGED), ()) is None
+    assert desk.perform(Save, (), (STAGED,)) is None
     kept = [r for r in desk.store.load().records if not isinstance(r, RunRecord)]
     assert kept == [DroppedRecord("stages/s1"), RESOURCE]
 
@@ -204,7 +217,7 @@ def test_failures_are_results(desk: Desk, error: int, kind: type) -> None:
     show(reader, desk.append(LOG, plain(b"y")))
     assert bodies(reader) == [b"y"]
     desk.disk.fail("make_dir", error=error)
-    assert type(desk.perform(a.CreateLog, "resources/l2", LogOptions(), OWNER)) is kind
+    assert type(desk.perform(CreateLog, "resources/l2", LogOptions(), OWNER)) is kind
 
 
 def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
@@ -214,16 +227,16 @@ def test_a_log_that_stopped_says_so_from_then_on(desk: Desk) -> None:
     assert isinstance(desk.append(LOG, plain(b"x")), LogStopped)
     for result in (
         desk.append(LOG, plain(b"x")),
-        desk.perform(a.Roll, LOG, NOW),
-        desk.perform(a.Trim, LOG, 1),
-        desk.perform(a.Publish, LOG, 1, (), 0, NOW),
+        desk.perform(Roll, LOG, NOW),
+        desk.perform(Trim, LOG, 1),
+        desk.perform(Publish, LOG, 1, (), 0, NOW),
     ):
         assert isinstance(result, LogStopped)
 
 
 def test_contents_that_do_not_fit_after_all_are_a_failure_and_no_end(desk: Desk) -> None:
     desk.create()
-    assert isinstance(desk.append(LOG, a.Draft((), None, ())), StorageFailed)
+    assert isinstance(desk.append(LOG, Draft((), None, ())), StorageFailed)
     assert not isinstance(desk.append(LOG, plain(b"x")), StorageError)
 
 
@@ -234,7 +247,7 @@ def test_contents_that_do_not_fit_after_all_are_a_failure_and_no_end(desk: Desk)
 def staged(desk: Desk) -> Desk:
     """Two contents in the resource, three in two stages."""
     other = StageRecord("/", "s2", "app", 1, {"a": "i1"}, 0)
-    desk.perform(a.Save, (RESOURCE, STAGED, other), ())
+    desk.perform(Save, (RESOURCE, STAGED, other), ())
     desk.create()
     desk.append(LOG, plain(b"1", b"2"))
     for log, contents in ((STAGE, (b"x", b"y")), ("stages/s2/0", (b"z",))):
@@ -244,7 +257,7 @@ def staged(desk: Desk) -> Desk:
 
 
 def publish(desk: Desk) -> Any:
-    return desk.perform(a.Publish, LOG, 3, (STAGE, "stages/s2/0"), 3, NOW)
+    return desk.perform(Publish, LOG, 3, (STAGE, "stages/s2/0"), 3, NOW)
 
 
 @pytest.mark.parametrize("adopt", [0, 1 << 30])
@@ -294,7 +307,7 @@ def test_what_completed_steps_changed_survives_the_failure_of_later_ones(
     rng = random.Random(seed)
     monkeypatch.setattr(limits, "ADOPT_OCTETS", 700)
     desk = Desk(segment_bytes=2_000)
-    desk.perform(a.Save, (RESOURCE,), ())
+    desk.perform(Save, (RESOURCE,), ())
     reader = desk.create()
     expected: list[bytes] = []
     for n in range(30):
@@ -314,7 +327,7 @@ def test_what_completed_steps_changed_survives_the_failure_of_later_ones(
             if attempt < rng.randrange(6):
                 desk.disk.fail(rng.choice(_FAULTS), nth=rng.randint(1, 6), error=errno.ENOSPC)
             changes = (
-                desk.perform(a.Publish, LOG, base, stages, len(stages), now)
+                desk.perform(Publish, LOG, base, stages, len(stages), now)
                 if stages
                 else desk.append(LOG, *map(plain, contents))
             )
@@ -331,7 +344,7 @@ def test_what_completed_steps_changed_survives_the_failure_of_later_ones(
             raise AssertionError(changes)
         expected += contents
         if rng.random() < 0.3:
-            rolled = desk.perform(a.Roll, LOG, NOW)
+            rolled = desk.perform(Roll, LOG, NOW)
             if not isinstance(rolled, StorageError):
                 show(reader, rolled)
         desk.disk.heal()
@@ -345,7 +358,7 @@ def show_nobody(changes: Any) -> None:
 
 def test_a_stage_with_fewer_contents_than_were_committed_is_damaged(staged: Desk) -> None:
     """They would be missing without anybody knowing."""
-    result = staged.perform(a.Publish, LOG, 3, (STAGE,), 4, NOW)
+    result = staged.perform(Publish, LOG, 3, (STAGE,), 4, NOW)
     assert isinstance(result, Damaged)
     assert "contents are staged where 4 were" in str(result)
 
@@ -362,21 +375,21 @@ def test_a_damaged_stage_is_told(staged: Desk) -> None:
 
 
 def test_dropping_closes_and_removes(staged: Desk) -> None:
-    staged.storage.drop(a.DropLogs((STAGE, "stages/s1/1")))
+    staged.storage.drop(DropLogs((STAGE, "stages/s1/1")))
     assert staged.disk.list_dir("/data/stages") == ["s2"]
-    staged.storage.drop(a.DropLogs((LOG,)))
+    staged.storage.drop(DropLogs((LOG,)))
     assert staged.disk.list_dir("/data/resources") == []
     assert list(staged.storage._writers) == ["stages/s2/0"]
-    staged.storage.drop(a.DropLogs((LOG, STAGE)))
+    staged.storage.drop(DropLogs((LOG, STAGE)))
 
 
 @pytest.mark.parametrize("op", ["unlink", "remove_dir", "fsync_dir"])
 def test_what_cannot_be_removed_goes_with_the_next_start(staged: Desk, op: str) -> None:
     staged.disk.fail(op, count=2)
-    staged.storage.drop(a.DropLogs((STAGE,)))
-    staged.storage.drop(a.DropLogs((LOG,)))
+    staged.storage.drop(DropLogs((STAGE,)))
+    staged.storage.drop(DropLogs((LOG,)))
     staged.disk.heal()
-    staged.perform(a.Save, (), (RESOURCE, STAGED))
+    staged.perform(Save, (), (RESOURCE, STAGED))
     staged.open()
     assert not staged.disk.exists("/data/lost+found")
     assert staged.disk.list_dir("/data/resources") == []
@@ -405,9 +418,9 @@ def lost_and_found(desk: Desk) -> list[str]:
 @pytest.fixture
 def filled(desk: Desk) -> Desk:
     """A resource and a stage with contents."""
-    desk.perform(a.Save, (RESOURCE, STAGED), ())
-    desk.perform(a.CreateLog, LOG, LogOptions(), encode_owner(RESOURCE))
-    desk.perform(a.CreateLog, STAGE, LogOptions(), encode_owner(STAGED))
+    desk.perform(Save, (RESOURCE, STAGED), ())
+    desk.perform(CreateLog, LOG, LogOptions(), encode_owner(RESOURCE))
+    desk.perform(CreateLog, STAGE, LogOptions(), encode_owner(STAGED))
     for log in (LOG, STAGE):
         desk.append(log, plain(b"1", b"2"))
     return desk
@@ -423,8 +436,8 @@ def test_a_log_with_contents_that_no_record_names_is_kept(
             "resource-l1",
             f"stage-s1{again}",
         ]
-        filled.perform(a.CreateLog, LOG, LogOptions(), encode_owner(RESOURCE))
-        filled.perform(a.CreateLog, STAGE, LogOptions(), encode_owner(STAGED))
+        filled.perform(CreateLog, LOG, LogOptions(), encode_owner(RESOURCE))
+        filled.perform(CreateLog, STAGE, LogOptions(), encode_owner(STAGED))
         for log in (LOG, STAGE):
             filled.append(log, plain(b"3"))
     assert "it was resource 'a' of virtual host '/', contents 1 to 2. `mtl recover /data`" in caplog.text
@@ -461,9 +474,9 @@ def test_a_move_that_fails_leaves_the_log_where_it_is(filled: Desk, caplog: pyte
 @pytest.mark.parametrize("drops", [0, 1, 2])
 def test_a_log_whose_record_was_removed_on_purpose_is_removed(filled: Desk, drops: int) -> None:
     """However far its removal had come."""
-    filled.perform(a.Save, (), (RESOURCE, STAGED))
+    filled.perform(Save, (), (RESOURCE, STAGED))
     for log in (LOG, STAGE)[:drops]:
-        filled.storage.drop(a.DropLogs((log,)))
+        filled.storage.drop(DropLogs((log,)))
     for _ in range(2):
         assert filled.open() == {}
         assert lost_and_found(filled) == []
@@ -479,9 +492,9 @@ def test_a_removal_that_was_taken_back_removes_nothing(filled: Desk) -> None:
             raise StorageFailed("disk I/O error")
 
     filled.store.hook = fail
-    assert isinstance(filled.perform(a.Save, (), (RESOURCE,)), StorageFailed)
+    assert isinstance(filled.perform(Save, (), (RESOURCE,)), StorageFailed)
     filled.store.crash(landed=True)
-    assert filled.perform(a.Save, (RESOURCE,), ()) is None
+    assert filled.perform(Save, (RESOURCE,), ()) is None
     assert set(filled.open()) == {LOG, STAGE}
     filled.store.save((), (RESOURCE,))
     filled.open()
@@ -515,7 +528,7 @@ def test_a_damaged_record_whose_manifest_is_damaged_too_is_known_to_be_lost(fill
 
 def test_two_logs_that_claim_a_lost_record_are_both_kept(filled: Desk) -> None:
     other = msgspec.structs.replace(RESOURCE, log="l2")
-    filled.perform(a.CreateLog, "resources/l2", LogOptions(), encode_owner(other))
+    filled.perform(CreateLog, "resources/l2", LogOptions(), encode_owner(other))
     filled.append("resources/l2", plain(b"3"))
     filled.store.damage(RESOURCE.kind, RESOURCE.key)
     assert set(filled.open()) == {STAGE}
@@ -691,14 +704,14 @@ def test_a_close_that_fails_says_so(desk: Desk) -> None:
     desk.create("resources/l2")
     desk.append(LOG, plain(b"x"))
     desk.disk.fail("sync")
-    closing: list[a.LogKey] = []
+    closing: list[LogKey] = []
     assert list(desk.storage.close(closing.append)) == [LOG]
     assert closing == [LOG, "resources/l2"]
 
 
 @pytest.mark.parametrize(("durability", "told"), [("os", [LOG]), ("sync", [])])
 def test_a_log_that_stopped_may_have_lost_what_it_confirmed(
-    desk: Desk, durability: str, told: list[a.LogKey]
+    desk: Desk, durability: str, told: list[LogKey]
 ) -> None:
     """Only where contents are confirmed before they are synced."""
     desk.create(durability=durability)
@@ -714,15 +727,15 @@ def test_on_a_real_disk(tmp_path: Path) -> None:
     store = SqliteStore(f"{data}/broker.db")
     storage = Storage(RealDisk(), data, store, 1 << 20)
     storage.restore()
-    reader = storage.perform(a.CreateLog(1, LOG, LogOptions(), b""))
+    reader = storage.perform(CreateLog(1, LOG, LogOptions(), b""))
     assert isinstance(reader, LogReader)
-    storage.perform(a.Append(2, LOG, (plain(b"x"),), NOW))
-    storage.perform(a.Save(3, (RESOURCE,)))
+    storage.perform(Append(2, LOG, (plain(b"x"),), NOW))
+    storage.perform(Save(3, (RESOURCE,)))
     storage.close()
     reader.close()
     again = Storage(RealDisk(), data, SqliteStore(f"{data}/broker.db"), 1 << 20)
     again.restore()
-    opened, _ = cast(OpenedLog, again.perform(a.OpenLog(1, LOG, LogOptions(), 1, None, OWNER, NOW)))
+    opened, _ = cast(OpenedLog, again.perform(OpenLog(1, LOG, LogOptions(), 1, None, OWNER, NOW)))
     assert bodies(opened) == [b"x"]
     opened.close()
     again.close()
@@ -735,13 +748,13 @@ def test_a_cut_survives_the_failure_of_the_step_after_it(
     monkeypatch.setattr(limits, "ADOPT_OCTETS", 600)
     desk = staged
     big = StageRecord("/", "s3", "app", 1, {"a": "i1"}, 0)
-    desk.perform(a.Save, (big,), ())
+    desk.perform(Save, (big,), ())
     desk.create("stages/s3/0")
     desk.append("stages/s3/0", plain(bytes(900)))
     reader, _ = cast(OpenedLog, desk.open()[LOG])
 
     def publish() -> Any:
-        return desk.perform(a.Publish, LOG, 3, (STAGE, "stages/s3/0"), 3, NOW)
+        return desk.perform(Publish, LOG, 3, (STAGE, "stages/s3/0"), 3, NOW)
 
     desk.disk.fail("link", error=errno.ENOSPC)
     assert isinstance(publish(), StorageFull)
@@ -759,7 +772,7 @@ def test_a_save_that_failed_is_decided_by_the_next_start(desk: Desk) -> None:
             raise StorageFailed("disk I/O error")
 
     desk.store.hook = fail
-    assert isinstance(desk.perform(a.Save, (RESOURCE,), ()), StorageError)
+    assert isinstance(desk.perform(Save, (RESOURCE,), ()), StorageError)
     desk.store.hook = lambda _: None
     assert desk.open() == {}
     desk.store.crash(landed=True)

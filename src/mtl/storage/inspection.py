@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from mtl.broker.storage.database import VERSION, WITH_MANIFESTS, is_current
-from mtl.broker.storage.generation import GenerationFile, Mark
-from mtl.broker.storage.orphans import Owner, look, place_of
-from mtl.broker.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
-from mtl.broker.storage.rows import Loaded, decode_value, incomplete, read_rows, state_of
 from mtl.errors import MtlError, StorageError
 from mtl.log import Disk
 from mtl.log.log import GOING, MAKING
+from mtl.storage.database import VERSION, WITH_MANIFESTS, is_current
+from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.keys import place_of
+from mtl.storage.orphans import Owner, look
+from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
+from mtl.storage.rows import Loaded, decode_value, incomplete, read_rows, state_of
 
 
 class Finding(NamedTuple):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mtl.broker.storage.inspection import Finding, compare, inspect_records
-from mtl.broker.storage.records import DroppedRecord, ResourceRecord, RunRecord
-from mtl.broker.storage.salvage import open_records
 from mtl.log import RealDisk
-from tests.unit.mtl.broker.storage.test_recovering import CURSOR, STAGE, change, made
+from mtl.storage.inspection import Finding, compare, inspect_records
+from mtl.storage.records import DroppedRecord, ResourceRecord, RunRecord
+from mtl.storage.salvage import open_records
+from tests.unit.mtl.storage.test_recovering import CURSOR, STAGE, change, made
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from mtl.broker.storage.database import TABLE, VERSION, connect, put
-from mtl.broker.storage.generation import GenerationFile, Mark
-from mtl.broker.storage.records import KINDS, StateRecord
-from mtl.broker.storage.rows import RecordDamage, Row, decode_row, encode_row, incomplete, read_rows, state_of
-from mtl.broker.storage.sqlite import SqliteStore, too_old
 from mtl.errors import Damaged, StorageFailed
+from mtl.storage.database import TABLE, VERSION, connect, put
+from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.records import KINDS, RecordDamage, StateRecord
+from mtl.storage.rows import Row, decode_row, encode_row, incomplete, read_rows, state_of
+from mtl.storage.sqlite import SqliteStore, too_old
 
 LOST_FOUND = "lost+found"
 _PAGE = 4096

@@ -8,8 +8,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from mtl.broker.storage.database import VERSION
-from mtl.broker.storage.records import (
+from mtl.storage.database import VERSION
+from mtl.storage.records import (
     KINDS,
     AnyRecord,
     ApplicationRecord,
@@ -34,7 +34,7 @@ from mtl.broker.storage.records import (
 )
 from mtl.wire.control import Retention
 
-DIRECTORY = Path(__file__).parents[4] / "golden" / "broker"
+DIRECTORY = Path(__file__).parents[3] / "golden" / "broker"
 GOLDEN = DIRECTORY / f"records-v{VERSION}.jsonl"
 
 RECORDS: list[AnyRecord] = [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.storage.interrupted import barred
-from mtl.broker.storage.records import (
+from mtl.storage.interrupted import barred
+from mtl.storage.records import (
     AnyRecord,
     ApplicationRecord,
     PublishRecord,
+    RecordDamage,
     ResourceRecord,
     StageRecord,
     record_key,
 )
-from mtl.broker.storage.rows import RecordDamage
 
 RECORDS: list[AnyRecord] = [
     *(ResourceRecord("/", name, "i", f"log-{name}") for name in "abc"),

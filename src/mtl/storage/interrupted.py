@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mtl.broker.actions import LogKey
-from mtl.broker.storage.records import (
+from mtl.errors import Damaged
+from mtl.storage.keys import LogKey, log_key
+from mtl.storage.records import (
     AnyRecord,
     ApplicationRecord,
     PublishRecord,
+    RecordDamage,
     ResourceRecord,
     StageRecord,
 )
-from mtl.broker.storage.rows import RecordDamage
-from mtl.broker.writing.resources import log_key
-from mtl.errors import Damaged
 
 
 def barred(records: Sequence[AnyRecord], damages: Sequence[RecordDamage]) -> dict[LogKey, Damaged]:

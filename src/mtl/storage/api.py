@@ -1,0 +1,356 @@
+"""What the broker asks of a storage engine, and what it gets back. Values, and two protocols.
+
+The core makes actions. The loop has an engine perform them and gives every result back by the action's `id`, in any
+order. Two things are certain: one log has at most one action at a time under way, and `Save` and `DropLogs` are
+performed in the order in which they were made.
+
+An action that fails is answered with the `StorageError` that it failed with; nothing of it was kept then, as far as the
+broker may show it. After `LogStopped` nobody knows what was kept: that log takes nothing until it is opened again. An
+engine answers so, too, when another broker owns the log from now on: nothing is confirmed that is not certainly kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from mtl.errors import StorageError
+from mtl.log.change import ChunkRef, LogOptions
+from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
+from mtl.log.manifest import History
+from mtl.log.retention import SegmentInfo
+from mtl.storage.keys import LogKey
+from mtl.storage.records import AnyRecord, RecordDamage, UserRecord
+from mtl.wire.fields import Buffer
+
+# --- actions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A chunk to be appended that is yet to be packed: the bodies of plain contents, and their properties (None when
+    none has any).
+    """
+
+    bodies: Sequence[Buffer]
+    properties: Sequence[bytes] | None
+    runs: tuple[RunEntry, ...]
+
+    @property
+    def count(self) -> int:
+        """Contents."""
+        return len(self.bodies)
+
+    @property
+    def size(self) -> int:
+        """Octets of the bodies."""
+        return sum(map(len, self.bodies))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """A large pack waits until its log is free: whatever can be done for it meanwhile may be done. Not answered."""
+
+    chunk: NewChunk
+
+
+@dataclass(frozen=True, slots=True)
+class CreateLog:
+    """Make an empty log. Answer: its `LogView`. `owner` is kept with the log: the record that names it, so that the
+    record can be made again (`records.encode_owner`).
+    """
+
+    id: int
+    log: LogKey
+    options: LogOptions
+    owner: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Open a log, whatever happened to it before. Answer: an `OpenedLog`, or None for a staged log that was never made.
+
+    `earliest` is what the record says, and the log of a resource keeps that record as its `owner`. With a `base` the
+    log is cut back to there: a commit was interrupted, and nobody is to see a part of it before it is done again.
+    """
+
+    id: int
+    log: LogKey
+    options: LogOptions
+    earliest: int | None
+    base: int | None
+    owner: bytes | None
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append one group, as durably as the options of the log say. Answer: `Changes`. Packs are kept as they are."""
+
+    id: int
+    log: LogKey
+    drafts: Sequence[Draft | NewChunk]
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Put the contents of staged logs, in this order, at sequence `base` of `log`, durably. Answer: `Changes`. Fails
+    unless they are `contents` in number.
+
+    Repeatable: what an earlier attempt left at or above `base` is removed first.
+    """
+
+    id: int
+    log: LogKey
+    base: int
+    stages: Sequence[LogKey]
+    contents: int
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """Give the room of contents below `earliest` back. Answer: `Changes`."""
+
+    id: int
+    log: LogKey
+    earliest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Seal the newest segment because of its age. Answer: `Changes`."""
+
+    id: int
+    log: LogKey
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Record durably where a log ends that has been idle. Answer: whether that was done."""
+
+    id: int
+    log: LogKey
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetWriters:
+    """Leave the numbers of these writers out of the log's table. Answer: `Changes`."""
+
+    id: int
+    log: LogKey
+    writers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropLogs:
+    """Remove these logs. Not answered; done again at the next start if it was not done."""
+
+    logs: Sequence[LogKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write these records and forget those, in one durable transaction. Answer: None."""
+
+    id: int
+    put: Sequence[AnyRecord]
+    forget: Sequence[AnyRecord] = ()
+
+
+WriterAction = Append | Publish | Trim | Roll | ForgetWriters
+"""What changes a log that is open."""
+
+LogAction = CreateLog | OpenLog | Mark | WriterAction
+"""What is done to one log."""
+
+AnsweredAction = LogAction | Save
+"""What has an `id`, and an answer."""
+
+StorageAction = AnsweredAction | Prepare | DropLogs
+"""Everything that an engine performs."""
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+Change: TypeAlias = Any
+"""Something that an action changed in a log. Opaque: only the view of the same log knows what to do with it."""
+
+Changes = Sequence[Change]
+"""For `LogView.apply`, in this order: the changes of an action, and before them those of the completed steps of actions
+on this log that failed.
+"""
+
+
+class LogView(Protocol):
+    """What the broker sees of one log: contents [earliest, next). Belongs to the loop's thread and changes only there,
+    by `apply` and `trim`.
+
+    `bytes` is the room that the log takes, `last_time` the append time of its newest content in µs, `epoch` the id of
+    this run's epoch, which begins with its first contents (None for a staged log). `history` are the epochs that have
+    contents, ascending. Methods that look into the log raise `Damaged` or `StorageFailed` when it cannot be read.
+    """
+
+    next: int
+    earliest: int
+    last_time: int
+    bytes: int
+    epoch: str | None
+
+    @property
+    def contents(self) -> int:
+        """How many contents there are."""
+
+    @property
+    def history(self) -> History:
+        """See the class. Contents below the first epoch are older than the history."""
+
+    def epoch_of(self, sequence: int) -> str | None:
+        """The id of the epoch that appended a content; None when that is not known."""
+
+    def find(self, sequence: int) -> ChunkRef | None:
+        """The chunk that holds `sequence`, None outside [earliest, next)."""
+
+    def following(self, ref: ChunkRef) -> ChunkRef | None:
+        """The next chunk, None at the end. Where retention took what followed, the earliest chunk there is."""
+
+    def oldest_time(self) -> int | None:
+        """Append time of the earliest content in µs, None for an empty log."""
+
+    def at_time(self, us: int) -> ChunkRef | None:
+        """The first chunk appended at or after `us`, None when all are older."""
+
+    def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
+        """The end (exclusive) of what can be read from `start` within so many contents and stored octets. Octets end
+        with a chunk, and the chunk of `start` is always within.
+        """
+
+    def stored_between(self, start: int, end: int) -> int:
+        """Octets of the chunks that hold [start, end), as far as they are in the log."""
+
+    def segments(self) -> Iterator[SegmentInfo]:
+        """The parts that retention removes as a whole, oldest first."""
+
+    def roll_due(self, too_old: Callable[[float], int]) -> bool:
+        """Whether a `Roll` is due. `too_old` makes an age (s) the append time (µs) below which contents are older."""
+
+    def read(self, ref: ChunkRef) -> memoryview:
+        """The body of a chunk, verified, read-only, and valid whatever happens to the log. `LookupError` for one that
+        was removed.
+        """
+
+    def place(self, ref: ChunkRef) -> tuple[str, int]:
+        """The file and the offset of a chunk's body, for a reader on this machine. Asked only of an engine that has a
+        `directory`. Verified and refused as by `read`.
+        """
+
+    def apply(self, change: Change) -> None:
+        """Take a change over; every change once, in order."""
+
+    def trim(self, earliest: int) -> None:
+        """Show nothing below `earliest` any more."""
+
+    def close(self) -> None:
+        """Give files and memory back. What was read stays valid."""
+
+
+OpenedLog = tuple[LogView, dict[int, int]]
+"""A log that was opened, and its table of publishing numbers: writer id to the last number that is in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Every record, and what cannot be read of them."""
+
+    records: Sequence[AnyRecord] = ()
+    damages: Sequence[RecordDamage] = ()
+
+
+class Seen(NamedTuple):
+    """What changed without an action of the broker. `free` and `total` are octets for contents, `free` is None when it
+    could not be measured. `users` are all users when somebody else changed one since the last look, else None.
+    """
+
+    free: int | None
+    total: int
+    users: Sequence[UserRecord] | None
+
+
+# --- the engine ---------------------------------------------------------------------------------------------
+
+
+class Lane(NamedTuple):
+    """Who performs an action: one of the `threads` of the lane of this name. What waits for a lane is performed one by
+    one, in order; with `together` everything that waits is one batch, so that one group commit takes all of it.
+    """
+
+    name: str
+    threads: int = 1
+    together: bool = False
+
+
+class Engine(Protocol):
+    """A place for logs and records. `name` is for people; `directory` is where readers on this machine find the files
+    that `LogView.place` names, None where there are none.
+    """
+
+    name: str
+    directory: Path | None
+
+    def restore(self) -> Restored:
+        """Read the records; once, before anything else. Raises `StorageError`."""
+
+    def lane(self, action: StorageAction) -> Lane:
+        """The lane of an action. Which actions are performed at the same time follows from it."""
+
+    def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
+        """Perform actions of one lane; blocks until all are done. The results in the same order, None for an action
+        that is not answered. Called from several threads at once. Raises nothing but what is a bug.
+        """
+
+    def look(self) -> Seen:
+        """Look for changes from outside. Called on the lane of `Save`. Raises `StorageError`."""
+
+    def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:
+        """Make everything durable and give the place back. The logs of which that is not known, and why; `closing` is
+        called before each log.
+        """
+
+
+__all__ = [
+    "STAGE_WRITER",
+    "AnsweredAction",
+    "Append",
+    "Change",
+    "Changes",
+    "ChunkRef",
+    "CreateLog",
+    "Draft",
+    "DropLogs",
+    "Engine",
+    "ForgetWriters",
+    "History",
+    "Lane",
+    "LogAction",
+    "LogKey",
+    "LogOptions",
+    "LogView",
+    "Mark",
+    "NewChunk",
+    "OpenLog",
+    "OpenedLog",
+    "Prepare",
+    "Publish",
+    "Restored",
+    "Roll",
+    "RunEntry",
+    "Save",
+    "Seen",
+    "SegmentInfo",
+    "StorageAction",
+    "Trim",
+    "WriterAction",
+]
