@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 import mtl
 from mtl.testing import RunningBroker
+from mtl.wire import control as w
+from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
 from tests.support.processes import killed_after
 
 CLIENTS = Path(__file__).parents[2] / "docs" / "clients"
@@ -56,8 +61,8 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return BUILDS[name](place)
 
 
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % n for n in range(count)]
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % n for n in range(first, first + count)]
 
 
 def read_by(client: list[str], endpoint: str, group: str, count: int) -> list[bytes]:
@@ -65,6 +70,19 @@ def read_by(client: list[str], endpoint: str, group: str, count: int) -> list[by
     result = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr.decode()
     return result.stdout.split()
+
+
+@contextmanager
+def started(command: list[str]) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A client and what it prints. It is killed when it takes too long: no reading of its lines is without end."""
+    with killed_after(subprocess.Popen(command, stdout=subprocess.PIPE)) as process:
+        assert process.stdout is not None
+        stop = threading.Timer(PATIENCE_S, process.kill)
+        stop.start()
+        try:
+            yield process, process.stdout
+        finally:
+            stop.cancel()
 
 
 def test_what_it_publishes_and_reads(client: list[str], mtl_broker: RunningBroker) -> None:
@@ -76,7 +94,57 @@ def test_what_it_publishes_and_reads(client: list[str], mtl_broker: RunningBroke
         with connection.reader("orders", until=3_001) as reader:
             assert [content.body for content in reader] == numbers(3_000)
         assert connection.describe(["orders"])["orders"].next == 3_001
-        assert read_by(client, mtl_broker.endpoint, "g", 1_000) == numbers(1_000)
+        for first in (0, 1_000):  # another process of the group goes on where the former one ended
+            assert read_by(client, mtl_broker.endpoint, "g", 1_000) == numbers(1_000, first)
+
+
+class Losing(CuttingProxy):
+    """Loses the first reply that grants a lease: its client gives the request up, the broker has granted the lease."""
+
+    lost = False
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        if not self.lost and b'"lease":' in one.recv(1 << 16, socket.MSG_PEEK):
+            one.recv(1 << 16)
+            self.lost = True
+            return
+        super()._pass_on(one, other)
+
+
+@contextmanager
+def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple[CuttingProxy, str]]:
+    """A proxy before both ports of a broker that has a resource, and the endpoint that leads through it."""
+    with mtl.connect(running.endpoint) as connection:
+        connection.create_resource("orders")
+        with connection.writer("orders") as writer:
+            for body in numbers(3_000):
+                writer.send(body)
+        lease = connection.request(w.Writer(resources=["orders"]))
+        assert isinstance(lease, w.DataLease)
+    with proxy(int(running.endpoint.rpartition(":")[2]), lease.port) as before:
+        yield before, running.endpoint.replace(BEHIND, HERE)
+
+
+def test_a_lease_whose_reply_was_lost_does_not_hold_the_group_back(
+    client: list[str], mtl_broker: RunningBroker
+) -> None:
+    with through(Losing, mtl_broker) as (_, endpoint):
+        for first in (0, 1_000):
+            assert read_by(client, endpoint, "g", 1_000) == numbers(1_000, first)
+
+
+def test_a_connection_that_is_cut_does_not_hold_the_group_back(
+    client: list[str], mtl_broker: RunningBroker
+) -> None:
+    with through(CuttingProxy, mtl_broker) as (proxy, endpoint):
+        reading = [*client, endpoint, "read", "orders", "g", "2000"]
+        with started(reading) as (reader, lines):
+            got = [lines.readline().strip() for _ in range(10)]
+            proxy.cut()
+            got += lines.read().split()
+            reader.wait(PATIENCE_S)
+        assert got == numbers(2_000), "each once, in order"
+        assert read_by(client, endpoint, "g", 1_000) == numbers(1_000, 2_000)
 
 
 def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: RunningBroker) -> None:
@@ -92,15 +160,11 @@ def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: Runn
     assert publishing.returncode == 0, said.decode()
     assert killed_at < COUNT, "it was done before the broker was killed"
     reading = [*client, endpoint, "read", "orders", "g", str(COUNT)]
-    with killed_after(subprocess.Popen(reading, stdout=subprocess.PIPE)) as reader:
-        assert reader.stdout is not None
-        stop = threading.Timer(PATIENCE_S, reader.kill)
-        stop.start()
-        got = [reader.stdout.readline().strip() for _ in range(COUNT // 4)]
+    with started(reading) as (reader, lines):
+        got = [lines.readline().strip() for _ in range(COUNT // 4)]
         mtl_broker.kill()
         mtl_broker.start()
-        got += reader.stdout.read().split()
-        stop.cancel()
+        got += lines.read().split()
         reader.wait(PATIENCE_S)
     assert got == numbers(COUNT), "each once, in order"
     assert reader.returncode == 0

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -23,7 +24,7 @@ import (
 const (
 	leaseKind, responseKind, summonKind, contentKind = 1, 2, 3, 5
 	confirmKind, rejectKind, pingKind, pongKind      = 6, 7, 8, 9
-	pingAfter                                        = time.Second // three times as much silence is a broker that is gone
+	pingAfter                                        = time.Second // five times as much silence is a broker that is gone
 	window                                           = 1000        // contents that are sent and not confirmed
 )
 
@@ -42,14 +43,15 @@ func short(text string) []byte { return append([]byte{byte(len(text))}, text...)
 type socket struct {
 	zmq4.Socket
 	in    chan [][]byte
-	close context.CancelFunc
+	close func()
 }
 
 func dial(open func(context.Context, ...zmq4.Option) zmq4.Socket, endpoint string) (*socket, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	one := &socket{open(ctx, zmq4.WithDialerMaxRetries(1)), make(chan [][]byte, window), cancel}
+	one := &socket{Socket: open(ctx, zmq4.WithDialerMaxRetries(1)), in: make(chan [][]byte, window)}
+	one.close = func() { cancel(); one.Close() }
 	if err := one.Dial(endpoint); err != nil {
-		cancel()
+		one.close()
 		return nil, errors.Join(errLost, err)
 	}
 	go func() {
@@ -120,7 +122,8 @@ type command struct {
 type flow struct {
 	*socket
 	heard time.Time
-	pings int // without a Pong yet
+	pings int    // without a Pong yet
+	pong  string // the body of the last one
 }
 
 func (f *flow) ping() error {
@@ -141,14 +144,13 @@ func (f *flow) next() (command, error) {
 		case head[0] == pingKind:
 			return command{}, f.say([]byte{pongKind}, nil)
 		case head[0] == pongKind:
-			f.pings--
-			return command{}, nil
-		case len(head) < 9:
-			return command{kind: head[0]}, nil
+			f.pings, f.pong = f.pings-1, string(frames[1])
+		case len(head) >= 9:
+			return command{head[0], binary.BigEndian.Uint64(head[1:]), head[9:], frames[1]}, nil
 		}
-		return command{head[0], binary.BigEndian.Uint64(head[1:]), head[9:], frames[1]}, nil
+		return command{}, nil
 	case <-time.After(pingAfter):
-		if time.Since(f.heard) > 3*pingAfter {
+		if time.Since(f.heard) > 5*pingAfter {
 			return command{}, errLost
 		}
 		return command{}, f.ping()
@@ -170,10 +172,13 @@ func (f *flow) ask(kind byte, name string) error {
 	return err
 }
 
-// lasting runs `once` with a lease until it returns; again after a loss.
-func lasting(endpoint, kind string, what func() object, once func(*flow, object) error) error {
+// lasting runs `once` with a lease until it returns; again after a loss. `wanted` is what the lease is asked for with. Its
+// `request-id` ends the lease before, which would hold the cursor of the group back (PROTOCOL.md 3, 5.3).
+func lasting(endpoint, kind string, wanted object, once func(*flow, object) error) error {
+	holder := fmt.Sprintf("%x%x", rand.Uint64(), rand.Uint64())
+	wanted["holder"], wanted["request-id"], wanted["confirm"] = holder, holder, "full"
 	for {
-		err := leased(endpoint, kind, what(), once)
+		err := leased(endpoint, kind, wanted, once)
 		if !errors.Is(err, errLost) {
 			return err
 		}
@@ -182,13 +187,13 @@ func lasting(endpoint, kind string, what func() object, once func(*flow, object)
 	}
 }
 
-func leased(endpoint, kind string, what object, once func(*flow, object) error) error {
+func leased(endpoint, kind string, wanted object, once func(*flow, object) error) error {
 	control, err := dial(zmq4.NewDealer, endpoint)
 	if err != nil {
 		return err
 	}
 	defer control.close()
-	s := &session{control, nil}
+	s := &session{socket: control}
 	ready, err := s.ask("Connection.Open", object{"protocol": object{"name": "MTL", "version": 1}})
 	if err != nil {
 		return err
@@ -197,7 +202,7 @@ func leased(endpoint, kind string, what object, once func(*flow, object) error) 
 	if _, err = s.ask("Connection.Profile", object{"profile": "log"}); err != nil {
 		return err
 	}
-	lease, err := s.ask("Connection."+kind, what)
+	lease, err := s.ask("Connection."+kind, wanted)
 	if err != nil {
 		return err
 	}
@@ -218,18 +223,10 @@ func leased(endpoint, kind string, what object, once func(*flow, object) error) 
 // --- what it is for -------------------------------------------------------------------------------------------------
 
 func publish(endpoint, resource, name string, count uint64) error {
-	holder := strconv.FormatInt(time.Now().UnixNano(), 36)
-	var epoch any
 	var confirmed uint64 // a named writer's numbers count its contents, over all its leases (PROTOCOL.md 5.4)
-	what := func() object {
-		body := object{"resources": []string{resource}, "confirm": "full", "writer": name, "holder": holder}
-		if epoch != nil {
-			body["epoch"] = epoch
-		}
-		return body
-	}
-	return lasting(endpoint, "Writer", what, func(f *flow, lease object) error {
-		epoch = lease["epoch"]
+	wanted := object{"resources": []string{resource}, "writer": name}
+	return lasting(endpoint, "Writer", wanted, func(f *flow, lease object) error {
+		wanted["epoch"] = lease["epoch"]
 		if last, ok := lease["last"].(object)[resource].(float64); ok {
 			confirmed = max(confirmed, uint64(last))
 		}
@@ -258,18 +255,14 @@ func publish(endpoint, resource, name string, count uint64) error {
 }
 
 func read(endpoint, resource, group string, count uint64) error {
-	holder := strconv.FormatInt(time.Now().UnixNano(), 36)
-	var position any = "group" // the group's cursor; then the sequence after the last content
-	what := func() object {
-		return object{"resources": []string{resource}, "confirm": "full", "from": position, "group": group,
-			"holder": holder, "window": object{"contents": window, "bytes": 8 << 20}}
-	}
-	return lasting(endpoint, "Reader", what, func(f *flow, lease object) error {
+	wanted := object{"resources": []string{resource}, "group": group, "window": object{"contents": window, "bytes": 8 << 20}}
+	wanted["from"] = "group" // the group's cursor; then the sequence after the last content
+	return lasting(endpoint, "Reader", wanted, func(f *flow, lease object) error {
 		at := uint64(lease["from"].(float64))
 		if err := f.ask(summonKind, resource); err != nil {
 			return err
 		}
-		for unconfirmed := 0; count > 0; {
+		for count > 0 {
 			got, err := f.next()
 			if err != nil {
 				return err
@@ -278,28 +271,29 @@ func read(endpoint, resource, group string, count uint64) error {
 				continue
 			}
 			fmt.Println(string(got.body))
-			at, count, unconfirmed = got.number+1, count-1, unconfirmed+1
-			position = at
-			if unconfirmed*4 >= window || count == 0 {
+			at, count, wanted["from"] = got.number+1, count-1, got.number+1
+			if got.number%(window/4) == 0 {
 				if err := f.say(header(confirmKind, got.number, 1), nil); err != nil {
 					return err
 				}
-				unconfirmed = 0
 			}
 		}
-		err := f.ping()
-		for err == nil && f.pings > 0 { // its Pong, after the Confirm: the cursor has moved (PROTOCOL.md 5.3)
+		// All of it, also what an earlier flow has lost. The Pong says where the group is then (PROTOCOL.md 5.3).
+		err := errors.Join(f.say(header(confirmKind, at-1, 1), nil), f.ping())
+		for err == nil && f.pings > 0 {
 			_, err = f.next()
+		}
+		if err == nil && f.pong != fmt.Sprint(at) {
+			return errLost
 		}
 		return err
 	})
 }
 
 func main() {
-	endpoint, what, resource, name := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	count, _ := strconv.ParseUint(os.Args[5], 10, 64)
-	do := map[string]func(string, string, string, uint64) error{"publish": publish, "read": read}[what]
-	if err := do(endpoint, resource, name, count); err != nil {
+	do := map[string]func(string, string, string, uint64) error{"publish": publish, "read": read}[os.Args[2]]
+	if err := do(os.Args[1], os.Args[3], os.Args[4], count); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

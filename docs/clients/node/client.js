@@ -9,7 +9,7 @@ const { randomUUID } = require("crypto");
 const { Dealer, Request } = require("zeromq");
 
 const [LEASE, RESPONSE, SUMMON, CONTENT, CONFIRM, REJECT, PING, PONG] = [1, 2, 3, 5, 6, 7, 8, 9];
-const PING_MS = 1000; // a Ping after so much silence, and three times as much is a broker that is gone
+const PING_MS = 1000; // a Ping after so much silence, and five times as much is a broker that is gone
 const WINDOW = 1000; // contents that are sent and not confirmed
 const NO_PROPERTIES = Buffer.alloc(4); // an empty field table
 
@@ -59,10 +59,12 @@ class Session {
 
 class Flow {
   constructor(endpoint, lease) {
-    this.dealer = new Dealer({ linger: 1000, receiveTimeout: PING_MS });
+    // No bound for what waits to be sent: WINDOW bounds it, and a send must not wait for a broker that is gone.
+    this.dealer = new Dealer({ linger: 1000, receiveTimeout: PING_MS, sendHighWaterMark: 0 });
     this.dealer.connect(`${endpoint.slice(0, endpoint.lastIndexOf(":"))}:${lease.port}`);
     this.heard = Date.now();
     this.pings = 0; // without a Pong yet
+    this.pong = ""; // the body of the last one
   }
 
   ping() {
@@ -80,11 +82,11 @@ class Flow {
       const [head, body] = await this.dealer.receive();
       this.heard = Date.now();
       if (head[0] === PING) await this.send(Buffer.from([PONG]));
-      else if (head[0] === PONG) this.pings -= 1;
+      else if (head[0] === PONG) [this.pings, this.pong] = [this.pings - 1, body.toString()];
       else return { kind: head[0], number: Number(head.readBigUInt64BE(1)), rest: head.subarray(9), body };
     } catch (error) {
       if (error.code !== "EAGAIN") throw error;
-      if (Date.now() - this.heard > 3 * PING_MS) throw new Lost("nothing heard");
+      if (Date.now() - this.heard > 5 * PING_MS) throw new Lost("nothing heard");
       await this.ping();
     }
     return null;
@@ -102,14 +104,16 @@ class Flow {
   }
 }
 
-// Run `once` with a session until it returns; again after a loss. `what` is the lease that is asked for.
+// Run `once` with a session until it returns; again after a loss. `what` is what the lease is asked for with. Its
+// `request-id` ends the lease before, which would hold the cursor of the group back (PROTOCOL.md 3, 5.3).
 async function lasting(endpoint, kind, what, once) {
+  const holder = randomUUID();
   for (;;) {
     const session = new Session(endpoint);
     let flow;
     try {
       await session.open();
-      const lease = await session.ask(`Connection.${kind}`, what());
+      const lease = await session.ask(`Connection.${kind}`, { ...what(), holder, "request-id": holder });
       flow = new Flow(endpoint, lease);
       await flow.ask(LEASE, lease.lease);
       await once(flow, lease);
@@ -129,10 +133,9 @@ async function lasting(endpoint, kind, what, once) {
 // --- what it is for ---------------------------------------------------------------------------------------------
 
 async function publish(endpoint, resource, name, count) {
-  const holder = randomUUID();
   let epoch;
   let confirmed = 0; // the numbers of a named writer count its contents, over all its leases (PROTOCOL.md 5.4)
-  const what = () => ({ resources: [resource], confirm: "full", writer: name, holder, epoch });
+  const what = () => ({ resources: [resource], confirm: "full", writer: name, epoch });
   await lasting(endpoint, "Writer", what, async (flow, lease) => {
     epoch = lease.epoch;
     confirmed = Math.max(confirmed, lease.last[resource] || 0);
@@ -152,28 +155,26 @@ async function publish(endpoint, resource, name, count) {
 }
 
 async function read(endpoint, resource, group, count) {
-  const holder = randomUUID();
   let position = "group"; // the group's cursor; then the sequence after the last content
   let left = count;
   const window = { contents: WINDOW, bytes: 8 << 20 };
-  const what = () => ({ resources: [resource], confirm: "full", from: position, group, holder, window });
+  const what = () => ({ resources: [resource], confirm: "full", from: position, group, window });
   await lasting(endpoint, "Reader", what, async (flow, lease) => {
     position = lease.from;
     await flow.ask(SUMMON, resource);
-    let unconfirmed = 0;
     while (left > 0) {
       const command = await flow.next();
       if (command === null || command.kind !== CONTENT || command.number < position) continue;
       console.log(command.body.toString());
       position = command.number + 1;
       left -= 1;
-      unconfirmed += 1;
-      if (unconfirmed * 4 < WINDOW && left > 0) continue;
-      await flow.send(header(CONFIRM, command.number, Buffer.from([1])));
-      unconfirmed = 0;
+      if (command.number % (WINDOW / 4) === 0) await flow.send(header(CONFIRM, command.number, Buffer.from([1])));
     }
+    // All of it, also what an earlier flow has lost. The Pong says where the group is then (PROTOCOL.md 5.3).
+    await flow.send(header(CONFIRM, position - 1, Buffer.from([1])));
     await flow.ping();
-    while (flow.pings > 0) await flow.next(); // its Pong, after the Confirm: the cursor has moved (PROTOCOL.md 5.3)
+    while (flow.pings > 0) await flow.next();
+    if (flow.pong !== String(position)) throw new Lost(`the group is at ${flow.pong}`);
   });
 }
 

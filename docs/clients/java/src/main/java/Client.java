@@ -19,7 +19,8 @@ import org.zeromq.ZMQ;
 
 public final class Client {
     static final int LEASE = 1, RESPONSE = 2, SUMMON = 3, CONTENT = 5, CONFIRM = 6, REJECT = 7, PING = 8, PONG = 9;
-    static final int PING_MS = 1000; // a Ping after so much silence, and three times as much is a broker that is gone
+    static final int PING_MS = 1000; // a Ping after so much silence, and five times as much is a broker that is gone
+    static final int HANDSHAKE_MS = 2000; // jeromq 0.6.0 forgets some connections before the handshake (its #1022)
     static final int WINDOW = 1000; // contents that are sent and not confirmed
     static final byte[] NOTHING = {};
     static final Set<String> TRANSIENT = Set.of("not-open", "overloaded", "storage");
@@ -50,6 +51,7 @@ public final class Client {
         Session(ZContext context, String endpoint) throws Exception {
             request = context.createSocket(SocketType.REQ);
             request.setReceiveTimeOut(5000);
+            request.setHandshakeIvl(HANDSHAKE_MS);
             request.connect(endpoint);
             JsonObject protocol = new JsonObject(), open = new JsonObject(), profile = new JsonObject();
             protocol.addProperty("name", "MTL");
@@ -79,16 +81,23 @@ public final class Client {
         final ZMQ.Socket dealer;
         long heard = System.nanoTime();
         int pings = 0; // without a Pong yet
+        String pong = ""; // the body of the last one
 
         Flow(ZContext context, String endpoint) {
             dealer = context.createSocket(SocketType.DEALER);
             dealer.setReceiveTimeOut(PING_MS);
+            dealer.setHandshakeIvl(HANDSHAKE_MS);
+            dealer.setSndHWM(0); // a send waits for no broker that is gone; WINDOW bounds what is on its way
             dealer.connect(endpoint);
         }
 
         void send(byte[] header, byte[] body) {
             dealer.sendMore(header);
             dealer.send(body);
+        }
+
+        void confirm(long number) {
+            send(header(CONFIRM, number, new byte[] {1}), NOTHING);
         }
 
         void ping() {
@@ -100,7 +109,7 @@ public final class Client {
         Command next() throws Lost {
             byte[] head = dealer.recv();
             if (head == null) {
-                if (System.nanoTime() - heard > 3_000_000L * PING_MS) throw new Lost("nothing heard");
+                if (System.nanoTime() - heard > 5_000_000L * PING_MS) throw new Lost("nothing heard");
                 ping();
                 return null;
             }
@@ -110,7 +119,10 @@ public final class Client {
                 send(new byte[] {PONG}, NOTHING);
                 return null;
             }
-            if (head[0] == PONG) pings--;
+            if (head[0] == PONG) {
+                pings--;
+                pong = new String(body, StandardCharsets.US_ASCII);
+            }
             if (head.length < 9) return new Command(head[0], 0, NOTHING, body);
             byte[] rest = java.util.Arrays.copyOfRange(head, 9, head.length);
             return new Command(head[0], ByteBuffer.wrap(head, 1, 8).getLong(), rest, body);
@@ -144,7 +156,9 @@ public final class Client {
             resources.add(resource);
             wanted.add("resources", resources);
             wanted.addProperty("confirm", "full");
-            wanted.addProperty("holder", UUID.randomUUID().toString());
+            String holder = UUID.randomUUID().toString();
+            wanted.addProperty("holder", holder);
+            wanted.addProperty("request-id", holder); // ends the lease before, which would hold the cursor back
             this.resource = resource;
             this.count = count;
         }
@@ -216,19 +230,20 @@ public final class Client {
         void run(Flow flow, JsonObject lease) throws Exception {
             long position = lease.get("from").getAsLong();
             flow.ask(SUMMON, resource);
-            for (int unconfirmed = 0; left > 0; ) {
+            while (left > 0) {
                 Command command = flow.next();
                 if (command == null || command.kind != CONTENT || command.number < position) continue;
                 System.out.println(new String(command.body, StandardCharsets.UTF_8));
                 position = command.number + 1;
                 wanted.addProperty("from", position);
                 left--;
-                if (++unconfirmed * 4 < WINDOW && left > 0) continue;
-                flow.send(header(CONFIRM, command.number, new byte[] {1}), NOTHING);
-                unconfirmed = 0;
+                if (command.number % (WINDOW / 4) == 0) flow.confirm(command.number);
             }
+            // All of it, also what an earlier flow has lost. The Pong says where the group is then (PROTOCOL.md 5.3).
+            flow.confirm(position - 1);
             flow.ping();
-            while (flow.pings > 0) flow.next(); // its Pong, after the Confirm: the cursor has moved (PROTOCOL.md 5.3)
+            while (flow.pings > 0) flow.next();
+            if (!flow.pong.equals(Long.toString(position))) throw new Lost("the group is at " + flow.pong);
         }
     }
 
