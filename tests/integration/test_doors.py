@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import signal
@@ -101,6 +102,22 @@ def test_a_door_beside_the_broker_ends_with_it(
             running.kill()
         assert select.select([ended], [], [], PATIENCE_S)[0], "the door outlives its broker"
         os.close(ended)
+
+
+def test_a_door_beside_the_broker_writes_lines_as_the_broker_does(tmp_path: Path) -> None:
+    place = f"ipc://{tmp_path}/mc0"
+    config = tmp_path / "broker.toml"
+    config.write_text(f'[log]\nformat = "json"\n[doors.mc0]\nlisten = "{place}"\n')
+
+    async def use() -> None:
+        async with mc0.connect(place):
+            pass
+
+    with broker(tmp_path / "data", config) as running:
+        in_loop(use)()
+        running.stop()  # waits until the door has ended
+        lines = [json.loads(line) for line in running.log.read_text().splitlines()]
+    assert [x["message"] for x in lines if x["logger"] == "mtl.doors"] == [f"door mc0 listens at {place}"]
 
 
 def test_a_door_beside_the_broker_says_which_one_it_is(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from mtl.broker.runtime.config import LogConfig
 from mtl.doors.config import DoorConfig
 from mtl.doors.limits import DOOR_STOP_S
 
@@ -20,10 +21,13 @@ _GRACE_S = 2 * DOOR_STOP_S
 
 
 class Doors:
-    """`start` when the broker is ready, `stop` before it stops: a door has contents that it still wants confirmed."""
+    """`start` when the broker is ready, `stop` before it stops: a door has contents that it still wants confirmed.
+    Their log lines have the level and the format in `log`, the broker's at its start.
+    """
 
-    def __init__(self, configs: Mapping[str, DoorConfig]) -> None:
+    def __init__(self, configs: Mapping[str, DoorConfig], log: LogConfig) -> None:
         self._configs = configs
+        self._log = log
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -40,6 +44,7 @@ class Doors:
                 endpoint,
                 "--until-eof",
             ]
+            command += ["--log-level", self._log.level, "--log-format", self._log.format]
             command += ["--config", msgspec.json.encode(config).decode()]
             # A session of their own: an interrupt at the terminal is for the broker, which stops them first.
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))

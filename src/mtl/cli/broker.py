@@ -57,7 +57,7 @@ def broker(
 
     given = loaded()
     write_lines(given.log.level, given.log.format)
-    doors = Doors(load_doors(config))
+    doors = Doors(load_doors(config), given.log)
     raise typer.Exit(
         serve(given, lambda line: print(line, flush=True), doors, reload=reload, until_eof=until_eof)
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Annotated
 
 import msgspec
 import typer
 
 from mtl.cli.common import Broker
+from mtl.cli.logs import Format, Level, LogFormat, LogLevel, write_lines
 from mtl.client.settings import DEFAULT_ENDPOINT
 from mtl.doors.config import DoorConfig
 from mtl.doors.places import DEFAULTS
@@ -99,6 +99,8 @@ def door(
     page: Annotated[
         bool | None, typer.Option("--page", help="Show browsers a page to try a WebSocket door with.")
     ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
     config: Annotated[
         str | None, typer.Option(hidden=True, help="A whole configuration as JSON, from `mtl broker`.")
     ] = None,
@@ -114,7 +116,7 @@ def door(
     """
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    write_lines(log_level or Level.INFO, log_format or Format.TEXT)
     broker = context.obj
     assert isinstance(broker, Broker)
     if config is not None:
