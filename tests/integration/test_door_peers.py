@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,8 +146,37 @@ async def test_over_websocket_by_password_token_or_certificate(
                 await connect(door.endpoint, tls=site.files.trusting, authorization=wrong)
 
 
+DOORS: list[tuple[str, Any, str]] = [
+    ("mbws", mbws.connect, ""),
+    ("mc0", mc0.connect, ""),
+    ("micromessage", micromessage.connect, "topic/"),
+    ("reactive", reactive.connect, ""),
+]
+
+
+@pytest.mark.parametrize(("name", "connect", "topic"), DOORS, ids=[name for name, *_ in DOORS])
 @in_loop
-async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(site: Site) -> None:
+async def test_a_subscription_that_fails_is_logged(
+    site: Site, caplog: pytest.LogCaptureFixture, name: str, connect: Any, topic: str
+) -> None:
+    """With its resource, its peer and the reason."""
+    listen = "tcp://127.0.0.1:0" if name == "mc0" else "127.0.0.1:0"
+    async with site.door(name, listen=listen, create=()) as door:
+        c = await connect(door.endpoint)
+        with pytest.raises(MtlError):
+            async with c.reader(f"{topic}nowhere") as r:
+                await r.next()
+        await c.close()
+    (told,) = [line for line in caplog.messages if "subscription" in line]
+    assert re.match(
+        r"the subscription of 127\.0\.0\.1(:\d+)? to 'nowhere' failed: 403 not-authorized", told
+    ), told
+
+
+@in_loop
+async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     data = site.place / "data"
     with Users(data) as users:
         users.add("ann", new_password("of ann", os.urandom, 4096), [])
@@ -164,6 +194,7 @@ async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(site: Site) -> N
                 users.remove("ann")
             with pytest.raises(MtlError):
                 await anns.next()
+            assert re.search(r"subscription of 127.0.0.1:\d+ \(user 'ann'\) to 'apples' failed", caplog.text)
             await (await bobs.send(b"after"))
         with pytest.raises(Refused, match="401"):
             await mbws.connect(door.endpoint, authorization=basic("ann", "of ann"))

@@ -394,6 +394,18 @@ async def test_a_full_door_says_so_and_has_room_again(mtl_broker: RunningBroker)
             await w.send(b"1")
 
 
+@in_loop
+async def test_a_stop_logs_no_error_of_a_peer_that_does_not_answer(
+    mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtl.doors.reactive.link.RS_GOODBYE_S", 0.01)
+    async with at(mtl_broker) as (opened, _), bare(opened.endpoint) as one:
+        await one.say(m.Subscribe("orders", 1))
+        assert await one.hear() == m.Subscribed(1)
+        await opened.stop()
+        assert not caplog.records
+
+
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:70000", "192.0.2.1:1"])
 @in_loop
 async def test_a_place_that_cannot_be_listened_at(mtl_broker: RunningBroker, listen: str) -> None:

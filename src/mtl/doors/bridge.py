@@ -11,14 +11,17 @@ by a small window per subscription; whoever is slow waits, and what it has not r
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Protocol, TypeVar
 
 from mtl.client import Content
 from mtl.client.aio import Connection, Reader, Writer
 from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
+from mtl.doors.failing import Failures, Whom
 from mtl.doors.limits import (
     DOOR_INBOUND,
     DOOR_READER_CONTENTS,
@@ -44,11 +47,12 @@ _TRIES = 2
 
 
 class Shares:
-    """What all bridges of a door share: the room for what was taken in, and the number of subscriptions."""
+    """What all bridges of a door share: room for what was taken in, the number of subscriptions, their failures."""
 
     def __init__(self) -> None:
         self.inbound = Budget(DOOR_INBOUND)
         self.subscriptions = 0
+        self.failures = Failures(time.monotonic)
 
 
 class Bridge:
@@ -121,13 +125,17 @@ class Bridge:
                     raise
         raise AssertionError
 
-    async def subscribe(self, resource: str, start: Start, incarnation: str | None = None) -> Subscription:
-        """Contents from `start` on; it has begun when this returns. What retention took meanwhile is skipped.
+    async def subscribe(
+        self, peer: Whom, resource: str, start: Start, incarnation: str | None = None
+    ) -> Subscription:
+        """Contents from `start` on, for a peer; it has begun when this returns. What retention took meanwhile is
+        skipped. A failure is logged, also a later one.
 
         Raises `Refused`: 404 no such resource, 409 another `incarnation`, 503 when the door has too many subscriptions
         already.
         """
         return await self._counted(
+            peer,
             resource,
             lambda connection: connection.reader(
                 resource,
@@ -139,13 +147,14 @@ class Bridge:
             ),
         )
 
-    async def consume(self, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
+    async def consume(self, peer: Whom, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
         """Contents of the resource's default queue, `QueuedContent`s: each is to be answered, nobody else gets it. At
         most `window` of them are not answered at once.
 
         Raises what `subscribe` does.
         """
         return await self._counted(
+            peer,
             resource,
             lambda connection: connection.consumer(
                 resource, window_contents=window, window_bytes=DOOR_READER_OCTETS
@@ -153,18 +162,23 @@ class Bridge:
         )
 
     async def _counted(
-        self, resource: str, opening: Callable[[Connection], Awaitable[Source]]
+        self, peer: Whom, resource: str, opening: Callable[[Connection], Awaitable[Source]]
     ) -> Subscription:
+        failed = partial(self._shares.failures.tell, peer, resource)
         if self._shares.subscriptions >= DOOR_SUBSCRIPTIONS:
-            raise Unfit(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
+            full = Unfit(503, OVERLOADED, f"{DOOR_SUBSCRIPTIONS} subscriptions are this door's limit")
+            failed(full)
+            raise full
         self._shares.subscriptions += 1
         self._held += 1
         try:
             source = await self._made(resource, opening)
-        except BaseException:  # also when cancelled: there is none
+        except BaseException as error:  # also when cancelled: there is none
             self._ended()
+            if isinstance(error, MtlError):
+                failed(error)
             raise
-        return Subscription(source, self._ended)
+        return Subscription(source, self._ended, failed)
 
     def _ended(self) -> None:
         self._shares.subscriptions -= 1
@@ -229,14 +243,19 @@ class Source(Protocol):
 class Subscription:
     """A reader or consumer that counts against the door's limit until it is closed."""
 
-    def __init__(self, source: Source, ended: Callable[[], None]) -> None:
-        self.next = source.next
+    def __init__(self, source: Source, ended: Callable[[], None], failed: Callable[[MtlError], None]) -> None:
         self._source = source
         self._ended: Callable[[], None] | None = ended
+        self._failed = failed
 
     async def some(self) -> Sequence[Content]:
         """The next content, and what came together with it, as much as a door takes at once; without an end."""
-        return await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
+        try:
+            return await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
+        except MtlError as error:
+            if self._ended is not None:
+                self._failed(error)
+            raise
 
     @property
     def place(self) -> tuple[int | None, str | None]:

@@ -30,6 +30,12 @@ DOOR_FAILED_S = 60.0
 DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
 
+DOOR_FAILURES = 20
+"""Failed subscriptions of one peer's address that are logged at once: a client with all its resources misspelt."""
+
+DOOR_FAILURES_PER_S = 0.1
+"""The same in the long run: a client that tries again and again writes a line every 10 s."""
+
 DOOR_INBOUND = 64 << 20
 """Contents that one door has taken in and the broker has not confirmed; above it the door reads no more from its
 peers. A few times what a broker at full speed has under way."""

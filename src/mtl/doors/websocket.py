@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import socket
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
@@ -193,15 +192,15 @@ class Socket(Together, ServerConnection):
         break_off(self)
 
     async def _emptied(self, ending: asyncio.Task[None]) -> None:
-        """What the peer has under way is read until the end: closing over it would reset the connection, and what we
-        said last with it.
+        """What the peer has under way is read until the end, and dropped: closing over it would reset the connection,
+        and what we said last with it.
         """
+        self.rest()
+        self.recv_messages.frames.queue.clear()
+        self.recv_messages.maybe_resume()
         try:
             async with asyncio.timeout(WS_CLOSE_S):
-                with suppress(Violation):
-                    while await self.message() is not None:
-                        pass
-                await ending
+                await asyncio.shield(ending)
         except TimeoutError:
             pass
         finally:

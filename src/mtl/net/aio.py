@@ -189,6 +189,10 @@ class AsyncRouter:
         self._watch.soon()
         return sent
 
+    def address(self, connection: Connection) -> str:
+        """The peer's address as long as its connection is there; empty where the transport has none."""
+        return self._router.address(connection)
+
     def cut(self, connection: Connection) -> None:
         """End a connection whose peer is silent: its identity is free then."""
         self._router.cut(connection)

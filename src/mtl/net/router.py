@@ -199,7 +199,7 @@ class RouterSocket:
         """Readable when connections have begun or ended; `ended` says which have ended."""
         self._opened = opened or OpenConnections()
         self._by_descriptor: dict[int, Connection] = {}
-        self._known: set[Connection] = set()
+        self._known: dict[Connection, str] = {}
         self._ended: list[Connection] = []
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
         """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
@@ -285,7 +285,7 @@ class RouterSocket:
             # The system gives a descriptor to another connection only after the former's end was told here.
             self._drain_monitor()
             self._by_descriptor[int(frame.get(_SOURCE))] = connection
-            self._known.add(connection)
+            self._known[connection] = _address(frame)
         return connection
 
     def ended(self) -> list[Connection]:
@@ -316,6 +316,10 @@ class RouterSocket:
         """Whether messages came on this connection and its end was not told yet."""
         return connection in self._known
 
+    def address(self, connection: Connection) -> str:
+        """The address of a connection that it knows; empty where the transport has none."""
+        return self._known.get(connection, "")
+
     def _drain_monitor(self) -> None:
         while self.monitor is not None and int(self.monitor.getsockopt(zmq.EVENTS)) & _IN:
             told, _ = self.monitor.recv_multipart(_NOW)
@@ -326,7 +330,7 @@ class RouterSocket:
             self._opened.ended(self.endpoint, descriptor)
             connection = self._by_descriptor.pop(descriptor, None)
             if connection is not None:
-                self._known.discard(connection)
+                self._known.pop(connection, None)
                 self._ended.append(connection)
 
     def _rest(self) -> tuple[bytes, zmq.Frame | None]:

@@ -10,6 +10,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 
 from mtl.doors.bridge import Bridge, Subscription
+from mtl.doors.failing import Whom
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
@@ -39,6 +40,7 @@ class Peer:
         self._socket = socket
         self._bridge = bridge
         self._connections = connections
+        self._whom = Whom.at(socket.remote_address, socket.user)
         self._client = Client(socket.origin, socket.user)
         self._asked = Asked()
         self._session: Session
@@ -166,7 +168,9 @@ class Peer:
         subscriptions: list[tuple[str, Subscription]] = []
         try:
             for address, place in line.reading.items():
-                subscription = await self._bridge.subscribe(address, place.start, place.incarnation)
+                subscription = await self._bridge.subscribe(
+                    self._whom, address, place.start, place.incarnation
+                )
                 subscriptions.append((address, subscription))
                 position, place.incarnation = subscription.place
                 assert position is not None

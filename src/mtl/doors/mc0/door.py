@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
+from mtl.doors.failing import Whom
 from mtl.doors.identity import users_of
 from mtl.doors.limits import MC0_ABSENT, MC0_HWM, MC0_INBOX, MC0_QUEUED, MC0_WAITING
 from mtl.doors.mc0.codec import BadMessage, decode, encode, error
@@ -70,14 +71,15 @@ class Mc0Door:
                 self._turn_away(arrived, words)
                 return
             try:
-                bridge = self._bridges.of(self._users.get(key_of(arrived.connection)))
+                user = self._users.get(key_of(arrived.connection))
+                bridge = self._bridges.of(user)
             except Unfit as unfit:
                 self._turn_away(arrived, told(unfit))
                 return
-            peer = self._admit(arrived, bridge)
+            peer = self._admit(arrived, bridge, user)
         await peer.inbox.put(arrived.messages)
 
-    def _admit(self, arrived: Arrived, bridge: Bridge) -> Peer:
+    def _admit(self, arrived: Arrived, bridge: Bridge, user: str | None) -> Peer:
         connection, identity = arrived.connection, arrived.identity
 
         def gone() -> None:
@@ -85,6 +87,7 @@ class Mc0Door:
 
         peer = Peer(
             bridge,
+            Whom(self._router.address(connection), user=user),
             partial(self._router.send, connection, identity),
             time.monotonic,
             gone,

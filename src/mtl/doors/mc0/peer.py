@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from mtl.doors.bridge import Bridge, Subscription
+from mtl.doors.failing import Whom
 from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
 from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
 from mtl.doors.mc0.contents import Deliveries, Tables
@@ -37,6 +38,7 @@ class Peer:
     def __init__(
         self,
         bridge: Bridge,
+        whom: Whom,
         send: Send,
         clock: Callable[[], float],
         gone: Callable[[], None],
@@ -46,6 +48,7 @@ class Peer:
     ) -> None:
         self.inbox: asyncio.Queue[list[list[bytes]]] = asyncio.Queue(1)
         self._bridge = bridge
+        self._whom = whom
         self._send = send
         self._clock = clock
         self._gone = gone
@@ -159,7 +162,7 @@ class Peer:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
             raise Unfit(413, "too-many", f"{MC0_TOPICS} subscriptions are the most for one client")
-        subscription = await self._bridge.subscribe(topic, "latest")
+        subscription = await self._bridge.subscribe(self._whom, topic, "latest")
         self._subscriptions[topic] = asyncio.create_task(self._delivered(topic, subscription))
 
     async def _unsubscribe(self, topic: str) -> None:

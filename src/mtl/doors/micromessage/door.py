@@ -7,6 +7,7 @@ import socket
 
 from mtl import __version__
 from mtl.doors.config import DoorConfig
+from mtl.doors.failing import Whom
 from mtl.doors.limits import MM2_WINDOW
 from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, Offer, batch_ack
@@ -40,15 +41,17 @@ class MicroMessageDoor:
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        refusal, bridge = None, self._bridges.own
+        refusal, bridge, user = None, self._bridges.own, None
         if len(self.peers) >= self._config.max_sessions:
             refusal = f"{self._config.max_sessions} clients are this door's limit; try again later"
         else:
             try:
-                bridge = self._bridges.of(user_of(self._config, writer))
+                user = user_of(self._config, writer)
+                bridge = self._bridges.of(user)
             except Unfit as unfit:
                 refusal = told(unfit)
-        peer = Peer(bridge, reader, writer, OFFER, IDENTITY, lambda: self.peers.discard(peer))
+        whom = Whom.at(writer.get_extra_info("peername"), user)
+        peer = Peer(bridge, reader, writer, whom, OFFER, IDENTITY, lambda: self.peers.discard(peer))
         if refusal is not None:
             peer.fail(refusal)
         else:

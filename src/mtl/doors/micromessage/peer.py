@@ -11,6 +11,7 @@ from mtl.client.consumer import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.bridge import Bridge, Subscription
+from mtl.doors.failing import Whom
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
 from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import Command
@@ -35,6 +36,7 @@ class Peer:
         bridge: Bridge,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        whom: Whom,
         offer: Offer,
         identity: str,
         gone: Callable[[], None],
@@ -43,6 +45,7 @@ class Peer:
         self._reader = reader
         self._writer = writer
         self._gone = gone
+        self._whom = whom
         self._session = Session(Role.SERVER, offer, identity)
         self._run: Run | None = None
         self._tables = Tables()
@@ -149,9 +152,9 @@ class Peer:
             raise Unfit(413, "too-many", f"{MM2_SUBSCRIPTIONS} subscriptions are the most")
         name = resource(destination)
         subscription = (
-            await self._bridge.subscribe(name, _start(start))
+            await self._bridge.subscribe(self._whom, name, _start(start))
             if is_topic(destination)
-            else await self._bridge.consume(name, self._window)
+            else await self._bridge.consume(self._whom, name, self._window)
         )
         delivering = self._delivered(destination, subscription, keep)
         self._subscriptions[destination] = asyncio.create_task(delivering)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.config import DoorConfig
+from mtl.doors.failing import Whom
 from mtl.doors.gate import Gate
 from mtl.doors.listening import bound, serve_tcp, user_of
 from mtl.doors.reactive.link import Link
@@ -47,7 +49,10 @@ class ReactiveDoor:
             self._close, self.endpoint = server.close, bound(server)
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._serve(Octets(reader, writer), partial(user_of, self._config, writer))
+        with suppress(
+            asyncio.CancelledError
+        ):  # by our stop: asyncio logs a cancelled task of a server as an error
+            await self._serve(Octets(reader, writer), partial(user_of, self._config, writer))
 
     async def _over_websocket(self, transport: Transport, user: str | None) -> None:
         await self._serve(transport, lambda: user)
@@ -55,13 +60,14 @@ class ReactiveDoor:
     async def _serve(self, transport: Transport, user: Callable[[], str | None]) -> None:
         link = Link(Role.SERVER, transport)
         try:
-            bridge = self._admitted(user)
+            known = user()
+            bridge = self._admitted(known)
         except Unfit as unfit:
             link.session.say_goodbye(told(unfit))
             link.flush()
             await link.shut()
             return
-        peer = Peer(link, bridge)
+        peer = Peer(link, bridge, Whom.at(transport.peer, known))
         task = asyncio.current_task()
         assert task is not None
         self.peers[task] = peer
@@ -70,11 +76,11 @@ class ReactiveDoor:
         finally:
             del self.peers[task]
 
-    def _admitted(self, user: Callable[[], str | None]) -> Bridge:
+    def _admitted(self, user: str | None) -> Bridge:
         if len(self.peers) >= self._config.max_sessions:
             words = f"{self._config.max_sessions} clients are this door's limit; try again later"
             raise Unfit(503, OVERLOADED, words)
-        return self._bridges.of(user())
+        return self._bridges.of(user)
 
     async def stop(self) -> None:
         """Let nobody in; what was taken in is confirmed and told as long as the broker answers; then goodbye to all."""

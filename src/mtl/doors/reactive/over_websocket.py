@@ -38,6 +38,11 @@ class WebSocketTransport:
         self._websocket = websocket
         self._text = False
 
+    @property
+    def peer(self) -> object:
+        """See `Transport`."""
+        return self._websocket.remote_address
+
     async def read(self) -> bytes:
         """See `Transport`. A text message is no part of the protocol: it ends the connection."""
         while not self._text:

@@ -7,6 +7,7 @@ from functools import partial
 
 from mtl.client import Content
 from mtl.doors.bridge import Bridge
+from mtl.doors.failing import Whom
 from mtl.doors.limits import RS_HELLO_S
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.intake import Intake
@@ -22,9 +23,10 @@ from mtl.errors import Refused
 class Peer:
     """Lives as long as its connection; `serve` is its life."""
 
-    def __init__(self, link: Link, bridge: Bridge) -> None:
+    def __init__(self, link: Link, bridge: Bridge, whom: Whom) -> None:
         self._link = link
         self._bridge = bridge
+        self._whom = whom
         self._outlets: dict[int, _Outlet] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """Theirs, and of those that are being closed."""
@@ -87,7 +89,9 @@ class Peer:
                 intake = Intake(self._link, self._bridge, name, subscriber, self._confirmed)
                 self._confirming[subscriber] = self._taking[intake.elements] = intake
             else:
-                outlet = self._outlets[subscriber] = _Outlet(self._link, self._bridge, name, subscriber)
+                outlet = self._outlets[subscriber] = _Outlet(
+                    self._link, self._bridge, self._whom, name, subscriber
+                )
                 self._tasks.add(outlet.task)
                 outlet.task.add_done_callback(partial(self._sent, outlet))
         except Refused as refused:
@@ -108,10 +112,11 @@ class Peer:
 class _Outlet:
     """One stream of a resource's contents: read and sent as there is demand. `wake` says that there is some again."""
 
-    def __init__(self, link: Link, bridge: Bridge, name: Contents, subscriber: int) -> None:
+    def __init__(self, link: Link, bridge: Bridge, whom: Whom, name: Contents, subscriber: int) -> None:
         self.wake = asyncio.Event()
         self._link = link
         self._bridge = bridge
+        self._whom = whom
         self._name = name
         self.subscriber = subscriber
         self.task = asyncio.create_task(self._sent())
@@ -123,7 +128,7 @@ class _Outlet:
     async def _sent(self) -> None:
         publishing = self._link.session.publishing
         try:
-            subscription = await self._bridge.subscribe(self._name.resource, self._name.start)
+            subscription = await self._bridge.subscribe(self._whom, self._name.resource, self._name.start)
             try:
                 publishing.accept(self.subscriber)
                 self._link.flush()

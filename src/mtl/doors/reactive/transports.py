@@ -15,6 +15,10 @@ _AT_ONCE: Final = 64 << 10
 class Transport(Protocol):
     """Octets both ways, in their order (RS-01); how they come in pieces says nothing."""
 
+    @property
+    def peer(self) -> object:
+        """The `getpeername` of the socket."""
+
     async def read(self) -> bytes:
         """Some that the peer has sent; none when there will be no more, also when the connection broke."""
 
@@ -47,6 +51,11 @@ class Octets:
         self._writer = writer
         there: socket.socket = writer.get_extra_info("socket")
         there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a peer may have nothing to say for days
+
+    @property
+    def peer(self) -> object:
+        """See `Transport`."""
+        return self._writer.get_extra_info("peername")
 
     async def read(self) -> bytes:
         """See `Transport`."""

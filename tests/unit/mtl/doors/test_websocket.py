@@ -133,6 +133,18 @@ async def test_nothing_follows_a_close_that_waits_for_its_answer() -> None:
 
 
 @in_loop
+async def test_a_flood_of_empty_fragments_is_a_close_code(caplog: pytest.LogCaptureFixture) -> None:
+    """Those behind the last that is taken are read, too, and are no message's beginning."""
+    async with listening(echo) as server, connect(server.endpoint, subprotocols=ONE) as c:
+        empty = bytes((0x80, 0, 0, 0, 0))  # masked by zeros
+        c.transport.write(b"\x02" + empty + (b"\x00" + empty) * 100_000)
+        with pytest.raises(ConnectionClosed):
+            await c.recv()
+        assert c.close_code == CloseCode.MESSAGE_TOO_BIG
+    assert not caplog.records
+
+
+@in_loop
 async def test_a_connection_without_a_handshake_holds_up_no_end() -> None:
     async with listening(echo) as server:
         reader, writer = await asyncio.open_connection(*server.endpoint.removeprefix("ws://").split(":"))

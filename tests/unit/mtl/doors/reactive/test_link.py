@@ -17,6 +17,8 @@ class Written:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
 
+    peer = None
+
     async def read(self) -> bytes:
         return b""
 
