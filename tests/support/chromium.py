@@ -44,10 +44,14 @@ class Page:
         look = f"const look = () => ({script}) ? done() : setTimeout(look, 5); look();"
         await self.evaluate(f"new Promise(done => {{ {look} }})")
 
-    async def screenshot(self, path: Path, width: int, height: int) -> None:
-        """What one sees in a window of this size, as a PNG."""
+    async def size(self, width: int, height: int) -> None:
+        """Give the window this size, in pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self._command("Emulation.setDeviceMetricsOverride", **metrics)
+
+    async def screenshot(self, path: Path, width: int, height: int) -> None:
+        """What one sees in a window of this size, as a PNG."""
+        await self.size(width, height)
         taken = await self._command("Page.captureScreenshot", format="png")
         await asyncio.to_thread(path.write_bytes, base64.b64decode(taken["data"]))
 
