@@ -189,6 +189,33 @@ async def test_a_consumer_holds_no_more_of_a_queue_than_was_agreed(
 
 @pytest.mark.requirement("MM2-64")
 @in_loop
+async def test_a_consumer_that_dies_counts_as_a_delivery(mtl_broker: RunningBroker) -> None:
+    """Each time that it had the content; one that unsubscribes gives it back."""
+    async with at(mtl_broker) as (opened, beside):
+        await beside.create_resource("jobs", max_deliveries=3)
+        await beside.create_resource("jobs.dead")
+        async with beside.writer("jobs") as w:
+            await w.send(b"poison")
+        final = encode_handshake(Handshake("mortal", "pub-sub", "batch-ack:max-count=1"))
+        for unsubscribes in (False, True, False, False):
+            async with bare(opened.endpoint) as mortal:
+                await mortal.handshake(final)
+                await mortal.say(encode(Command("subscribe", {"destination": "jobs"})))
+                message = await mortal.hear()
+                assert isinstance(message, Message)
+                assert message.payload == b"poison"
+                if unsubscribes:
+                    await mortal.say(encode(Command("unsubscribe", {"destination": "jobs"})))
+                    while (await beside.queues(resource="jobs"))[0].consumers:
+                        pass
+        async with beside.reader("jobs.dead", start="earliest", until=2) as dead:
+            (letter,) = [content async for content in dead]
+        assert letter.properties["dead-letter-reason"] == "deliveries"
+        assert letter.properties["dead-letter-deliveries"] == 3
+
+
+@pytest.mark.requirement("MM2-64")
+@in_loop
 async def test_what_no_message_can_express_is_set_aside_and_holds_nobody_up(
     mtl_broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -176,7 +176,7 @@ class Deliveries(Notice):
 
         def end(_position: int | None = None) -> None:
             timer.cancel()
-            self.flow.close(then, within=within)
+            self.flow.close(then, within=within, in_order=True)
             self.failed(Closed("the consumer is closed"))
 
         timer = self._loop.after(within, end)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Protocol
 
 from mtl.client.control import Call, Channel, Outcome
+from mtl.client.data_endpoint import data_endpoint
 from mtl.client.io import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S, PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -32,15 +33,12 @@ from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
 _SOON_S = 0.01
-"""The shortest time to the next look at a pulse: timers are called a little early, and the clock is then not there yet.
-"""
+"""The shortest time to the next look at a pulse: timers are called a little early, before the clock is there."""
 
 _PROBE_S = 1.0
 """A Ping that somebody waits for is followed by the Lease when no Pong has come by then."""
-
 _REBINDS = 2
 """Connections that are tried with the old lease before a new one is asked for."""
-
 
 Ponged = Callable[[int | None], None]
 """Gets the group's position as the Pong tells it; None on a flow that holds no group."""
@@ -183,20 +181,32 @@ class Flow:
         else:
             self._pings.append(then)
 
-    def close(self, then: Callable[[Outcome], None], *, within: float | None = None) -> None:
-        """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none."""
-        lease, known = self.lease, self.state is not State.OVER
+    def close(
+        self, then: Callable[[Outcome], None], *, within: float | None = None, in_order: bool = False
+    ) -> None:
+        """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none.
+
+        `in_order`: the connection ends after the lease. A queue counts what a lost connection had as delivered.
+        """
+        lease, known, link = self.lease, self.state is not State.OVER, self._link
+        if link is not None and in_order:
+            self._loop.poll.remove(link)
+            self._link = None
         self._end()
+
+        def ended(outcome: Outcome) -> None:
+            if link is not None and in_order:
+                link.close()
+            then(outcome)
+
         if not known or not self._leased_once:
-            then(Closed("there is no lease"))
-            return
-        if self.rfc:
-            then(w.Ok())
-            return
-        if lease is None:
-            then(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and there is no other yet"))
-            return
-        self._channel.submit(Call(w.LeaseClose(lease=lease.lease), then, within=within))
+            ended(Closed("there is no lease"))
+        elif self.rfc:
+            ended(w.Ok())
+        elif lease is None:
+            ended(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and there is no other yet"))
+        else:
+            self._channel.submit(Call(w.LeaseClose(lease=lease.lease), ended, within=within))
 
     def drop(self) -> None:
         """End the connection and leave the lease to whoever ends it."""
@@ -483,15 +493,6 @@ class Flow:
         if self.state is not State.OVER:
             self._end()
             self._user.failed(error)
-
-
-def data_endpoint(control: str, lease: w.DataLease) -> str:
-    """Where the data flow of a lease is: the port of the host that was asked, or the endpoint the broker names."""
-    if lease.endpoint is not None:
-        return lease.endpoint
-    if control.startswith("tcp://"):
-        return f"{control.rpartition(':')[0]}:{lease.port}"
-    raise Malformed(f"a lease names port {lease.port}, but {control} has no host")
 
 
 def _sequence(header: bytes) -> int:

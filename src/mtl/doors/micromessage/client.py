@@ -25,7 +25,7 @@ import msgspec
 from mtl.client.aio.opening import Opening
 from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle, untrusted
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ, MM2_WINDOW
-from mtl.doors.micromessage.contents import from_message, is_topic, to_message
+from mtl.doors.micromessage.contents import DATES, from_message, is_topic, to_message
 from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Extension, Offer, batch_ack
 from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
 from mtl.doors.micromessage.values import encode_properties
@@ -272,6 +272,7 @@ class Connection:
         self._unread.append(entry)
         reader = self._readers.get(message.destination)
         properties = from_message(message, self._agreed)
+        properties.pop(DATES, None)  # all are shown as texts
         place = properties.pop(SEQUENCE, None)
         if reader is None:
             self.consumed(entry)

@@ -1,8 +1,9 @@
 """MicroMessage2 messages as contents, and back. Pure functions, for both ends.
 
-Numbers, dates and texts keep their types where a field has them; a date with a fraction of a second, or before 1970,
-is the text of its ISO 8601 form. A property whose name is no FIELD travels as `x-name-` and the name's UTF-8 in hex, so
-that it comes back. `topic/x` and the queue `x` are the same resource, read in two ways.
+Numbers, dates and texts keep their types. A date with a fraction of a second, or before 1970, which no field holds, is
+the text of its ISO 8601 form, and the property `micromessage-dates` says that it is a date. A property whose name is no
+FIELD travels as `x-name-` and the name's UTF-8 in hex, so that it comes back. `topic/x` and the queue `x` are the same
+resource, read in two ways.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ TOPIC = "topic/"
 TYPE = "dotnet-type"
 """The property that holds what the dotnet extension says."""
 
+DATES = "micromessage-dates"
+"""The property that names those which are dates although they are stored as texts: FIELDs with commas between them."""
+
 _NAME = "x-name-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,7 +49,11 @@ def is_topic(destination: str) -> bool:
 
 def from_message(message: Arrived, agreed: Agreed) -> dict[str, Value]:
     """The properties of the content that a message is; the body is its payload."""
-    properties = {_name(name): _value(value) for name, value in message.properties.items()}
+    said = message.properties
+    properties = {_name(name): _value(value) for name, value in said.items()}
+    dates = [_field(_name(name)) for name, value in said.items() if _is_text_as_date(value)]
+    if dates:
+        properties[DATES] = ",".join(dates)
     if DOTNET in agreed and message.type is not None:
         properties[TYPE] = message.type
     if JSON in agreed:
@@ -57,7 +65,13 @@ def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[st
     """The properties of the message that a content is, and the type that goes before it with the dotnet extension."""
     left = dict(properties)
     said = left.pop(TYPE, None) if DOTNET in agreed else None
-    return {_field(name): _filter_value(value) for name, value in left.items()}, text(said)
+    dates = str(left.pop(DATES, "")).split(",")
+    found = {_field(name): _filter_value(value) for name, value in left.items()}
+    for name in dates:
+        date = _date(found.get(name))
+        if date is not None:
+            found[name] = date
+    return found, text(said)
 
 
 def as_json(body: bytes) -> bytes:
@@ -87,9 +101,24 @@ def _name(given: str) -> str:
 
 
 def _value(value: FilterValue) -> Value:
-    if isinstance(value, datetime) and (value.microsecond or value < _EPOCH):
-        return f"{value:%Y-%m-%dT%H:%M:%S.%fZ}"
+    if isinstance(value, datetime) and _is_text_as_date(value):
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
     return value
+
+
+def _is_text_as_date(value: FilterValue) -> bool:
+    """Whether it is a date that no field holds: fields have whole seconds from 1970 on."""
+    return isinstance(value, datetime) and (value.microsecond != 0 or value < _EPOCH)
+
+
+def _date(value: FilterValue | None) -> datetime | None:
+    """The date that `_value` made a text of; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _filter_value(value: Value) -> FilterValue:

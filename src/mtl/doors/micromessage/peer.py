@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from mtl.client.consumer import QueuedContent
 from mtl.client.contents import Content
@@ -21,7 +22,7 @@ from mtl.doors.micromessage.negotiation import JSON, Offer
 from mtl.doors.micromessage.session import Acked, Arrived, Asked, Ended, Event, Role, Session, State
 from mtl.doors.runs import Run
 from mtl.doors.telling import Unfit, told
-from mtl.errors import Closed, FieldError
+from mtl.errors import Closed, FieldError, MtlError
 
 log = logging.getLogger("mtl.doors.micromessage")
 
@@ -55,6 +56,7 @@ class Peer:
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
         self._acking: asyncio.Handle | None = None
+        self._resting = False
         self._ended = False
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(MM2_HANDSHAKE_S, self._late)
@@ -240,6 +242,7 @@ class Peer:
 
     def rest(self) -> None:
         """Read no more; what was taken in is still acknowledged."""
+        self._resting = True
         self._work.cancel()
 
     async def stop(self) -> None:
@@ -254,6 +257,8 @@ class Peer:
             return
         self._ended = True
         self._patience.cancel()
+        if not self._resting:
+            self._died()
         for task in (self._work, *self._subscriptions.values()):
             if task is not asyncio.current_task():
                 task.cancel()
@@ -261,6 +266,14 @@ class Peer:
         self._writer.close()
         asyncio.get_running_loop().call_later(DOOR_STOP_S, self._writer.transport.abort)
         self._gone()
+
+    def _died(self) -> None:
+        """What it has of queues and did not acknowledge was delivered: it comes again, until the queue's limit."""
+        while self._in_hand:
+            content = self._in_hand.popleft()
+            if isinstance(content, QueuedContent):
+                with suppress(MtlError):  # the broker is away, or it was unsubscribed meanwhile: it went back
+                    content.reject(recycle=True)
 
 
 def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from mtl.client.control import Outcome
-from mtl.client.flow import Flow, State, data_endpoint
+from mtl.client.flow import Flow, State
 from mtl.client.settings import Settings
-from mtl.errors import Closed, Fenced, Malformed, MtlError, Refused, Unreachable
+from mtl.errors import Closed, Fenced, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
 from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
@@ -112,14 +112,6 @@ def test_a_lease_is_presented_where_the_reply_says(at: Setting) -> None:
     data.command(c.Response(asked.sequence, 200))
     at.bench.run()
     assert at.user.said[:2] == ["granted", "bound"]
-
-
-def test_where_the_data_flow_is() -> None:
-    assert data_endpoint("tcp://[::1]:5975", LEASE) == "tcp://[::1]:7000"
-    elsewhere = w.DataLease(port=0, lease="x", endpoint="ipc:///run/data")
-    assert data_endpoint("ipc:///run/control", elsewhere) == "ipc:///run/data"
-    with pytest.raises(Malformed):
-        data_endpoint("ipc:///run/control", LEASE)
 
 
 def test_commands_go_to_the_user_and_strays_are_dropped(at: Setting) -> None:
@@ -495,18 +487,21 @@ def test_a_ping_without_a_pong_makes_the_flow_show_its_lease_again(at: Setting) 
 # --- the end ------------------------------------------------------------------------------------------------
 
 
-def test_closing_ends_the_lease_and_the_connection(at: Setting) -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_closing_ends_the_lease_and_the_connection(at: Setting, in_order: bool) -> None:
+    """In this order for a consumer: a queue would count what is with it as delivered."""
     data = at.bound()
     outcomes: list[Outcome] = []
-    at.flow.close(outcomes.append)
+    at.flow.close(outcomes.append, in_order=in_order)
     at.bench.run()
-    assert data.closed
+    before = data.closed
     close = at.control.asked()
     assert isinstance(close, w.LeaseClose)
     at.control.answer(w.LeaseClosed())
     at.bench.run()
+    assert (before, data.closed) == (not in_order, True)
     assert outcomes == [w.LeaseClosed()]
-    at.flow.close(outcomes.append)
+    at.flow.close(outcomes.append, in_order=in_order)
     assert isinstance(outcomes[1], Closed)
 
 

@@ -47,6 +47,7 @@ def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
     assert to_message({"k": value}, agreed())[0] == {"k": shown}
 
 
+@pytest.mark.requirement("MM2-57")
 @pytest.mark.parametrize(
     ("date", "value"),
     [
@@ -55,8 +56,29 @@ def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
         (NOW.replace(year=1900), "1900-01-02T03:04:05.000000Z"),
     ],
 )
-def test_a_date_that_no_field_holds_is_text(date: datetime, value: Value) -> None:
-    assert from_message(Arrived("q", {"k": date}, b""), agreed()) == {"k": value}
+def test_a_date_that_no_field_holds_is_text_and_a_date_again(date: datetime, value: Value) -> None:
+    stored = from_message(Arrived("q", {"k": date}, b""), agreed())
+    assert stored["k"] == value
+    assert to_message(stored, agreed()) == ({"k": date}, None)
+
+
+@given(st.dictionaries(TEXT, TEXT | st.datetimes(timezones=st.just(UTC)), max_size=4))
+def test_dates_and_texts_keep_their_types(said: dict[str, str | datetime]) -> None:
+    sent, _ = to_message(dict(said), agreed())
+    stored = from_message(Arrived("q", sent, b""), agreed())
+    assert to_message(stored, agreed())[0] == sent
+
+
+def test_a_date_whose_name_is_no_field_is_a_date_again() -> None:
+    early = NOW.replace(year=1900)
+    stored = from_message(Arrived("q", {"Since_When": early}, b""), agreed())
+    assert to_message(stored, agreed())[0] == {f"x-name-{b'Since_When'.hex()}": early}
+
+
+def test_a_text_that_looks_like_a_date_stays_one() -> None:
+    stored = from_message(Arrived("q", {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}, b""), agreed())
+    assert stored == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
+    assert to_message(stored, agreed())[0] == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
 
 
 def test_somebody_elses_name_is_left_alone() -> None:

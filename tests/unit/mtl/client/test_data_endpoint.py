@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import pytest
+
+from mtl.client.data_endpoint import data_endpoint
+from mtl.errors import Malformed
+from mtl.wire import control as w
+
+LEASE = w.DataLease(port=7000, lease="x")
+
+
+def test_where_the_data_flow_is() -> None:
+    assert data_endpoint("tcp://[::1]:5975", LEASE) == "tcp://[::1]:7000"
+    elsewhere = w.DataLease(port=0, lease="x", endpoint="ipc:///run/data")
+    assert data_endpoint("ipc:///run/control", elsewhere) == "ipc:///run/data"
+    with pytest.raises(Malformed):
+        data_endpoint("ipc:///run/control", LEASE)
