@@ -118,6 +118,7 @@ TESTED_ELSEWHERE = {
     "mtl.broker.access.caller": "definitions",
     "mtl.broker.access.session": "tests/unit/mtl/broker/access/test_sessions.py",
     "mtl.broker.leases.lease": "tests/unit/mtl/broker/leases/test_leases.py",
+    "mtl.broker.assembly": "every test of the core; tests/support/core.py",
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
     "mtl.storage.api": "values; every test of an engine makes them",
     "mtl.storage.keys": "definitions; tests/unit/mtl/storage/test_orphans.py, test_local.py",

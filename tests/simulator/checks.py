@@ -181,13 +181,13 @@ def check_visible(process: BrokerProcess) -> None:
     broker = process.broker
     if not broker.ready:
         return
-    for one in broker.resources:
+    for one in broker.parts.resources:
         if isinstance(one.unread.why, Damaged):
             raise Violation(f"nothing was damaged, and readers of {one.name} hear: {one.unread.why}")
-    for record in broker.committing._applications.values():
+    for record in broker.parts.committing._applications.values():
         visible: dict[bool, str] = {}
         for name, (first, count) in record.digest.items():
-            resource = broker.resources.find(record.vhost, name)
+            resource = broker.parts.resources.find(record.vhost, name)
             # One that is stopped shows nothing, and of no contents there is nothing to see.
             if count and resource is not None and resource.log is not None:
                 visible[resource.end >= first + count] = name

@@ -60,9 +60,9 @@ class CopiedMachine(Machine):
     def contents(self, lease: str | None = None) -> dict[int, Tag] | None:
         """What the log has now; None while there is no broker, or none that knows the lease."""
         broker: Broker | None = self.process.broker if self.process is not None else None
-        if broker is None or (lease is not None and broker.leases.find(lease) is None):
+        if broker is None or (lease is not None and broker.parts.leases.find(lease) is None):
             return None
-        log = broker.resources.need(DEFAULT_VIRTUAL_HOST, RESOURCE).log
+        log = broker.parts.resources.need(DEFAULT_VIRTUAL_HOST, RESOURCE).log
         return None if log is None else {at: tag for at, (tag, _) in read_log(log, RESOURCE).items()}
 
 

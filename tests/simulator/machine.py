@@ -15,8 +15,8 @@ from functools import partial
 from typing import cast
 
 from mtl.broker import actions as a
+from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
-from mtl.broker.core import Broker
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
 from mtl.errors import Damaged, MtlError, OldRecords
@@ -77,7 +77,7 @@ class BrokerProcess:
         self.storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
         self._waiting: list[DiskAction] = []
         restored = self.storage.restore()
-        self.broker = Broker(
+        self.broker = assemble(
             Settings(
                 boot=world.random.randbytes(8).hex(),
                 machine=world.machine,

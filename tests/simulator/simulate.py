@@ -217,8 +217,10 @@ class Simulation:
         process = self.machine.process
         if process is None:
             return False
-        stages = process.broker.stages._stages.values()
-        return any(r.stopped for r in process.broker.resources) or any(s.damage is not None for s in stages)
+        stages = process.broker.parts.stages._stages.values()
+        return any(r.stopped for r in process.broker.parts.resources) or any(
+            s.damage is not None for s in stages
+        )
 
     def _is_open(self) -> bool:
         """Whether the broker has opened every log, without anybody's help."""

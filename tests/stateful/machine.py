@@ -280,7 +280,7 @@ class BrokerAndModel(RuleBasedStateMachine):
     def everything_taken_in_is_stored(self) -> None:
         assert self.rig.inbound_octets() == 0
         for name, stored in self.model.contents.items():
-            found = self.rig.broker.resources.need("/", name)
+            found = self.rig.broker.parts.resources.need("/", name)
             assert (found.earliest, found.end) == (1, len(stored) + 1)
 
 

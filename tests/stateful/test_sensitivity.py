@@ -35,7 +35,7 @@ def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None
         run_state_machine_as_test(
             BrokerAndModel,
             settings=settings(
-                max_examples=300,
+                max_examples=1_000,
                 stateful_step_count=50,
                 deadline=None,
                 derandomize=True,

@@ -22,8 +22,8 @@ from typing import Any, cast
 import msgspec
 
 from mtl.broker import actions as a
+from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
-from mtl.broker.core import Broker
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
 from mtl.net.broker_sockets import BrokerSockets
@@ -113,7 +113,7 @@ class Rig:
         self.storage = Storage(self.disk, ROOT, self.store, self.settings.get("segment_bytes", 1 << 20))
         restored = self.storage.restore()
         self.sockets = Sockets()
-        self.broker = Broker(
+        self.broker = assemble(
             Settings(
                 boot=self.random.randbytes(8).hex(),
                 machine=self.machine,

@@ -134,18 +134,11 @@ class AsyncRouter:
         lost: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         seed_identities()
-        self._context: zmq.Context[zmq.Socket[bytes]] = (
-            zmq.Context()
-        )  # of its own: a ZAP handler is its context's
-        if curve_secret is not None and admits is None:
-            admits = _anybody
+        # A context of its own: a ZAP handler is its context's.
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         opened = OpenConnections()
-        self._zap = ZapHandler(
-            self._context,
-            admits if curve_secret is not None else None,
-            Pace(time.monotonic),
-            opened=opened,
-        )
+        judge = (admits or _anybody) if curve_secret is not None else None
+        self._zap = ZapHandler(self._context, judge, Pace(time.monotonic), opened=opened)
         try:
             self._router = RouterSocket(
                 self._context,

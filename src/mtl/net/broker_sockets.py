@@ -57,57 +57,51 @@ class BrokerSockets:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.shared = shared
         self._opened = OpenConnections(most_open)
+        self._secret = curve.secret if curve is not None else None
         with ExitStack() as opened:  # closed again should one of them not be bound
             opened.callback(self._context.term)
-            self._secret = curve.secret if curve is not None else None
             admits = curve.admits if curve is not None else None
-            self._zap = ZapHandler(self._context, admits, pace or Pace(time.monotonic), refused, self._opened)
+            pace = pace or Pace(time.monotonic)
+            self._zap = ZapHandler(self._context, admits, pace, refused, self._opened)
             opened.callback(self._zap.close)
-            if shared:
-                self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
-                self.packed = self.plain = self.control
-                self._by_port = {Port.CONTROL: self.control}
-            else:
-                self.control = self._bind(
-                    opened,
-                    endpoint,
-                    limits.CONTROL_HWM,
-                    limits.MAX_CONTROL_FRAME * 2,
-                    limits.QUEUED_OCTETS,
-                    limits.CONTROL_WAITING,
-                )
-                packed, plain = (
-                    _beside(endpoint, packed_port, "packed"),
-                    _beside(endpoint, plain_port, "plain"),
-                )
-                self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
-                self.plain = self._bind(
-                    opened,
-                    plain,
-                    limits.PLAIN_HWM,
-                    limits.MAX_FRAME,
-                    limits.QUEUED_OCTETS,
-                    limits.PLAIN_WAITING,
-                )
-                self._by_port = {
-                    Port.CONTROL: self.control,
-                    Port.PACKED: self.packed,
-                    Port.PLAIN: self.plain,
-                }
+            self._bind_all(opened, endpoint, packed_port, plain_port)
             opened.pop_all()
-        self._poller = zmq.Poller()
-        for router in self._by_port.values():
-            self._poller.register(router.socket, zmq.POLLIN)
-        self._poller.register(wakeup, zmq.POLLIN)
         self._wakeup = wakeup
         self.woken = False
         """Whether the last poll found `wakeup` readable."""
-        self._poller.register(self._zap.socket, zmq.POLLIN)
         self._monitors = {r.monitor: r for r in self._by_port.values() if r.monitor is not None}
-        for monitor in self._monitors:
-            self._poller.register(monitor, zmq.POLLIN)
         self.ended: list[Connection] = []
         """The connections that the last poll found ended."""
+        self._poller = zmq.Poller()
+        for source in (
+            *(r.socket for r in self._by_port.values()),
+            wakeup,
+            self._zap.socket,
+            *self._monitors,
+        ):
+            self._poller.register(source, zmq.POLLIN)
+
+    def _bind_all(self, opened: ExitStack, endpoint: str, packed_port: int, plain_port: int) -> None:
+        if self.shared:
+            self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
+            self.packed = self.plain = self.control
+            self._by_port = {Port.CONTROL: self.control}
+            return
+        self.control = self._bind(
+            opened,
+            endpoint,
+            limits.CONTROL_HWM,
+            limits.MAX_CONTROL_FRAME * 2,
+            limits.QUEUED_OCTETS,
+            limits.CONTROL_WAITING,
+        )
+        packed = _beside(endpoint, packed_port, "packed")
+        plain = _beside(endpoint, plain_port, "plain")
+        self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
+        self.plain = self._bind(
+            opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME, limits.QUEUED_OCTETS, limits.PLAIN_WAITING
+        )
+        self._by_port = {Port.CONTROL: self.control, Port.PACKED: self.packed, Port.PLAIN: self.plain}
 
     def _bind(
         self,

@@ -6,11 +6,14 @@ written in transactions by the metadata store and read once, at the start.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
 from mtl.wire.control import Durability, Retention
+
+T = TypeVar("T")
 
 
 def record_key(*names: str) -> str:
@@ -369,3 +372,8 @@ def decode_owner(data: bytes) -> ResourceRecord | StageRecord:
     named = ResourceRecord if kind == ResourceRecord.kind else StageRecord
     found: ResourceRecord | StageRecord = DECODERS[named.kind].decode(record)
     return found
+
+
+def of_kind(records: Iterable[AnyRecord], kind: type[T]) -> list[T]:
+    """The records of one kind, in their order."""
+    return [record for record in records if isinstance(record, kind)]

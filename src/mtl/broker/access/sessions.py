@@ -17,6 +17,8 @@ from mtl.broker.access.accounts import Accounts, Changes
 from mtl.broker.access.authentication import AuthenticationSettings, Authenticator
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.access.session import Session
+from mtl.broker.events import Event
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.errors import Refused
 from mtl.net.origin import Origin
@@ -29,7 +31,7 @@ Answer = Callable[[w.Reply | Refused], None]
 
 class Sessions:
     """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Those leave first, some at a time, that
-    nobody was let in to, then the longest silent, those with leases (`in_use`) last.
+    nobody was let in to, then the longest silent, those with leases last.
 
     The first of `vhosts` is where a client is that names none (PROTOCOL.md 2).
     """
@@ -44,9 +46,7 @@ class Sessions:
         authentication: AuthenticationSettings,
         boot: str,
         heartbeat_s: float,
-        in_use: Callable[[str], bool],
-        ended: Callable[[str], None],
-        changed_hands: Callable[[str], None],
+        leases: Leases,
     ) -> None:
         self._outbox = outbox
         self._random = random
@@ -57,9 +57,9 @@ class Sessions:
         self._authenticator = Authenticator(outbox, random, accounts, authentication)
         self._boot = boot
         self._heartbeat_s = heartbeat_s
-        self._in_use = in_use
-        self._ended = ended
-        self._changed_hands = changed_hands
+        self._leases = leases
+        self.ended: Event[[str]] = Event()
+        """A session is gone."""
         self._by_id: dict[str, Session] = {}
         self._by_token: dict[str, Session] = {}
         self._by_identity: dict[bytes, Session] = {}
@@ -102,11 +102,11 @@ class Sessions:
         """Several leave at once, for all are looked at to find them; but of those with leases only one."""
         most = max(1, limits.MAX_SESSIONS // limits.SESSIONS_LEAVING)
         leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
-        for session in leaving[:1] + [x for x in leaving[1:] if not self._in_use(x.id)]:
+        for session in leaving[:1] + [x for x in leaving[1:] if not self._leases.in_use(x.id)]:
             self._end(session)
 
     def _worth(self, session: Session) -> tuple[bool, bool, float]:
-        return self._in_use(session.id), bool(session.principal), session.heard
+        return self._leases.in_use(session.id), bool(session.principal), session.heard
 
     def _admit(self, principal: str) -> None:
         """One more session of this principal: above its quota the longest silent one without leases leaves. Raises
@@ -116,7 +116,7 @@ class Sessions:
         limit = self._quotas.limit(principal, Quota.SESSIONS)
         if limit is None or used < limit:
             return
-        own = (s for s in self._by_id.values() if s.principal == principal and not self._in_use(s.id))
+        own = (s for s in self._by_id.values() if s.principal == principal and not self._leases.in_use(s.id))
         leaving = min(own, key=lambda s: s.heard, default=None)
         if leaving is None:
             self._quotas.check(principal, Quota.SESSIONS, used)
@@ -136,7 +136,7 @@ class Sessions:
         self._by_token.pop(session.token, None)
         if self._by_identity.get(session.identity) is session:
             del self._by_identity[session.identity]
-        self._ended(session.id)
+        self.ended(session.id)
 
     def expire(self) -> None:
         """End the sessions that were silent for too long; the client opens a new one when it needs it. One with a live
@@ -145,7 +145,7 @@ class Sessions:
         horizon = self._outbox.now.mono - limits.SESSION_IDLE_S
         silent = [s for s in self._by_id.values() if s.heard < horizon]
         for session in silent:
-            if not self._in_use(session.id):
+            if not self._leases.in_use(session.id):
                 self._end(session)
 
     def __len__(self) -> int:
@@ -217,7 +217,7 @@ class Sessions:
             self._admit(principal)
         if session.principal not in {"", principal}:
             session.profile = None
-            self._changed_hands(session.id)
+            self._leases.end_session(session.id)
         self._belongs(session, principal)
         session.vhost = session.wanted
         session.login = login
@@ -246,7 +246,7 @@ class Sessions:
                 session.exchange = None
                 session.control.suspended()
             if not stays:
-                self._changed_hands(session.id)
+                self._leases.end_session(session.id)
 
     def select(self, session: Session, request: w.Profile) -> w.Reply:
         """Connection.Profile (MTL-35 to 39); leases that exist keep theirs (PROTOCOL.md 2)."""

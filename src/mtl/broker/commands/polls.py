@@ -121,14 +121,14 @@ class Polls:
             if self._is_news(self._polls[number], resource):
                 self._answer(number)
 
-    def came(self, resource: Resource) -> None:
+    def created(self, resource: Resource) -> None:
         """There is a new resource: some have waited for just that."""
         for number in list(self._open.get(resource.record.vhost, ())):
             poll = self._polls[number]
             if poll.takes(resource) and self._is_news(poll, resource):
                 self._answer(number)
 
-    def went(self, resource: Resource) -> None:
+    def deleted(self, resource: Resource) -> None:
         """A resource is gone: who waits for it is told."""
         for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
             self._answer(number)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.session import Session
@@ -36,8 +36,8 @@ from mtl.storage.api import LogView
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
-Method = Callable[[Caller, Any, Answer], None]
-SessionMethod = Callable[[Session, Any, Answer], None]
+Method = Callable[["Requests", Caller, Any, Answer], None]
+SessionMethod = Callable[["Requests", Session, Any, Answer], None]
 
 
 class Requests:
@@ -73,33 +73,11 @@ class Requests:
         self._queues = queues
         self._stages = stages
         self._committing = committing
-        groups = CursorRequests(ages, authorization, resources, cursors)
-        self._session_methods: dict[type, SessionMethod] = {
-            w.Open: lambda s, r, answer: answer(sessions.open(s, r)),
-            w.Authorize: sessions.authorize,
-            w.Profile: lambda s, r, answer: answer(sessions.select(s, r)),
-        }
-        """Those that change the session itself."""
-        self._methods: dict[type, Method] = {
-            w.Reader: lambda s, r, answer: readers.reader(s, _profile(s), r, answer),
-            w.Writer: lambda s, r, answer: writers.writer(s, _profile(s), r, answer),
-            w.LeaseClose: granting.close,
-            w.ResourceCreate: self._create,
-            w.ResourceList: self._list,
-            w.ResourceDescribe: polls.describe,
-            w.ResourceDelete: self._delete,
-            w.ResourceLocate: self._locate,
-            w.CursorOpen: groups.open,
-            w.CursorDescribe: groups.describe,
-            w.CursorReset: groups.reset,
-            w.CursorDelete: groups.delete,
-            w.QueueDescribe: self._describe_queues,
-            w.QueueDelete: self._delete_queue,
-            w.StageCommit: lambda s, r, answer: committing.commit(s.vhost, r, answer),
-            w.StageAbort: self._abort_stages,
-            w.StageDescribe: self._describe_stages,
-            w.StageForget: self._forget_application,
-        }
+        self._polls = polls
+        self._granting = granting
+        self._readers = readers
+        self._writers = writers
+        self._groups = CursorRequests(ages, authorization, resources, cursors)
 
     def handle(
         self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]
@@ -127,7 +105,7 @@ class Requests:
 
         def carry_out() -> None:
             self._authorization.check(caller, request)
-            method(caller, request, told)
+            method(self, caller, request, told)
 
         def waited() -> None:
             answering(told, carry_out)  # it may have lost a right meanwhile
@@ -137,9 +115,9 @@ class Requests:
             self._opening.opened(self._needed.of(caller, request), waited)
 
         try:
-            changes_session = self._session_methods.get(type(request))
+            changes_session = self.SESSION_METHODS.get(type(request))
             if changes_session is not None:
-                changes_session(session, request, answer)
+                changes_session(self, session, request, answer)
                 return
             method = self._method(caller, request)
         except Refused as e:
@@ -153,7 +131,7 @@ class Requests:
             raise Refused(
                 501, w.UNKNOWN_COMMAND, f'the profile "{_profile(caller).name}" has no {request.command}'
             )
-        return self._methods[type(request)]
+        return self.METHODS[type(request)]
 
     # --- Resource -------------------------------------------------------------------------------------------
 
@@ -240,6 +218,9 @@ class Requests:
 
     # --- Stage ----------------------------------------------------------------------------------------------
 
+    def _commit(self, caller: Caller, request: w.StageCommit, answer: Answer) -> None:
+        self._committing.commit(caller.vhost, request, answer)
+
     def _abort_stages(self, caller: Caller, request: w.StageAbort, answer: Answer) -> None:
         found = [self._stages.find(caller.vhost, name) for name in request.stages]
         self._stages.discard([s for s in found if s is not None], lambda no: answer(no or w.Ok()))
@@ -257,6 +238,37 @@ class Requests:
 
     def _forget_application(self, caller: Caller, request: w.StageForget, answer: Answer) -> None:
         self._committing.forget(caller.vhost, request.application, lambda no: answer(no or w.Ok()))
+
+    SESSION_METHODS: ClassVar[dict[type, SessionMethod]] = {
+        w.Open: lambda self, session, request, answer: answer(self._sessions.open(session, request)),
+        w.Authorize: lambda self, session, request, answer: self._sessions.authorize(
+            session, request, answer
+        ),
+        w.Profile: lambda self, session, request, answer: answer(self._sessions.select(session, request)),
+    }
+    """Those that change the session itself."""
+
+    METHODS: ClassVar[dict[type, Method]] = {
+        w.Reader: lambda self, *asked: self._readers.reader(asked[0], _profile(asked[0]), *asked[1:]),
+        w.Writer: lambda self, *asked: self._writers.writer(asked[0], _profile(asked[0]), *asked[1:]),
+        w.LeaseClose: lambda self, *asked: self._granting.close(*asked),
+        w.ResourceCreate: _create,
+        w.ResourceList: _list,
+        w.ResourceDescribe: lambda self, *asked: self._polls.describe(*asked),
+        w.ResourceDelete: _delete,
+        w.ResourceLocate: _locate,
+        w.CursorOpen: lambda self, *asked: self._groups.open(*asked),
+        w.CursorDescribe: lambda self, *asked: self._groups.describe(*asked),
+        w.CursorReset: lambda self, *asked: self._groups.reset(*asked),
+        w.CursorDelete: lambda self, *asked: self._groups.delete(*asked),
+        w.QueueDescribe: _describe_queues,
+        w.QueueDelete: _delete_queue,
+        w.StageCommit: _commit,
+        w.StageAbort: _abort_stages,
+        w.StageDescribe: _describe_stages,
+        w.StageForget: _forget_application,
+    }
+    """All others."""
 
 
 def _profile(caller: Caller) -> Profile:

@@ -105,6 +105,12 @@ class Leases:
         self._unbinding.pop(lease.terms.token, None)
         self._ending.pop(lease.terms.token)()
 
+    def end_token(self, token: str) -> None:
+        """End the lease with this token, if it lives."""
+        lease = self.find(token)
+        if lease is not None:
+            self.end(lease)
+
     def fail(self, lease: Lease) -> None:
         """End a lease whose contents cannot be read. Its client is told, and asks for another to get the reason."""
         if lease.flow is not None and lease.terms.binding:

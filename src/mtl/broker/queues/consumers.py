@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queue import Place, Queue, QueueLease
@@ -32,20 +33,19 @@ class Consumers:
         opening: Opening,
         queues: Queues,
         resources: Resources,
-        end: Callable[[QueueLease], None],
+        leases: Leases,
     ) -> None:
         self._outbox = outbox
         self._opening = opening
         self._queues = queues
         self._resources = resources
-        self._end = end
+        self._leases = leases
         self._ready: dict[Queue, None] = {}
         self._delayed: dict[Queue, None] = {}
         self._given: dict[QueueLease, None] = {}
         self._leaving: dict[QueueLease, None] = {}
         self._pauses: Pauses[QueueLease] = Pauses(outbox)
         self.counts = {"delivered": 0, "blocked": 0, "rejected": 0, "unread": 0}
-        queues.ready = self.wake
 
     def grew(self, resource: Resource) -> None:
         """The visible end of a resource moved."""
@@ -133,7 +133,7 @@ class Consumers:
         if found is not None:
             found.not_read(first, end, error)
         lease.closing = True
-        self._end(lease)
+        self._leases.fail(lease)
 
     def unbound(self, lease: QueueLease) -> None:
         """The consumer's flow is gone: what it had is for the others, and for itself when it comes back."""

@@ -8,7 +8,6 @@ then it is settled in the queue. After a crash between any two of these the numb
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from mtl import limits
 from mtl.broker.leases.lease import LeaseTerms
@@ -17,6 +16,7 @@ from mtl.broker.queues.queue import Queue
 from mtl.broker.queues.queue_state import Letter
 from mtl.broker.queues.queues import Queues
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
+from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -44,14 +44,14 @@ class DeadLetters:
         queues: Queues,
         inbound: Inbound,
         space: Space,
-        dirty: Callable[[Intake], None],
+        intakes: Intakes,
     ) -> None:
         self._opening = opening
         self._resources = resources
         self._queues = queues
         self._inbound = inbound
         self._space = space
-        self._dirty = dirty
+        self._intakes = intakes
         self._leases: dict[Queue, WriterLease] = {}
         self._told: dict[Queue, str] = {}
 
@@ -98,7 +98,7 @@ class DeadLetters:
         properties, content = next(unpack(found))
         table = _labelled(properties, queue, sequence, letter)
         intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
-        self._dirty(intake)
+        self._intakes.wait(intake)
 
     def _lease(self, queue: Queue) -> WriterLease:
         """Who writes them: a named writer of its own for each queue, without a data flow."""

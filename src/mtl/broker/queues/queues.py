@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from mtl.broker.events import Event
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
@@ -33,7 +34,7 @@ _NONE: Final[Mapping[str, Queue]] = {}
 
 
 class Queues:
-    """Every queue. `ready` is told that a queue may deliver more than before."""
+    """Every queue."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class Queues:
         self._dirty: dict[Queue, None] = {}
         self._burying: dict[Queue, None] = {}
         self._ahead = queue_limits.QUEUE_AHEAD
-        self.ready: Callable[[Queue], None] = lambda _: None
+        self.deliverable: Event[[Queue]] = Event()
+        """A queue may deliver more than before."""
 
     # --- finding and making ---------------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class Queues:
         self._write([queue], then)
 
     def go_ahead(self, queue: Queue) -> None:
-        """More is to be delivered than the record allows for; `ready` is told when it does."""
+        """More is to be delivered than the record allows for; `deliverable` follows when it does."""
         if self._ahead and queue.saving_ahead <= queue.ahead:
             self.save(queue, lambda _: None)
 
@@ -197,7 +199,7 @@ class Queues:
                 else:
                     queue.ahead = record.ahead if self._ahead else min(queue.ahead, record.ahead)
                     queue.low, queue.buried = record.low, record.buried
-                    self.ready(queue)
+                    self.deliverable(queue)
             then(refusal(result))
 
         self._outbox.save(records, (), saved)

@@ -15,6 +15,7 @@ import msgspec
 
 from mtl import limits
 from mtl.broker.leases.lease import Lease
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving, remove
 from mtl.broker.writing.resource import Resource
@@ -76,7 +77,7 @@ class Cursors:
         self,
         outbox: Outbox,
         records: Iterable[CursorRecord],
-        end_lease: Callable[[Lease], None],
+        leases: Leases,
         unreadable: Unreadable,
     ) -> None:
         self._outbox = outbox
@@ -88,7 +89,7 @@ class Cursors:
         self._flushing = 0
         self._flushed: list[Callable[[Refused | None], None]] = []
         self._unflushed: Refused | None = None
-        self._end_lease = end_lease
+        self._leases = leases
         self._fenced: dict[str, dict[CursorKey, str]] = {}
         """What each control session lost, and why."""
         self._deleting: dict[CursorKey, None] = {}
@@ -273,12 +274,12 @@ class Cursors:
     def _let_go(self, key: CursorKey) -> None:
         held = self._holdings.pop(key, None)
         for lease in list(held.leases.values()) if held else ():
-            self._end_lease(lease)
+            self._leases.end(lease)
 
     def _fence(self, key: CursorKey, older: Holding, why: str) -> None:
         for lease in list(older.leases.values()):
             self._fenced.setdefault(lease.terms.session, {})[key] = why
-            self._end_lease(lease)
+            self._leases.end(lease)
         self._holdings.pop(key, None)
 
     # --- positions ------------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable
 
 from mtl import limits
+from mtl.broker import actions as a
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
+from mtl.broker.outbox import Outbox
 from mtl.broker.writing.writers import WriterLease
 from mtl.wire import commands as c
 
@@ -102,8 +104,8 @@ class FanoutLease(Lease):
 class Fanout:
     """Every reader of the `test` profile, per virtual host."""
 
-    def __init__(self, send: Callable[[FanoutLease, c.Content], None]) -> None:
-        self._send = send
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
         self._readers: dict[str, dict[str, FanoutLease]] = {}
         self.counts = {"dropped": 0, "refused": 0}
 
@@ -160,6 +162,10 @@ class Fanout:
             self.counts["dropped"] += reader.keep(copy)
         else:
             self._send(reader, copy)
+
+    def _send(self, reader: FanoutLease, content: c.Content) -> None:
+        if reader.flow is not None:
+            self._outbox.actions.append(a.Relay(reader.flow.peer, reader.terms.token, content))
 
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
         """The peer's queue was full: keep it for later, unless it was for a flow or a Summon that is over."""

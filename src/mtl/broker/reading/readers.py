@@ -12,6 +12,7 @@ from typing import Final
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.leases.lease import Flow, LeaseTerms
+from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
 from mtl.broker.reading.cursors import Holding, HoldingLease
@@ -105,9 +106,9 @@ _NONE: Final[Mapping[str, ReaderLease]] = {}
 class Readers:
     """Sends to readers what they have room for."""
 
-    def __init__(self, outbox: Outbox, end: Callable[[ReaderLease], None]) -> None:
+    def __init__(self, outbox: Outbox, leases: Leases) -> None:
         self._outbox = outbox
-        self._end = end
+        self._leases = leases
         self._ready: dict[str, ReaderLease] = {}
         self._pauses: Pauses[ReaderLease] = Pauses(outbox)
         self._of: dict[Resource, dict[str, ReaderLease]] = {}
@@ -287,4 +288,4 @@ class Readers:
         """
         self.counts["unread"] += 1
         lease.resource.not_read(first, end, error)
-        self._end(lease)
+        self._leases.fail(lease)

@@ -24,10 +24,10 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.access.audit import Event
 from mtl.broker.access.authentication import AuthenticationSettings
+from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
-from mtl.broker.core import Broker
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.commit import Commits
 from mtl.broker.runtime.config import BrokerConfig
@@ -99,7 +99,7 @@ class Server:
                 refused=self._connection_refused,
             )
             opened.callback(self._sockets.close)
-            self._broker = Broker(
+            self._broker = assemble(
                 self._settings(secret(store, os.urandom)),
                 restored,
                 os.urandom,
@@ -324,7 +324,7 @@ class Server:
         return [self._named(key) for key in dict.fromkeys(keys)]
 
     def _named(self, key: LogKey) -> str:
-        found = self._broker.resources.of_log(key)
+        found = self._broker.parts.resources.of_log(key)
         return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
 
     def _start(self, pool: ThreadPoolExecutor, action: Work, perform: Callable[[Work], object]) -> None:

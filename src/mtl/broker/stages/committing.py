@@ -39,7 +39,6 @@ class Committing:
         resources: Resources,
         stages: Stages,
         opening: Opening,
-        published: Callable[[Resource], None],
         unreadable: Unreadable,
     ) -> None:
         self._outbox = outbox
@@ -47,7 +46,6 @@ class Committing:
         self._resources = resources
         self._stages = stages
         self._opening = opening
-        self._published = published
         self._applications: dict[ApplicationKey, ApplicationRecord] = {}
         self._commits: dict[ApplicationKey, Commit] = {}
 
@@ -117,7 +115,7 @@ class Committing:
             for stage in commit.stages:
                 self._stages.drop(stage)
             for resource in commit.targets:
-                self._published(resource)
+                self._resources.grew(resource)
             joined = self._found(commit.vhost, commit.joined)
             outdated = self._stages.outdated(commit.vhost, commit.application, commit.version)
             self._stages.discard([*joined, *outdated])

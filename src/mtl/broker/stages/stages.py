@@ -16,12 +16,13 @@ import msgspec
 from mtl import limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.ages import Ages
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving, remove
 from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening, Unopened
 from mtl.broker.writing.resource import Resource
-from mtl.broker.writing.resources import Opener
 from mtl.errors import Damaged, Refused, StorageError
 from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions
 from mtl.storage.keys import staged_log_key, staged_log_keys
@@ -94,27 +95,27 @@ class Stage:
 
 
 class Stages:
-    """Every stage by its public id. `end_lease` ends the lease with a token, if it lives."""
+    """Every stage by its public id."""
 
     def __init__(
         self,
         outbox: Outbox,
         random: Callable[[int], bytes],
-        opener: Opener,
+        intakes: Intakes,
         opening: Opening,
         options: LogOptions,
         ages: Ages,
-        end_lease: Callable[[str], None],
+        leases: Leases,
         unreadable: Unreadable,
         quotas: Quotas,
     ) -> None:
         self._outbox = outbox
         self._random = random
-        self._opener = opener
+        self._intakes = intakes
         self._opening = opening
         self._options = options
         self._ages = ages
-        self._end_lease = end_lease
+        self._leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
         self._of_owner: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class Stages:
             self._expect(stage, resource)
 
     def _expect(self, stage: Stage, resource: str) -> None:
-        intake = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
+        intake = stage.intakes[resource] = self._intakes.make(stage.log_key(resource), None, {})
 
         def opened() -> None:
             sealed = stage.record.contents.get(resource, 0) if stage.record.sealed_us else None
@@ -225,7 +226,7 @@ class Stages:
         intake = stage.intakes.get(resource)
         if intake is not None:
             return intake
-        made = stage.intakes[resource] = self._opener(stage.log_key(resource), None, {})
+        made = stage.intakes[resource] = self._intakes.make(stage.log_key(resource), None, {})
 
         def created(result: Result) -> None:
             if isinstance(result, StorageError):
@@ -302,7 +303,7 @@ class Stages:
 
     def _release(self, stage: Stage) -> None:
         if stage.lease is not None:
-            self._end_lease(stage.lease)
+            self._leases.end_token(stage.lease)
 
     def drop(self, stage: Stage) -> None:
         """Its record is gone: let go of the files, once nothing of them is with the disk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mtl import limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.resource import Resource
 from mtl.storage.api import Mark
 
 
@@ -20,8 +21,11 @@ class Idle:
         """Whether the end of a log is not recorded."""
         return bool(self._grew)
 
-    def grew(self, intake: Intake) -> None:
+    def grew(self, resource: Resource) -> None:
         """A log has new contents, durable as its resource wants it."""
+        self._wait(resource.intake)
+
+    def _wait(self, intake: Intake) -> None:
         self._grew.pop(intake, None)
         self._grew[intake] = self._outbox.now.mono
 
@@ -31,7 +35,7 @@ class Idle:
         idle = [intake for intake, since in self._grew.items() if since <= due]
         for intake in idle[: limits.MARKS_AT_ONCE]:
             if intake.busy or intake.held:
-                self.grew(intake)
+                self._wait(intake)
                 continue
             del self._grew[intake]
             if intake.stopped is None:
@@ -40,6 +44,6 @@ class Idle:
     def _mark(self, intake: Intake) -> None:
         def marked(result: Result) -> None:
             if result is False and intake not in self._grew:  # the disk did not take it
-                self.grew(intake)
+                self._wait(intake)
 
         intake.submit(lambda number: Mark(number, intake.key), marked)

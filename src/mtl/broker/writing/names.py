@@ -13,6 +13,7 @@ import msgspec
 
 from mtl import limits
 from mtl.broker.access.quotas import Quota, Quotas
+from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Fenced, Refused, StorageError
@@ -38,7 +39,7 @@ class Names:
         outbox: Outbox,
         random: Callable[[int], bytes],
         records: Iterable[WriterRecord],
-        end_lease: Callable[[WriterLease], None],
+        leases: Leases,
         unreadable: Unreadable,
         quotas: Quotas,
     ) -> None:
@@ -49,7 +50,7 @@ class Names:
         self._leases: dict[NameKey, tuple[WriterLease, int]] = {}
         """The live lease of each, and its epoch."""
         self._fenced: dict[str, set[NameKey]] = {}
-        self._end_lease = end_lease
+        self._all_leases = leases
         self._unreadable = unreadable
         self._quotas = quotas
         self._of_owner = Counter(r.owner for r in self._records.values())
@@ -127,7 +128,7 @@ class Names:
             return
         if former.terms.session != session and epoch != record.epoch:
             self._fenced.setdefault(former.terms.session, set()).add(key)
-        self._end_lease(former)
+        self._all_leases.end(former)
 
     def held(self, record: WriterRecord, lease: WriterLease) -> None:
         """A lease of the name was granted."""

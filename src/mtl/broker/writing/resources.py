@@ -12,9 +12,11 @@ from mtl import limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
+from mtl.broker.events import Event
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.removing import Leaving
 from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening, Unopened
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.errors import Refused, StorageError
@@ -23,8 +25,6 @@ from mtl.storage.keys import log_key
 from mtl.storage.records import ResourceRecord, encode_owner, record_key
 from mtl.storage.unreadable import Unreadable
 from mtl.wire import control as w
-
-Opener = Callable[[LogKey, "LogView | None", dict[int, int]], Intake]
 
 
 class Resources:
@@ -38,11 +38,8 @@ class Resources:
         random: Callable[[int], bytes],
         segment_bytes: int,
         auto_create: Sequence[str],
-        opener: Opener,
+        intakes: Intakes,
         opening: Opening,
-        opened: Callable[[Resource], None],
-        came: Callable[[Resource], None],
-        went: Callable[[Resource], None],
         unreadable: Unreadable,
         quotas: Quotas,
     ) -> None:
@@ -52,11 +49,14 @@ class Resources:
         self._random = random
         self._segment_bytes = segment_bytes
         self._auto_create = auto_create
-        self._opener = opener
+        self._intakes = intakes
         self._opening = opening
-        self._opened = opened
-        self._came = came
-        self._went = went
+        self.created: Event[[Resource]] = Event()
+        self.deleted: Event[[Resource]] = Event()
+        self.opened: Event[[Resource]] = Event()
+        """The log of a resource is open: its contents can be read."""
+        self.grew: Event[[Resource]] = Event()
+        """The visible end of a resource moved."""
         self._by_key: dict[ResourceKey, Resource] = {}
         self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
@@ -102,6 +102,12 @@ class Resources:
     def _check_readable(self, vhost: str, name: str) -> None:
         if (vhost, name) not in self._by_key:
             self._unreadable.check(ResourceRecord, record_key(vhost, name), f"resource {name!r}")
+
+    def durable(self, intake: Intake) -> None:
+        """Contents of a log are durable. A stage's are not visible."""
+        resource = self._by_log.get(intake.key)
+        if resource is not None:
+            self.grew(resource)
 
     def of_log(self, key: LogKey) -> Resource | None:
         """The resource whose log this is."""
@@ -151,7 +157,7 @@ class Resources:
         """A resource that was there when the broker started, with a log that is yet to be opened: up to `base`, where a
         commit to it was interrupted.
         """
-        resource = self._keep(record, self._opener(log_key(record), None, {}))
+        resource = self._keep(record, self._intakes.make(log_key(record), None, {}))
         self._opening.expect(
             Unopened(
                 resource.intake,
@@ -160,7 +166,7 @@ class Resources:
                 base=base,
                 owner=encode_owner(record),
                 is_wanted=lambda: not resource.deleting,
-                opened=lambda: self._opened(resource),
+                opened=lambda: self.opened(resource),
             )
         )
 
@@ -249,10 +255,10 @@ class Resources:
             reader.close()
             self._not_created(key, record, result)
             return
-        resource = self._keep(record, self._opener(log_key(record), reader, {}))
+        resource = self._keep(record, self._intakes.make(log_key(record), reader, {}))
         self._outbox.audit.created(caller, record.vhost, record.name)
         self._created(key, resource)
-        self._came(resource)
+        self.created(resource)
 
     def _not_created(self, key: ResourceKey, record: ResourceRecord, error: StorageError) -> None:
         self._outbox.actions.append(DropLogs((log_key(record),)))
@@ -297,7 +303,7 @@ class Resources:
         if intake.reader is not None:
             intake.reader.close()
         self._outbox.actions.append(DropLogs((intake.key,)))
-        self._went(resource)
+        self.deleted(resource)
 
     def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
         """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, cast
 from mtl import limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.writing.intake import Arrival, Inbound, Intake, WriterKey
+from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands as c
@@ -126,10 +127,10 @@ class Usual(NamedTuple):
 class Writers:
     """Takes contents in for every writing lease."""
 
-    def __init__(self, inbound: Inbound, check_pack: Packs, dirty: Callable[[Intake], None]) -> None:
+    def __init__(self, inbound: Inbound, check_pack: Packs, intakes: Intakes) -> None:
         self._inbound = inbound
         self._check_pack = check_pack
-        self._dirty = dirty
+        self._intakes = intakes
         self.counts = {"duplicates": 0, "gaps": 0, "refused": 0, "overloads": 0, "dropped": 0}
 
     # --- in -------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ class Writers:
         lease.expected = max(lease.expected, arrival.last + 1)
         lease.unconfirmed.add(arrival)
         intake.add(arrival)
-        self._dirty(intake)
+        self._intakes.wait(intake)
 
     def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
         """Under confirm "none" the number is not looked at, and what does not fit is dropped and counted."""
@@ -198,7 +199,7 @@ class Writers:
             self.counts["overloads"] += 1
             return
         intake.add(_arrival(lease, offer))
-        self._dirty(intake)
+        self._intakes.wait(intake)
 
     def _full(self, lease: WriterLease, intake: Intake) -> bool:
         return (

@@ -27,7 +27,7 @@ def resources(client: Client) -> None:
 
 
 def counts(rig: Rig) -> dict[str, int]:
-    return rig.broker.flows.counts
+    return rig.broker.parts.flows.counts
 
 
 # --- silence ------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_strangers_are_not_answered(rig: Rig, client: Client, command: c.Command
     flow = Flow(rig, client.writer("a").port)
     flow.send(command)
     assert flow.sent() == []
-    assert len(rig.broker.flows) == 0
+    assert len(rig.broker.parts.flows) == 0
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
     assert flow.ponged()
     flow.sent()
     rig.sleep(3 * interval + 2 * limits.HEARTBEAT_CHECK_S)
-    assert rig.broker.flows.counts["dead"] == 1
+    assert rig.broker.parts.flows.counts["dead"] == 1
     assert not flow.ponged()
 
 
@@ -299,7 +299,7 @@ def test_an_unreachable_peer_frees_its_leases(rig: Rig, client: Client) -> None:
     flow = client.flow(lease)
     flow.vanish()
     flow.send(c.Ping())
-    assert len(rig.broker.flows) == 0
+    assert len(rig.broker.parts.flows) == 0
     assert client.flow(lease).ponged()
 
 
@@ -308,7 +308,7 @@ def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> No
     client.flow(lease)
     client.close_lease(lease)
     rig.sleep(2)
-    assert len(rig.broker.flows) == 0
+    assert len(rig.broker.parts.flows) == 0
 
 
 # --- connections --------------------------------------------------------------------------------------------

@@ -323,14 +323,14 @@ def test_cursors_are_looked_through_once_and_not_for_each_resource(monkeypatch: 
         client.fill(name, [CONTENT] * 3)
     client.ask(w.CursorOpen(group="g", resource="b", from_=2), w.CursorOpened)
     looks = 0
-    looked = rig.broker.cursors.all
+    looked = rig.broker.parts.cursors.all
 
     def counted() -> list[CursorRecord]:
         nonlocal looks
         looks += 1
         return looked()
 
-    monkeypatch.setattr(rig.broker.cursors, "all", counted)
+    monkeypatch.setattr(rig.broker.parts.cursors, "all", counted)
     rig.sleep(limits.RETENTION_CHECK_S)
     assert looks == 1
     assert [client.describe(name).earliest for name in ("b", "c")] == [2, 3]

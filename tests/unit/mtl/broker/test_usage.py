@@ -51,8 +51,8 @@ def test_whoever_made_a_resource_has_its_octets(rig: Rig, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         look(rig)
         look(rig)
-    assert rig.broker.leases.find(theirs.lease) is None
-    assert rig.broker.leases.find(own.lease) is not None
+    assert rig.broker.parts.leases.find(theirs.lease) is None
+    assert rig.broker.parts.leases.find(own.lease) is not None
     for client in (me, you):
         members = refusal(client, "mine")
         assert (members["quota"], members["limit"]) == ("stored-bytes", 50_000)
@@ -91,7 +91,7 @@ def test_stages(rig: Rig) -> None:
     spec = w.StageSpec(application="app", version=1)
     filling = me.ask(w.Writer(resources=["a"], confirm="full", stage=spec), w.DataLease)
     look(rig)
-    assert rig.broker.leases.find(filling.lease) is None
+    assert rig.broker.parts.leases.find(filling.lease) is None
     refused = me.refused(w.Writer(resources=["a"], confirm="full", stage=spec))
     assert (refused.reason, refused.members["quota"]) == (w.QUOTA, "stage-bytes")
     you.staged("other", 1, "a", [b"x"])
@@ -111,7 +111,7 @@ def test_a_resource_that_a_lease_made_is_its_users() -> None:
     me, you = logged_in(rig, "me"), logged_in(rig, "you")
     me.fill("new", [b"x"])
     you.reader("new2")
-    found = {r.name: r.record.owner for r in rig.broker.resources}
+    found = {r.name: r.record.owner for r in rig.broker.parts.resources}
     assert found == {"new": "me", "new2": "you"}
     look(rig)
     refusal(you, "new")
@@ -127,4 +127,4 @@ def test_dead_letters_are_the_octets_of_whoever_made_the_queues_resource() -> No
     flow.summon("a")
     flow.reject(1)
     rig.sleep(2)
-    assert rig.broker.resources.need("/", "a.dead").record.owner == "me"
+    assert rig.broker.parts.resources.need("/", "a.dead").record.owner == "me"

@@ -349,7 +349,7 @@ def test_a_key_that_is_taken_away() -> None:
     lease = client.writer("a")
     rig.broker.users([user("me", "secret")], rig.now())
     assert client.ask(w.ResourceList(), w.Unauthorized).mechanisms == ["SCRAM-SHA-256", "PLAIN"]
-    assert rig.broker.leases.find(lease.lease) is None
+    assert rig.broker.parts.leases.find(lease.lease) is None
 
 
 def test_a_key_that_becomes_anothers() -> None:

@@ -106,7 +106,7 @@ def test_a_lease_that_is_asked_for_again_is_no_further_one() -> None:
     me.create("a")
     lost = me.writer("a", request_id="r")
     again = me.writer("a", request_id="r")
-    assert [rig.broker.leases.find(x.lease) is not None for x in (lost, again)] == [False, True]
+    assert [rig.broker.parts.leases.find(x.lease) is not None for x in (lost, again)] == [False, True]
     above(me, w.Writer(resources=["a"], request_id="s"), Quota.LEASES, 1)
 
 
@@ -123,7 +123,7 @@ def test_leases_that_wait_for_the_disk_count_when_they_are_granted() -> None:
     assert sum(isinstance(x, w.DataLease) for x in outcomes) == 2
     refused = [x for x in outcomes if isinstance(x, Refused)]
     assert [x.reason for x in refused] == [w.QUOTA] * 2
-    assert len(rig.broker.leases) == 2
+    assert len(rig.broker.parts.leases) == 2
 
 
 def test_waits() -> None:
@@ -202,7 +202,7 @@ def test_a_session_that_logs_in_again_is_no_further_one() -> None:
     client = logged_in(rig, "me")
     for name in ("me", "you", "me"):
         login(client, Credentials(name, "secret"))
-    assert +rig.broker.sessions._of_principal == {"me": 1}
+    assert +rig.broker.parts.sessions._of_principal == {"me": 1}
 
 
 def test_a_single_user_may_have_more() -> None:

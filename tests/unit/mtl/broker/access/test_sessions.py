@@ -95,7 +95,7 @@ def test_virtual_hosts_are_apart_and_the_first_is_the_default() -> None:
 def test_what_comes_before_open(rig: Rig, request_: w.Request) -> None:
     refused = Client(rig).refused(request_)
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
-    assert len(rig.broker.sessions) == 0, "nothing is kept for it"
+    assert len(rig.broker.parts.sessions) == 0, "nothing is kept for it"
 
 
 @pytest.mark.requirement("MTL-45")
@@ -190,14 +190,14 @@ def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leas
     monkeypatch.setattr(limits, "SESSIONS_LEAVING", 10)
     clients = [rig.client() for _ in range(30)]
     rig.client()
-    assert len(rig.broker.sessions) == 28
+    assert len(rig.broker.parts.sessions) == 28
     clients[-1].create("a")
     for client in clients[3:]:
         client.writer("a")
-    while len(rig.broker.sessions) < 30:
+    while len(rig.broker.parts.sessions) < 30:
         rig.client().writer("a")
     rig.client()  # the one without a lease leaves for it, and only one other
-    assert len(rig.broker.sessions) == 30
+    assert len(rig.broker.parts.sessions) == 30
 
 
 def test_the_longest_silent_session_leaves_first_one_with_leases_last(
@@ -210,7 +210,7 @@ def test_the_longest_silent_session_leaves_first_one_with_leases_last(
     rig.sleep(1)
     talking.ask(w.ResourceList(), w.Resources)
     rig.client()
-    assert len(rig.broker.sessions) == 3
+    assert len(rig.broker.parts.sessions) == 3
     assert silent.refused(w.ResourceList()).reason == w.NOT_OPEN
     for client in (leasing, talking):
         client.ask(w.ResourceList(), w.Resources)

@@ -148,7 +148,7 @@ def test_a_lease_ends_with_the_grant_of_its_name() -> None:
         admin.ask(w.Writer(resources=["a"], confirm="full", writer="admins"), w.DataLease),
     ]
     rig.broker.users([ADMIN, user("me", "secret", "read a", "write a")], rig.now())
-    alive = [rig.broker.leases.find(x.lease) is not None for x in granted]
+    alive = [rig.broker.parts.leases.find(x.lease) is not None for x in granted]
     assert alive == [False, False, True, True, True]
 
 
@@ -173,7 +173,7 @@ def test_others_cannot_do_anything_to_a_names_owner_by_a_right_on_a_resource() -
         w.StageForget(application="app"),
     ):
         assert client.refused(request).status == 403
-    assert admin.rig.broker.leases.find(writer.lease) is not None
+    assert admin.rig.broker.parts.leases.find(writer.lease) is not None
     admin.commit("app", 2, admin.staged("app", 2, "a", [b"y"]))
 
 
@@ -291,7 +291,7 @@ def test_a_lease_ends_with_the_right_that_it_was_granted_for() -> None:
     reader = client.reader("b")
     others = admin.writer("a")
     rig.broker.users([ADMIN, user("me", "secret", "write b")], rig.now())
-    alive = [rig.broker.leases.find(x.lease) is not None for x in (both, kept, any_, reader, others)]
+    alive = [rig.broker.parts.leases.find(x.lease) is not None for x in (both, kept, any_, reader, others)]
     assert alive == [False, True, False, False, True]
     client.ask(w.ResourceList(), w.Resources)
 

@@ -30,7 +30,7 @@ def resources(client: Client) -> None:
 
 
 def test_endpoints_stand_in_where_there_is_no_port(rig: Rig, client: Client) -> None:
-    granting = rig.broker.requests._methods[w.LeaseClose].__self__  # type: ignore[attr-defined]
+    granting = rig.broker.parts.granting
     granting._ports = Ports(0, 0, "ipc:///x.packed", "ipc:///x.plain")
     assert client.reader("a").endpoint == "ipc:///x.plain"
     assert client.reader("a", packed=True).endpoint == "ipc:///x.packed"
@@ -203,7 +203,7 @@ def test_a_request_that_waits_keeps_its_virtual_host(kind: str) -> None:
     client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance")).reply(w.Unauthorized)
     rig.let_go()
     lease = waiting.reply(w.DataLease)
-    granted = rig.broker.leases.find(lease.lease)
+    granted = rig.broker.parts.leases.find(lease.lease)
     assert granted is not None
     assert granted.terms.vhost == "/"
 
@@ -213,7 +213,7 @@ def test_an_open_changes_nothing_before_its_201() -> None:
     client = logged_in(rig, "me")
     waiting = client.begin(w.Open(protocol=w.Protocol(), virtual_host="/finance"))
     waiting.reply(w.Unauthorized)
-    (session,) = [s for s in rig.broker.sessions._by_id.values() if s.token == client.session]
+    (session,) = [s for s in rig.broker.parts.sessions._by_id.values() if s.token == client.session]
     assert session.vhost == "/"
 
 
@@ -238,8 +238,8 @@ def test_a_request_that_waits_is_authorised_again_when_it_is_granted(kind: str, 
     with pytest.raises(Refused) as caught:
         waiting.reply(w.DataLease)
     assert (caught.value.status, caught.value.reason) == (403, w.NOT_AUTHORIZED)
-    assert len(rig.broker.leases) == 0
-    assert not rig.broker.readers.of(rig.broker.resources.need("/", "a"))
+    assert len(rig.broker.parts.leases) == 0
+    assert not rig.broker.parts.readers.of(rig.broker.parts.resources.need("/", "a"))
 
 
 # --- the same request again -----------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_a_resource_that_is_deleted_while_a_cursor_is_made(rig: Rig, client: Cli
     rig.let_go()
     with pytest.raises(Refused):
         asked.reply(w.DataLease)
-    assert len(rig.broker.leases) == 0
+    assert len(rig.broker.parts.leases) == 0
 
 
 # --- made by name -------------------------------------------------------------------------------------------

@@ -192,5 +192,5 @@ def test_nothing_is_kept_of_polls_that_were_answered(rig: Rig, filled: Client) -
     filled.create("new")
     filled.ask(w.ResourceDelete(resource="a"), w.Ok)
     rig.sleep(2)
-    polls = rig.broker.polls
+    polls = rig.broker.parts.polls
     assert (polls._polls, polls._asking, polls._open) == ({}, {}, {})

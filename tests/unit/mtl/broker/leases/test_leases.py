@@ -28,7 +28,7 @@ def test_tokens_are_128_bits_and_differ(client: Client) -> None:
 def test_an_unbound_lease_expires(rig: Rig, client: Client, seconds: float, lives: bool) -> None:
     lease = client.reader("a")
     rig.sleep(seconds)
-    assert (rig.broker.leases.find(lease.lease) is not None) is lives
+    assert (rig.broker.parts.leases.find(lease.lease) is not None) is lives
 
 
 def test_a_bound_lease_lives_as_long_as_its_peer_is_heard(rig: Rig, client: Client) -> None:
@@ -37,7 +37,7 @@ def test_a_bound_lease_lives_as_long_as_its_peer_is_heard(rig: Rig, client: Clie
     for _ in range(40):
         rig.sleep(5)
         flow.send(c.Pong())
-    assert rig.broker.leases.find(lease.lease) is not None
+    assert rig.broker.parts.leases.find(lease.lease) is not None
 
 
 @pytest.mark.parametrize("kind", ["reader", "writer"])
@@ -45,11 +45,11 @@ def test_a_lease_waits_for_its_next_flow(rig: Rig, client: Client, kind: str) ->
     lease = getattr(client, kind)("a")
     client.flow(lease).vanish()
     rig.sleep(20)
-    assert len(rig.broker.flows) == 0
+    assert len(rig.broker.parts.flows) == 0
     rig.sleep(T2 - 30)
     assert client.flow(lease).ponged()
     rig.sleep(2 * T2)
-    assert rig.broker.leases.find(lease.lease) is None
+    assert rig.broker.parts.leases.find(lease.lease) is None
 
 
 def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> None:
@@ -60,7 +60,7 @@ def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> No
     rig.mono += 3_600
     flow.queue(*c.encode(c.Pong()))
     rig.tick()
-    assert rig.broker.leases.find(lease.lease) is not None
+    assert rig.broker.parts.leases.find(lease.lease) is not None
     assert flow.ponged()
 
 
@@ -82,11 +82,11 @@ def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPa
 
 def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
     lease = client.reader("a")
-    found = rig.broker.leases.find(lease.lease)
+    found = rig.broker.parts.leases.find(lease.lease)
     assert found is not None
-    rig.broker.leases.end(found)
-    rig.broker.leases.end(found)
-    assert len(rig.broker.leases) == 0
+    rig.broker.parts.leases.end(found)
+    rig.broker.parts.leases.end(found)
+    assert len(rig.broker.parts.leases) == 0
 
 
 def test_there_is_a_limit_of_names_in_all_leases(
@@ -112,8 +112,8 @@ def test_a_lease_that_fails_is_told_to_clients_that_know_of_it(
     reply = client.ask(request, w.DataLease)
     flow = client.flow(reply)
     flow.sent()
-    lease = rig.broker.leases.find(reply.lease)
+    lease = rig.broker.parts.leases.find(reply.lease)
     assert lease is not None
-    rig.broker.leases.fail(lease)
+    rig.broker.parts.leases.fail(lease)
     rig.run()
     assert flow.sent() == ([c.Response(LEASE_ENDED, FORBIDDEN)] if binding else [])

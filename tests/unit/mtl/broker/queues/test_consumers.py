@@ -250,7 +250,7 @@ def test_what_a_consumer_had_goes_to_the_others(rig: Rig, client: Client, how: s
         rig.sleep(40.0)
         other = consumer(client, "a")
     assert sorted(x[2] for x in told(other.contents()) if x[2] <= 3 and x[3]) == [1, 2, 3]
-    counted = client.rig.broker.queues.of(client.rig.broker.resources.need("/", "a"))[
+    counted = client.rig.broker.parts.queues.of(client.rig.broker.parts.resources.need("/", "a"))[
         "default"
     ].state.deliveries()
     assert counted == ({} if how == "close" else {1: 1, 2: 1, 3: 1})
@@ -361,7 +361,7 @@ def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Clie
     client.fill("a", [bytes(1_000)] * 4)
     rig.restart()
     client = rig.client("queue")
-    resource = rig.broker.resources.need("/", "a")
+    resource = rig.broker.parts.resources.need("/", "a")
     assert resource.log is not None
     ref = resource.log.find(3)
     assert ref is not None

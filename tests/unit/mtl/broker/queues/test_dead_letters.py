@@ -150,10 +150,10 @@ def test_letters_whose_contents_retention_took_are_over(rig: Rig) -> None:
     client.fill("a", [bytes(1_000)] * 9)
     flow = consumer(client, "a")
     flow.contents()
-    rig.broker.resources.need("/", "a.dead").intake.stop(StorageFailed("stopped for a test"))
+    rig.broker.parts.resources.need("/", "a.dead").intake.stop(StorageFailed("stopped for a test"))
     flow.reject(9, multiple=True)
     rig.sleep(10, 0.1)
-    rig.broker.resources.need("/", "a.dead").intake.go_on()
+    rig.broker.parts.resources.need("/", "a.dead").intake.go_on()
     rig.sleep(2, 0.1)
     earliest = client.describe("a").earliest
     assert earliest > 2

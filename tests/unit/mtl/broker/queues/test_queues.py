@@ -40,7 +40,7 @@ def test_what_was_settled_and_written_survives(rig: Rig, client: Client, power: 
     rig.crash(power=power)
     flow = consumer(rig.client("queue"), "a")
     assert told(flow.contents()) == [(n, "a", at, True) for n, at in enumerate((3, 5, 6, 7, 8), 1)]
-    queue = rig.broker.queues.of(rig.broker.resources.need("/", "a"))["default"]
+    queue = rig.broker.parts.queues.of(rig.broker.parts.resources.need("/", "a"))["default"]
     flow.reject(3, recycle=True)
     assert queue.state.deliveries() == {6: 2}
 

@@ -440,8 +440,8 @@ def test_a_cursor_does_not_run_to_the_foremost_lease_when_they_end_one_by_one(
     elif end == "expire":
         rig.sleep(10 * limits.LEASE_UNBOUND_S)
     else:
-        for lease in rig.broker.leases:
-            rig.broker.leases.end(lease)
+        for lease in rig.broker.parts.leases:
+            rig.broker.parts.leases.end(lease)
     rig.sleep(1)
     rig.crash()
     assert cursor(rig.client()).position == 3
@@ -457,7 +457,7 @@ def test_a_nameless_group_lives_as_long_as_its_lease(rig: Rig, client: Client) -
     flow.confirm(9)
     assert flow.ponged()
     assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
-    found = rig.broker.leases.find(lease.lease)
+    found = rig.broker.parts.leases.find(lease.lease)
     assert found.pinned == 10  # type: ignore[union-attr]
     assert hold(client, group=None, start=5).position == 5
 

@@ -415,7 +415,7 @@ def damaged() -> Client:
     client.fill("a", [bytes(1_000)] * 4)
     rig.restart()
     client = rig.client()
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     assert found.log is not None
     ref = found.log.find(3)
@@ -492,7 +492,7 @@ def test_a_pack_that_does_not_decode_is_damage_and_no_end(
     """Whatever lies in a log, it ends the leases that need it decoded and never the broker."""
     client.create("b")
     client.fill("b", [b"x"])
-    resource = rig.broker.resources.find("/", "a")
+    resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
     assert resource.log is not None
     monkeypatch.setattr(resource.log, "read", lambda _: memoryview(b"no pack"))

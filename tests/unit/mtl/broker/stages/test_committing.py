@@ -174,7 +174,7 @@ def test_what_was_there_goes_in_the_same_step(
     assert asked.reply(w.Committed).resources["a"] == w.Published(first=3, contents=1)
     assert visible(client) == {"a": [b"new", b"after"], "b": [b"stays", b"added"]}
     assert client.sequences("a") == (3, 5)
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     segments = [x for x in rig.disk.list_dir(f"/data/{found.intake.key}") if x.endswith(".segment")]
     assert min(segments) == "00000000000000000003.segment"
@@ -227,7 +227,7 @@ def test_readers_see_what_is_gone_as_if_retention_had_taken_it(rig: Rig, client:
 
 def test_only_what_is_there_and_takes_contents_can_be_emptied(rig: Rig, client: Client) -> None:
     assert client.refused(commit(1, truncate=["nowhere"])).reason == w.UNKNOWN_RESOURCE
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     found.intake.stop(refuse(full=True))
     assert client.refused(commit(1, truncate=["a"])).reason == w.STORAGE

@@ -84,7 +84,7 @@ def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
     monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     client.fill("a", [b"before"])
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     directory = f"/data/{found.intake.key}/"
     rig.disk.fail(op, count=5, when=lambda path: path.startswith(directory), error=errno.ENOSPC)
@@ -261,7 +261,7 @@ def test_a_redo_that_meets_a_damaged_resource_shows_no_part_and_serves_the_other
 
 
 def log_file(rig: Rig, resource: str) -> str:
-    found = rig.broker.resources.find("/", resource)
+    found = rig.broker.parts.resources.find("/", resource)
     assert found is not None
     directory = f"/data/{found.intake.key}"
     return f"{directory}/{files(rig.disk, directory)[-1]}"
@@ -274,7 +274,7 @@ def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, c
     begin(client, 1, stage)
     rig.disk.crash(power=False)
     rig.store.crash(landed=False)
-    found = rig.broker.resources.find("/", "b")
+    found = rig.broker.parts.resources.find("/", "b")
     assert found is not None
     directory = f"/data/{found.intake.key}/"
     rig.disk.fail("write", count=3, when=lambda path: path.startswith(directory), error=errno.ENOSPC)

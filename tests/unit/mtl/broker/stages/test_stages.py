@@ -203,9 +203,9 @@ def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, ma
     client.close_lease(client.reader("a"))
     lease = client.stage("app", 1, "a")
     client.flow(lease).content(1, b"x")
-    found = rig.broker.leases.find(lease.lease)
+    found = rig.broker.parts.leases.find(lease.lease)
     assert found is not None
-    rig.broker.leases.end(found)
+    rig.broker.parts.leases.end(found)
     rest(rig, limits.OPEN_STAGE_S + margin)
     assert len(records(rig)) == (1 if margin < 0 else 0)
     assert len(files(rig)) == (1 if margin < 0 else 0)

@@ -14,7 +14,7 @@ IDLE = limits.MARK_IDLE_S + limits.MARK_CHECK_S
 
 
 def directory(rig: Rig, name: str = "a") -> str:
-    resource = rig.broker.resources.find("/", name)
+    resource = rig.broker.parts.resources.find("/", name)
     assert resource is not None
     return f"/data/{resource.intake.key}"
 
@@ -55,7 +55,7 @@ def test_not_while_it_gets_contents(rig: Rig, client: Client) -> None:
 def test_once_and_then_there_is_nothing_to_do(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     rig.sleep(IDLE)
-    assert not rig.broker.idle_logs.any
+    assert not rig.broker.parts.idle_logs.any
     steps = rig.disk.steps
     rig.sleep(3 * IDLE)
     assert rig.disk.steps == steps
@@ -106,7 +106,7 @@ def test_damage_after_an_idle_time_and_a_kill_stops_the_resource(
 def test_a_log_that_is_at_work_waits(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x"])
     held: list[str] = []
-    resource = rig.broker.resources.find("/", "a")
+    resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
     resource.intake.hold(lambda: held.append("held"))
     rig.sleep(IDLE)

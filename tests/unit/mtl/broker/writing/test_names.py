@@ -67,7 +67,7 @@ def test_an_id_does_not_come_again_after_its_name_has_expired(rig: Rig, client: 
 
 def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
     write(client, "w")
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     (number,) = saved(rig).values()
     writer = rig.storage._writers[found.intake.key]

@@ -40,13 +40,13 @@ def described(client: Client, name: str) -> Waiting:
 
 def under_way(rig: Rig) -> list[str]:
     """The resources whose logs the disk has been asked to open, and has not."""
-    found = [rig.broker.resources.of_log(x.log) for x in rig.held if isinstance(x, OpenLog)]
+    found = [rig.broker.parts.resources.of_log(x.log) for x in rig.held if isinstance(x, OpenLog)]
     return [x.name for x in found if x is not None]
 
 
 def fail_opens(rig: Rig, name: str = "", error: int = errno.ENOSPC) -> None:
     """The disk refuses to open a log, or all of them."""
-    found = rig.broker.resources.find("/", name)
+    found = rig.broker.parts.resources.find("/", name)
     place = "/data/resources/" if found is None else f"/data/{found.intake.key}/"
     rig.disk.fail("open", count=1_000_000, when=lambda path: path.startswith(place), error=error)
 
@@ -291,7 +291,7 @@ def test_a_damaged_log_is_not_tried_again(rig: Rig) -> None:
     client = rig.client()
     client.create("a")
     client.fill("a", [b"x", b"y"])
-    found = rig.broker.resources.need("/", "a")
+    found = rig.broker.parts.resources.need("/", "a")
     directory = f"/data/{found.intake.key}"
     (segment, *_) = [x for x in rig.disk.list_dir(directory) if x.endswith(".segment")]
     rig.stop()
@@ -313,7 +313,7 @@ def test_what_opens_late_is_said_once_in_the_log(
     rig.disk.heal()
     rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
     told = [(x.levelname, x.message.partition(": ")[0]) for x in caplog.records]
-    key = rig.broker.resources.need("/", "r03").intake.key
+    key = rig.broker.parts.resources.need("/", "r03").intake.key
     assert told == [("ERROR", f"{key} is stopped"), ("INFO", f"{key} is open")]
 
 
@@ -454,7 +454,7 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
     begin(client, 1, stage)
     rig.let_go(1)  # `a` has its part
     if what == "one":
-        what = rig.broker.resources.need("/", "b").intake.key
+        what = rig.broker.parts.resources.need("/", "b").intake.key
     rig.disk.crash(power=False)
     rig.store.crash(landed=False)
     rig.disk.fail("open", count=1_000_000, when=lambda path: what in path, error=error)

@@ -21,7 +21,7 @@ def resource(rig: Rig) -> Resource:
     client.create("a")
     client.fill("a", [b"x", b"y"])
     rig.restart()
-    found = rig.broker.resources.find("/", "a")
+    found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     return found
 

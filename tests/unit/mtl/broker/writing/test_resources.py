@@ -338,7 +338,7 @@ def test_files_that_could_not_be_removed_go_with_the_next_start(rig: Rig, client
 
 
 def log_file(rig: Rig, resource: str) -> str:
-    found = rig.broker.resources.find("/", resource)
+    found = rig.broker.parts.resources.find("/", resource)
     assert found is not None
     directory = f"/data/{found.intake.key}"
     return f"{directory}/{files(rig.disk, directory)[-1]}"

@@ -52,7 +52,7 @@ def test_writers_are_told_why_and_everybody_else_goes_on(rig: Rig, client: Clien
     flow = client.flow(lease)
     rig.broker.room(999, 10_000, rig.now())
     rig.run()
-    assert rig.broker.leases.find(lease.lease) is None, "its client asks again, and is told"
+    assert rig.broker.parts.leases.find(lease.lease) is None, "its client asks again, and is told"
     for request in (
         w.Writer(resources=["a"]),
         w.Writer(resources=["a"], confirm="full", writer="w"),
@@ -80,14 +80,14 @@ def test_a_writer_that_was_granted_its_lease_meanwhile_is_ended_with_the_next_lo
     rig.let_go()
     lease = waiting.reply(w.DataLease)
     rig.broker.room(999, 10_000, rig.now())
-    assert rig.broker.leases.find(lease.lease) is None
+    assert rig.broker.parts.leases.find(lease.lease) is None
 
 
 def test_the_profile_test_keeps_nothing_and_goes_on(rig: Rig) -> None:
     client = rig.client("test")
     lease = client.ask(w.Writer(resources=["resource"]), w.DataLease)
     rig.broker.room(999, 10_000, rig.now())
-    assert rig.broker.leases.find(lease.lease) is not None
+    assert rig.broker.parts.leases.find(lease.lease) is not None
     client.ask(w.Writer(resources=["resource"]), w.DataLease)
 
 

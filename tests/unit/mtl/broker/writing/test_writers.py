@@ -284,7 +284,7 @@ def test_what_failed_is_asked_for_again_and_never_covered_by_a_later_confirm(
 
 
 def log_of(rig: Rig, resource: str) -> str:
-    found = rig.broker.resources.find("/", resource)
+    found = rig.broker.parts.resources.find("/", resource)
     assert found is not None
     return f"/data/{found.intake.key}/"
 
@@ -417,7 +417,7 @@ def test_an_unnamed_lease_starts_at_one(client: Client) -> None:
 def test_the_numbers_of_an_unnamed_lease_are_forgotten_with_it(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
     client.flow(lease).content(1, b"x")
-    resource = rig.broker.resources.find("/", "a")
+    resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
     assert resource.intake.last == resource.intake.taken == {lease.lease: 1}
     rig.hold(Append)
@@ -483,7 +483,7 @@ def test_octets_of_a_durable_content_are_let_go_of_before_its_confirm(rig: Rig, 
     flow.content(2, bytes(1000), "b")
     first = rig.held.popleft()
     rig.let_go(1)
-    held = rig.broker.leases.find(lease.lease)
+    held = rig.broker.parts.leases.find(lease.lease)
     assert [len(x.bodies) for x in held.unconfirmed] == [1, 0]  # type: ignore[union-attr]
     rig.held.append(first)
     rig.let_go()

@@ -1,0 +1,325 @@
+"""Puts the core together: which part knows which others, and which reactions follow which event. No logic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mtl import limits
+from mtl.broker import actions as a
+from mtl.broker.access.accounts import Accounts
+from mtl.broker.access.quotas import Quotas
+from mtl.broker.access.sessions import Sessions
+from mtl.broker.ages import Ages
+from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.granting import Granting
+from mtl.broker.commands.granting_queues import QueueGrants
+from mtl.broker.commands.granting_readers import ReaderGrants
+from mtl.broker.commands.granting_writers import WriterGrants
+from mtl.broker.commands.needed_logs import NeededLogs
+from mtl.broker.commands.polls import Polls
+from mtl.broker.commands.requests import Requests
+from mtl.broker.core import Broker, Parts
+from mtl.broker.flows import Flows
+from mtl.broker.housekeeping import Housekeeping
+from mtl.broker.leases.leases import Leases
+from mtl.broker.outbox import Outbox
+from mtl.broker.queues.consumers import Consumers
+from mtl.broker.queues.dead_letters import DeadLetters
+from mtl.broker.queues.queue import QueueLease
+from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.cursors import Cursors
+from mtl.broker.reading.fanout import Fanout, FanoutLease
+from mtl.broker.reading.readers import ReaderLease, Readers
+from mtl.broker.settings import Settings
+from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.stages import Stages
+from mtl.broker.usage import Usage
+from mtl.broker.writing.idle import Idle
+from mtl.broker.writing.intake import Inbound
+from mtl.broker.writing.intakes import Intakes
+from mtl.broker.writing.names import Names
+from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.resources import Resources
+from mtl.broker.writing.space import Space
+from mtl.broker.writing.turns import Turns
+from mtl.broker.writing.writers import Packs, Writers
+from mtl.protocol.sasl.server import ANONYMOUS_USER
+from mtl.storage import records as kept
+from mtl.storage.api import LogOptions, Restored
+from mtl.storage.records import of_kind
+from mtl.storage.unreadable import Unreadable
+
+Random = Callable[[int], bytes]
+
+
+def assemble(settings: Settings, restored: Restored, random: Random, check_pack: Packs, now: a.Now) -> Broker:
+    """A core with everything that was `restored`. `random` makes so many octets, `check_pack` checks a pack before it
+    is stored.
+    """
+    base = _base(settings, restored, random, now)
+    logs = _logs(base)
+    reading = _reading(base, logs)
+    committing = Committing(base.out, logs.resources, logs.stages, base.opening, base.unreadable)
+    sessions = _sessions(base)
+    requests = _requests(base, logs, reading, committing, sessions)
+    writers = Writers(base.inbound, check_pack, base.intakes)
+    parts = Parts(
+        outbox=base.out,
+        ages=base.ages,
+        accounts=base.accounts,
+        sessions=sessions,
+        leases=base.leases,
+        space=base.space,
+        inbound=base.inbound,
+        intakes=base.intakes,
+        opening=base.opening,
+        resources=logs.resources,
+        names=logs.names,
+        writers=writers,
+        idle_logs=Idle(base.out),
+        stages=logs.stages,
+        committing=committing,
+        readers=reading.readers,
+        fanout=reading.fanout,
+        cursors=reading.cursors,
+        queues=reading.queues,
+        consumers=reading.consumers,
+        dead_letters=reading.dead_letters,
+        flows=_flows(base, reading, writers),
+        granting=requests.granting,
+        writer_grants=requests.writers,
+        polls=requests.polls,
+        requests=requests.requests,
+        housekeeping=_housekeeping(base, logs, reading, committing),
+        usage=requests.usage,
+    )
+    _reactions(parts)
+    return Broker(parts, restored.records, settings.heartbeat_s)
+
+
+def _reactions(parts: Parts) -> None:
+    """Which reactions follow which event, in their order."""
+    p = parts
+    p.intakes.durable.leads_to(
+        lambda _, group: p.writers.durable(group), lambda log, _: p.resources.durable(log)
+    )
+    p.intakes.lost.leads_to(p.writers.failed)
+    p.resources.created.leads_to(p.polls.created)
+    p.resources.deleted.leads_to(p.polls.deleted)
+    p.resources.opened.leads_to(p.queues.opened, p.readers.grew, p.consumers.grew, p.polls.grew)
+    p.resources.grew.leads_to(p.idle_logs.grew, p.readers.grew, p.consumers.grew, p.polls.grew)
+    p.queues.deliverable.leads_to(p.consumers.wake)
+    p.sessions.ended.leads_to(p.cursors.forget_session, p.names.forget_session)
+
+
+@dataclass(frozen=True)
+class _Base:
+    """What nearly all parts have in common."""
+
+    settings: Settings
+    restored: Restored
+    random: Random
+    out: Outbox
+    unreadable: Unreadable
+    ages: Ages
+    accounts: Accounts
+    quotas: Quotas
+    leases: Leases
+    space: Space
+    inbound: Inbound
+    intakes: Intakes
+    opening: Opening
+
+
+def _base(settings: Settings, restored: Restored, random: Random, now: a.Now) -> _Base:
+    out = Outbox()
+    out.now = now
+    unlimited = [ANONYMOUS_USER] if settings.authentication.anonymous is True else []
+    unreadable = Unreadable(restored.damages)
+    accounts = Accounts(settings.authentication.secret, unlimited, unreadable)
+    accounts.replace(of_kind(restored.records, kept.UserRecord))
+    quotas = Quotas(settings.quotas, accounts.is_unlimited)
+    noted = next(iter(of_kind(restored.records, kept.ClockRecord)), None)
+    inbound = Inbound()
+    return _Base(
+        settings,
+        restored,
+        random,
+        out,
+        unreadable,
+        Ages(out, noted, settings.machine),
+        accounts,
+        quotas,
+        Leases(out, random, settings.lease_unbound_s, quotas),
+        Space(settings.low_watermark),
+        inbound,
+        Intakes(out, inbound, Turns(limits.COMMIT_THREADS)),
+        Opening(out),
+    )
+
+
+@dataclass(frozen=True)
+class _Logs:
+    resources: Resources
+    stages: Stages
+    names: Names
+
+
+def _logs(base: _Base) -> _Logs:
+    settings, out, random = base.settings, base.out, base.random
+    resources = Resources(
+        out,
+        random,
+        settings.segment_bytes,
+        settings.auto_create,
+        base.intakes,
+        base.opening,
+        base.unreadable,
+        base.quotas,
+    )
+    stages = Stages(
+        out,
+        random,
+        base.intakes,
+        base.opening,
+        LogOptions(segment_bytes=settings.segment_bytes),
+        base.ages,
+        base.leases,
+        base.unreadable,
+        base.quotas,
+    )
+    writers = of_kind(base.restored.records, kept.WriterRecord)
+    names = Names(out, random, writers, base.leases, base.unreadable, base.quotas)
+    return _Logs(resources, stages, names)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    readers: Readers
+    fanout: Fanout
+    cursors: Cursors
+    queues: Queues
+    consumers: Consumers
+    dead_letters: DeadLetters
+
+
+def _reading(base: _Base, logs: _Logs) -> _Reading:
+    out, leases, opening = base.out, base.leases, base.opening
+    queues = Queues(out, base.random, logs.resources, base.unreadable)
+    return _Reading(
+        Readers(out, leases),
+        Fanout(out),
+        Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable),
+        queues,
+        Consumers(out, opening, queues, logs.resources, leases),
+        DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes),
+    )
+
+
+def _sessions(base: _Base) -> Sessions:
+    settings = base.settings
+    return Sessions(
+        base.out,
+        base.random,
+        settings.virtual_hosts,
+        base.accounts,
+        base.quotas,
+        settings.authentication,
+        settings.boot,
+        settings.heartbeat_s,
+        base.leases,
+    )
+
+
+@dataclass(frozen=True)
+class _Requests:
+    granting: Granting
+    writers: WriterGrants
+    polls: Polls
+    usage: Usage
+    requests: Requests
+
+
+def _requests(
+    base: _Base, logs: _Logs, reading: _Reading, committing: Committing, sessions: Sessions
+) -> _Requests:
+    out, leases, resources, stages = base.out, base.leases, logs.resources, logs.stages
+    authorization = Authorization(base.accounts, resources, stages, committing)
+    granting = _granting(base, logs, authorization, sessions)
+    usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
+    local_writes = base.settings.local_writes
+    writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
+    polls = Polls(out, resources, authorization, base.quotas)
+    requests = Requests(
+        out,
+        base.ages,
+        sessions,
+        authorization,
+        base.opening,
+        NeededLogs(authorization, resources, reading.cursors, reading.queues, stages),
+        leases,
+        resources,
+        reading.cursors,
+        reading.queues,
+        stages,
+        committing,
+        polls,
+        granting,
+        _reader_grants(base, logs, reading, granting),
+        writers,
+    )
+    return _Requests(granting, writers, polls, usage, requests)
+
+
+def _granting(base: _Base, logs: _Logs, authorization: Authorization, sessions: Sessions) -> Granting:
+    settings = base.settings
+    return Granting(
+        base.out,
+        base.accounts,
+        authorization,
+        base.space,
+        base.leases,
+        logs.stages,
+        settings.ports,
+        settings.heartbeat_s,
+        sessions.principal,
+    )
+
+
+def _reader_grants(base: _Base, logs: _Logs, reading: _Reading, granting: Granting) -> ReaderGrants:
+    queue_grants = QueueGrants(granting, logs.resources, reading.queues, reading.consumers)
+    return ReaderGrants(
+        granting,
+        logs.resources,
+        reading.readers,
+        reading.fanout,
+        reading.cursors,
+        queue_grants,
+        base.settings.local_reads,
+    )
+
+
+def _flows(base: _Base, reading: _Reading, writers: Writers) -> Flows:
+    return Flows(
+        base.out,
+        base.leases,
+        writers,
+        reading.fanout,
+        {ReaderLease: reading.readers, FanoutLease: reading.fanout, QueueLease: reading.consumers},
+        base.settings.heartbeat_s,
+        base.settings.packs_on,
+    )
+
+
+def _housekeeping(base: _Base, logs: _Logs, reading: _Reading, committing: Committing) -> Housekeeping:
+    return Housekeeping(
+        base.out,
+        logs.resources,
+        reading.cursors,
+        reading.readers,
+        reading.queues,
+        committing,
+        logs.names,
+        base.ages,
+    )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from mtl.broker.outbox import Outbox
+from mtl.broker.writing.intake import Arrival, Inbound
+from mtl.broker.writing.intakes import Intakes
+from mtl.broker.writing.turns import Turns
+from mtl.errors import StorageError
+from mtl.storage.api import Append, LogView
+from mtl.wire.fields import EMPTY
+
+READER = cast(LogView, SimpleNamespace(next=1, epoch=None))
+SENDER = SimpleNamespace(key=1, confirmed_flow=True)
+
+
+@pytest.fixture
+def outbox() -> Outbox:
+    return Outbox()
+
+
+@pytest.fixture
+def intakes(outbox: Outbox) -> Intakes:
+    return Intakes(outbox, Inbound(), Turns(2))
+
+
+def add(intakes: Intakes, key: str) -> None:
+    """A content for a log, which waits for the disk."""
+    intake = intakes.make(key, READER, {})
+    intake.add(Arrival(SENDER, 1, 1, (b"x",), EMPTY))
+    intakes.wait(intake)
+
+
+def test_what_waits_is_written_once(outbox: Outbox, intakes: Intakes) -> None:
+    add(intakes, "resources/a")
+    add(intakes, "resources/b")
+    intakes.start()
+    assert [cast(Append, x).log for x in outbox.take()] == ["resources/a", "resources/b"]
+    assert not intakes.any_waits
+    intakes.start()
+    assert outbox.take() == []
+
+
+def test_nothing_is_written_after_the_close(outbox: Outbox, intakes: Intakes) -> None:
+    intakes.close()
+    add(intakes, "resources/a")
+    assert not intakes.any_waits
+
+
+def test_what_becomes_of_contents_is_an_event(outbox: Outbox, intakes: Intakes) -> None:
+    lost: list[int] = []
+    intakes.lost.leads_to(lambda arrivals: lost.extend(x.last for x in arrivals))
+    add(intakes, "resources/a")
+    intakes.start()
+    (append,) = outbox.take()
+    outbox.completed(cast(Append, append).id, StorageError("the disk is gone"))
+    assert lost == [1]
