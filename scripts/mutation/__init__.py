@@ -1,0 +1,1 @@
+"""The parts of `scripts/conformance --mutate` and `--sample`: whether a test notices that the code is another."""

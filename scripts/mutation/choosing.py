@@ -1,0 +1,147 @@
+"""Which mutants a requirement is tried with, which ones a sample has, and which tests should notice a mutant."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from mutation.mutants import Mutant, mutants
+from mutation.project import Coverage
+
+FUNCTIONS = 4
+"""So many functions stand for the code behind a requirement: in its tests' own modules, those that the fewest run."""
+
+MUTANTS = 6
+"""So many mutants of these a requirement is tried with; which ones the seed decides."""
+
+MOST_TESTS = 300
+"""So many tests are run for one mutant, its module's own first: some lines of the broker are run by thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of the code; `first` to `last` are the lines of its body."""
+
+    path: str
+    where: str
+    first: int
+    last: int
+
+
+class Code:
+    """The sources, their mutants and functions, and which tests execute them."""
+
+    def __init__(self, sources: Mapping[str, bytes], coverage: Coverage) -> None:
+        self._sources = sources
+        self._mutants: dict[str, list[Mutant]] = {}
+        self._tests: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for test, files in coverage.items():
+            for path, lines in files.items():
+                for line in lines:
+                    self._tests[path][line].add(test)
+
+    def mutants(self, path: str) -> list[Mutant]:
+        """All of one file."""
+        if path not in self._mutants:
+            self._mutants[path] = mutants(self._sources[path], path)
+        return self._mutants[path]
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Of all files."""
+        return [
+            one for path, source in self._sources.items() for one in _functions(ast.parse(source), path, "")
+        ]
+
+    def executing(self, path: str, first: int, last: int) -> set[str]:
+        """The tests that execute some of these lines."""
+        return set().union(*(self._tests[path].get(line, ()) for line in range(first, last + 1)))
+
+    # --- which mutants ------------------------------------------------------------------------------------------
+
+    def behind(self, requirement: str, tests: Iterable[str], seed: int) -> list[Mutant]:
+        """The mutants that a requirement is tried with: in lines that its tests execute, of their own modules first,
+        and of functions that few other tests execute.
+        """
+        named = set(tests)
+        own = {module_of(one) for one in named}
+        candidates = []
+        for function in self.functions:
+            executing = self.executing(function.path, function.first, function.last)
+            if executing & named:
+                candidates.append(
+                    (function.path not in own, len(executing), function.path, function.first, function)
+                )
+        chosen: list[Mutant] = []
+        for *_, function in sorted(candidates)[:FUNCTIONS]:
+            chosen += [
+                one
+                for one in self.mutants(function.path)
+                if function.first <= one.line <= function.last and self._of(one) & named
+            ]
+        chosen = sorted(set(chosen), key=lambda one: one.key)
+        return self._sound(random.Random(f"{seed} {requirement}").sample(chosen, len(chosen)), MUTANTS)
+
+    def sample(self, count: int, seed: int) -> list[Mutant]:
+        """Mutants of all code, at random."""
+        everything = [one for path in sorted(self._sources) for one in self.mutants(path)]
+        return self._sound(random.Random(seed).sample(everything, min(2 * count, len(everything))), count)
+
+    def _sound(self, candidates: Iterable[Mutant], count: int) -> list[Mutant]:
+        """The first ones that are still Python."""
+        sound: list[Mutant] = []
+        for one in candidates:
+            if len(sound) == count:
+                break
+            try:
+                compile(one.applied(self._sources[one.path]), one.path, "exec", dont_inherit=True)
+            except SyntaxError:
+                continue
+            sound.append(one)
+        return sound
+
+    # --- which tests --------------------------------------------------------------------------------------------
+
+    def _of(self, mutant: Mutant) -> set[str]:
+        return self._tests[mutant.path].get(mutant.line, set())
+
+    def noticing(self, mutant: Mutant) -> list[str]:
+        """The tests that execute a mutant's line, its module's own first. What is executed when its file is imported
+        belongs to all tests of the file.
+        """
+        found = self._of(mutant)
+        inside = any(f.first <= mutant.line <= f.last for f in self.functions if f.path == mutant.path)
+        if not found and not inside:
+            found = set().union(*self._tests[mutant.path].values())
+        ordered = sorted(found, key=lambda test: (module_of(test) != mutant.path, test))
+        return ordered[:MOST_TESTS]
+
+
+def module_of(test: str) -> str:
+    """The module that a unit test is about: the tests mirror the code."""
+    path = PurePosixPath(test.split("::")[0])
+    parts = list(path.parts)
+    if parts[:2] != ["tests", "unit"]:
+        return ""
+    return str(PurePosixPath("src", *parts[2:-1], path.name.removeprefix("test_")))
+
+
+def _functions(node: ast.AST, path: str, where: str) -> Iterable[Function]:
+    for child in ast.iter_child_nodes(node):
+        name = where
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{where}.{child.name}" if where else child.name
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield Function(path, name, child.body[0].lineno, child.end_lineno or child.lineno)
+        yield from _functions(child, path, name)
+
+
+def of_test(names: Sequence[str], traced: Iterable[str]) -> list[str]:
+    """The tests that have these names, `path::test`, with their parameters."""
+    wanted = set(names)
+    return [one for one in traced if one.split("[")[0] in wanted]

@@ -1,0 +1,167 @@
+"""A copy of the project that mutants are put into, its tests, and what they executed."""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+from mutation.mutants import Mutant
+
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv", "build", "node_modules", "__pycache__", ".*_cache", "*.egg-info"
+)
+
+MEMORY = 4 << 30
+"""Octets of data of one run of tests: a mutant may allocate without end, on a machine that others use, too."""
+
+LEAST_S, PER_TEST_S = 60.0, 2.0
+"""A run that takes longer than this, and this for each test, has hung. The machine may be busy."""
+
+TRACED_S = 3600.0
+"""The longest that the tests may take while they are traced."""
+
+Coverage = Mapping[str, Mapping[str, Sequence[int]]]
+"""{test: {file, relative to the project: lines}}."""
+
+
+class Failing(Exception):
+    """The tests fail without any change, or cannot be run; the message has their output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a run of tests ended. `failed` is the first test that failed, if one did."""
+
+    passed: bool
+    failed: str
+    output: str
+
+
+class Project:
+    """A copy of `root` at `place`. `code` is where mutants are made."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self.root = root
+        self.place = place
+        self.code = place / "src"
+
+    def copied(self) -> Project:
+        """Copy it. Compiled files are told by their source, not by times: a mutant may be written within a second."""
+        shutil.copytree(self.root, self.place, ignore=NOT_COPIED, symlinks=True)
+        compileall.compile_dir(
+            self.place, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH, maxlevels=20
+        )
+        return self
+
+    def digest(self) -> str:
+        """Of all code and tests: results hold for these only."""
+        one = hashlib.sha256()
+        for folder in ("src", "tests"):
+            for path in sorted((self.root / folder).rglob("*.py")):
+                one.update(str(path.relative_to(self.root)).encode() + b"\0" + path.read_bytes())
+        return one.hexdigest()[:16]
+
+    def sources(self) -> dict[str, bytes]:
+        """Every file of the code by its path, relative to the project."""
+        return {
+            str(path.relative_to(self.place)): path.read_bytes() for path in sorted(self.code.rglob("*.py"))
+        }
+
+    def run(self, tests: Sequence[str], *options: str, timeout_s: float = 0.0) -> Ran:
+        """Run these tests until the first fails. A run that does not end in time has failed, too."""
+        timeout_s = timeout_s or LEAST_S + PER_TEST_S * len(tests)
+        command = [
+            sys.executable,
+            "-B",
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--tb=line",
+            "-rfE",
+            "-p",
+            "no:cacheprovider",
+        ]
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f'ulimit -d {MEMORY // 1024}; exec "$@"', "sh", *command, *options, *tests],
+            cwd=self.place,
+            env=self._environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return Ran(passed=False, failed="(it hung)", output="")
+        finally:
+            _end(process)
+        if process.returncode in {3, 4, 5}:  # pytest's own words for: nothing was run
+            raise Failing(f"pytest ended with {process.returncode}:\n{output[-2000:]}")
+        first = next(
+            (x for x in output.splitlines() if x.startswith(("FAILED ", "ERROR "))), "(it did not start)"
+        )
+        passed = process.returncode == 0
+        return Ran(passed, "" if passed else first.split(" - ")[0].split(" ", 1)[-1], output)
+
+    def with_mutant(self, mutant: Mutant, tests: Sequence[str]) -> Ran:
+        """Run the tests with a mutant in place."""
+        path = self.place / mutant.path
+        source = path.read_bytes()
+        path.write_bytes(mutant.applied(source))
+        try:
+            return self.run(tests)
+        finally:
+            path.write_bytes(source)
+
+    def coverage(self, tests: Sequence[str]) -> Coverage:
+        """Run all of these tests, but those with Spark, and see what they execute. Raises `Failing`."""
+        to = self.place / "traced.json"
+        options = (
+            "--maxfail=0",
+            "-p",
+            "mutation.tracing",
+            "--traced",
+            str(self.code),
+            "--traced-to",
+            str(to),
+        )
+        ran = self.run(tests, "-m", "not spark", *options, timeout_s=TRACED_S)
+        if not to.exists():
+            raise Failing(f"the tests could not be traced:\n{ran.output[-2000:]}")
+        traced = json.loads(to.read_text(encoding="utf-8"))
+        to.unlink()
+        base = f"{self.place.resolve()}/"
+        return {
+            test: {path.removeprefix(base): lines for path, lines in files.items()}
+            for test, files in traced.items()
+        }
+
+    def _environment(self) -> dict[str, str]:
+        paths = ["src", ".", "scripts", "spark-submit-examples"]
+        own = str(Path(__file__).parents[1])
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([*(str(self.place / one) for one in paths), own]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """It and what it started, which has its session."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

@@ -1,0 +1,71 @@
+"""What became of each mutant: kept in a file, so that a run can be continued, and told in a table."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+KILLED, ELSEWHERE, SURVIVED = "killed", "elsewhere", "SURVIVED"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`about` is the requirement, or "sample". `by` is the test that failed; "elsewhere" is a test of another name."""
+
+    about: str
+    key: str
+    line: int
+    verdict: str
+    by: str
+
+    def row(self, reasons: Mapping[str, str]) -> str:
+        """A line of the table."""
+        path, _, change = self.key.partition("::")
+        by = reasons.get(self.key, self.by) if self.verdict == SURVIVED else self.by
+        word = "explained" if self.verdict == SURVIVED and self.key in reasons else self.verdict
+        cells = (self.about, f"{path}:{self.line}", f"`{change}`", word, by)
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+class Kept:
+    """The verdicts of a run, one JSON in a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.all = {(one.about, one.key): one for one in (Verdict(**json.loads(line)) for line in lines)}
+
+    def add(self, verdict: Verdict) -> None:
+        """Keep one."""
+        self.all[verdict.about, verdict.key] = verdict
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(asdict(verdict))}\n")
+
+
+def reasons(path: Path) -> dict[str, str]:
+    """Why some mutants may survive, by their keys. Raises `ValueError` for one without a reason."""
+    if not path.exists():
+        return {}
+    found = {}
+    for one in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", ()):
+        if not one.get("reason"):
+            raise ValueError(f"{path.name}: {one['mutant']!r} has no reason: say why no test can notice it")
+        found[one["mutant"]] = one["reason"]
+    return found
+
+
+def table(verdicts: Iterable[Verdict], explained: Mapping[str, str]) -> str:
+    """All verdicts, and how many there are of each."""
+    lines = ["| about | where | change | verdict | by |", "|---|---|---|---|---|"]
+    counts: Counter[str] = Counter()
+    for one in verdicts:
+        lines.append(one.row(explained))
+        counts["explained" if one.verdict == SURVIVED and one.key in explained else one.verdict] += 1
+    total = sum(counts.values())
+    summary = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
+    return "\n".join([*lines, "", f"{total} mutants: {summary}"])

@@ -1,0 +1,40 @@
+"""Which mutants and which tests belong together."""
+
+from __future__ import annotations
+
+from mutation.choosing import Code, module_of, of_test
+
+SOURCE = b"LIMIT = 5\n\ndef rare(a):\n    return a < LIMIT\n\ndef usual(a):\n    return a + 1\n"
+RARE, BOTH, OTHER = (
+    "tests/unit/x/test_a.py::rare",
+    "tests/unit/x/test_a.py::both[1]",
+    "tests/unit/x/test_b.py::other",
+)
+CODE = Code(
+    {"src/x/a.py": SOURCE, "src/x/b.py": b"def unseen():\n    return 1\n"},
+    {RARE: {"src/x/a.py": [4]}, BOTH: {"src/x/a.py": [4, 7]}, OTHER: {"src/x/a.py": [7]}},
+)
+
+
+def test_the_code_behind_a_requirement_is_what_its_tests_execute() -> None:
+    assert {one.where for one in CODE.behind("X-1", [RARE], seed=1)} == {"rare"}
+    assert {one.where for one in CODE.behind("X-1", [OTHER], seed=1)} == {"usual"}
+    assert CODE.behind("X-1", ["tests/unit/x/test_c.py::none"], seed=1) == []
+
+
+def test_the_seed_decides() -> None:
+    assert CODE.sample(3, seed=7) == CODE.sample(3, seed=7)
+    assert len(set(CODE.sample(100, seed=7))) == len(CODE.mutants("src/x/a.py") + CODE.mutants("src/x/b.py"))
+
+
+def test_a_modules_own_tests_are_the_first_to_notice() -> None:
+    by_line = {one.line: CODE.noticing(one) for one in CODE.mutants("src/x/a.py")}
+    assert by_line[7] == [BOTH, OTHER]
+    assert by_line[1] == [BOTH, RARE, OTHER], "of what an import executes all tests of the file"
+    assert CODE.noticing(CODE.mutants("src/x/b.py")[0]) == []
+
+
+def test_names() -> None:
+    assert module_of(BOTH) == "src/x/a.py"
+    assert module_of("tests/integration/test_a.py::one") == ""
+    assert of_test(["tests/unit/x/test_a.py::both"], [RARE, BOTH, OTHER]) == [BOTH]

@@ -1,0 +1,70 @@
+"""Mutants of source text: what is changed, and what never is."""
+
+from __future__ import annotations
+
+import pytest
+from mutation.mutants import mutants
+
+
+def changes(source: str) -> list[tuple[str, str]]:
+    return [(one.before, one.after) for one in mutants(source.encode(), "a.py")]
+
+
+@pytest.mark.parametrize(
+    ("source", "change"),
+    [
+        ("x = a < b", ("a < b", "a <= b")),
+        ("x = a is None", ("a is None", "a is not None")),
+        ("x = a and b", ("a and b", "a or b")),
+        ("x = not a", ("not a", "a")),
+        ("x = -a", ("-a", "a")),
+        ("x = a - b", ("a - b", "a + b")),
+        ("x += a", ("x += a", "x -= a")),
+        ("x = 3", ("3", "4")),
+        ("x = True", ("True", "False")),
+        ("x = 'word'", ("'word'", "'wordX'")),
+        ("x = b'word'", ("b'word'", "b'wordX'")),
+        ("if a:\n    x()", ("a", "not a")),
+        ("x = a if b else c", ("b", "not b")),
+        ("x.y(a)", ("x.y(a)", "pass")),
+        ("raise a", ("raise a", "pass")),
+        ("def f():\n    return a", ("return a", "return None")),
+    ],
+)
+def test_what_is_changed(source: str, change: tuple[str, str]) -> None:
+    assert change in changes(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A docstring."""',
+        "x = 'a message for people'",
+        "x: Literal['a']",
+        "import a",
+        "if TYPE_CHECKING:\n    x = 1",
+        "log.warning(a)",
+        "def f():\n    return None",
+        "x = f'{a} has {b}' + c",
+        "__all__ = ['a']",
+    ],
+)
+def test_what_is_never_changed(source: str) -> None:
+    assert changes(source) == []
+
+
+def test_a_mutant_changes_its_place_and_nothing_else() -> None:
+    source = "# ä\nx = 'ä' + a(\n    1,\n    2)\ny = 3\n".encode()
+    for one in mutants(source, "a.py"):
+        changed = one.applied(source)
+        assert changed != source
+        assert source[: one.start] == changed[: one.start]
+        assert changed.endswith(source[one.end :])
+        compile(changed, "a.py", "exec")
+
+
+def test_a_key_tells_equal_changes_apart_and_stays_when_lines_are_added() -> None:
+    source = b"class A:\n    def f(self):\n        g()\n        g()\n"
+    keys = [one.key for one in mutants(source, "a.py")]
+    assert keys == ["a.py::A.f: g() -> pass", "a.py::A.f: g() -> pass #2"]
+    assert [one.key for one in mutants(b"\n\n" + source, "a.py")] == keys
