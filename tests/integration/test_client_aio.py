@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import mtl
+from mtl.client import StageSpec
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
 from tests.support.aio import in_loop
@@ -35,6 +36,39 @@ async def test_what_is_written_is_read(mtl_broker: RunningBroker) -> None:
         assert [content.properties["n"] for content in contents] == [0, 1, 2, 3]
         with pytest.raises(Refused, match="unknown-resource"):
             await c.reader("nowhere")
+
+
+@in_loop
+async def test_a_stage_is_sealed_committed_and_forgotten(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders", stage=StageSpec(application="app", version=1)) as w:
+            await w.send(b"1")
+            sealed = await w.seal()
+        assert sealed.contents == {"orders": 1}
+        assert not (await c.stage_commit("app", 1, sealed.stage)).already
+        async with c.writer("orders", stage=StageSpec(application="app", version=2)) as w:
+            await w.send(b"2")
+            other = await w.seal()
+        assert [stage.stage for stage in (await c.stages("app")).stages] == [other.stage]
+        await c.stage_abort(other.stage)
+        assert (await c.stages("app")).stages == []
+        await c.stage_forget("app")
+        assert (await c.stages("app")).applications == []
+        async with c.reader("orders", until=2) as r:
+            assert [content.body async for content in r] == [b"1"]
+
+
+@in_loop
+async def test_a_cursor_is_reset(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders") as w:
+            for body in (b"1", b"2", b"3"):
+                await w.send(body)
+        await c.cursor_open("group", "orders", start=3)
+        await c.cursor_reset("group", "orders", to=2)
+        assert [cursor.position for cursor in await c.cursors("group")] == [2]
 
 
 @in_loop

@@ -16,9 +16,11 @@ from mtl.broker.commands.granting import Granting
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.commands.granting_readers import ReaderGrants
 from mtl.broker.commands.granting_writers import WriterGrants
+from mtl.broker.commands.names_asked import NamesAsked
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.commands.requests import Requests
+from mtl.broker.commands.table import COMMANDS
 from mtl.broker.core import Broker, Parts
 from mtl.broker.flows import Flows
 from mtl.broker.housekeeping import Housekeeping
@@ -245,7 +247,8 @@ def _requests(
     base: _Base, logs: _Logs, reading: _Reading, committing: Committing, sessions: Sessions
 ) -> _Requests:
     out, leases, resources, stages = base.out, base.leases, logs.resources, logs.stages
-    authorization = Authorization(base.accounts, resources, stages, committing)
+    asked = NamesAsked(resources, stages, committing)
+    authorization = Authorization(base.accounts, asked, stages, COMMANDS)
     granting = _granting(base, logs, authorization, sessions)
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
@@ -257,7 +260,7 @@ def _requests(
         sessions,
         authorization,
         base.opening,
-        NeededLogs(authorization, resources, reading.cursors, reading.queues, stages),
+        NeededLogs(authorization, resources, reading.cursors, reading.queues, stages, COMMANDS),
         leases,
         resources,
         reading.cursors,
@@ -268,6 +271,7 @@ def _requests(
         granting,
         _reader_grants(base, logs, reading, granting),
         writers,
+        COMMANDS,
     )
     return _Requests(granting, writers, polls, usage, requests)
 

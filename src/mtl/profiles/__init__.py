@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.profiles.base import Profile
+from mtl.profiles.base import CommandClass, Profile
 from mtl.profiles.log import LOG
 from mtl.profiles.queue import QUEUE
 from mtl.profiles.test import TEST
@@ -10,4 +10,4 @@ from mtl.profiles.test import TEST
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (TEST, LOG, QUEUE)}
 """Every profile by its name in lower case; names are case-insensitive (MTL-39)."""
 
-__all__ = ["LOG", "PROFILES", "QUEUE", "TEST", "Profile"]
+__all__ = ["LOG", "PROFILES", "QUEUE", "TEST", "CommandClass", "Profile"]

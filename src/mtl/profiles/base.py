@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from mtl.wire import control as w
 
-DURABLE: frozenset[type] = frozenset(
-    {
-        w.LeaseClose,
-        w.ResourceCreate,
-        w.ResourceList,
-        w.ResourceDescribe,
-        w.ResourceDelete,
-        w.ResourceLocate,
-        w.QueueDescribe,
-        w.QueueDelete,
-        w.StageCommit,
-        w.StageAbort,
-        w.StageDescribe,
-        w.StageForget,
-    }
-)
-"""The request types of every profile with resources that are kept."""
+class CommandClass(StrEnum):
+    """A class of commands (MTL-40). The broker's table of commands says which command belongs to which."""
+
+    CONNECTION = "connection"
+    DURABLE = "durable"  # resources that are kept, their queues and stages
+    CURSORS = "cursors"  # durable positions of groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +21,7 @@ class Profile:
     `confirms` are the confirmation models it supports; any other gets 501 (MTL-49). `fixed_resources` are the only ones
     there are, or empty where resources are created by request. `any_reader` says whether a reader may name several
     resources or none ("any and all", MTL-46). `competing` readers share the contents of a queue; others see them all.
-    `classes` are the request types beyond Connection that it defines
-    (MTL-40).
+    `classes` are the classes of commands beyond Connection that it has (MTL-40).
     """
 
     name: str
@@ -42,4 +30,4 @@ class Profile:
     durable: bool
     competing: bool = False
     fixed_resources: tuple[str, ...] = ()
-    classes: frozenset[type] = field(default_factory=frozenset)
+    classes: frozenset[CommandClass] = field(default_factory=frozenset)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from mtl.profiles.base import DURABLE, Profile
-from mtl.wire import control as w
+from mtl.profiles.base import CommandClass, Profile
 
 LOG = Profile(
     name="log",
     confirms=frozenset({"none", "full"}),
     any_reader=False,
     durable=True,
-    classes=DURABLE | {w.CursorOpen, w.CursorDescribe, w.CursorReset, w.CursorDelete},
+    classes=frozenset({CommandClass.DURABLE, CommandClass.CURSORS}),
 )

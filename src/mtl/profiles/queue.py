@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.profiles.base import DURABLE, Profile
+from mtl.profiles.base import CommandClass, Profile
 
 QUEUE = Profile(
     name="queue",
@@ -10,5 +10,5 @@ QUEUE = Profile(
     any_reader=True,
     durable=True,
     competing=True,
-    classes=DURABLE,
+    classes=frozenset({CommandClass.DURABLE}),
 )

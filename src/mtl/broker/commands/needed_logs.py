@@ -1,12 +1,16 @@
-"""Which logs each control request needs open; it waits for those that are not (`opening`). One row per command."""
+"""Which logs each control request needs open; it waits for those that are not (`opening`).
+
+`table` says for each command which method finds them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.command import Commands
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.stages.stages import Stage, Stages
@@ -15,11 +19,9 @@ from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.wire import control as w
 
-Needed = Callable[["NeededLogs", Caller, Any], Iterable[Intake]]
-
 
 class NeededLogs:
-    """Looks requests up in the table below."""
+    """A method per kind of need."""
 
     def __init__(
         self,
@@ -28,27 +30,32 @@ class NeededLogs:
         cursors: Cursors,
         queues: Queues,
         stages: Stages,
+        commands: Commands,
     ) -> None:
         self._authorization = authorization
         self._resources = resources
         self._cursors = cursors
         self._queues = queues
         self._stages = stages
+        self._commands = commands
 
     def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
         """The ways into these logs. What is not there needs none. Raises `Refused` 400 for a pattern."""
-        return self.NEEDS[type(request)](self, caller, request)
+        return self._commands[type(request)].logs(self, caller, request)
 
-    def _nothing(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
+    def nothing(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
+        """None."""
         return ()
 
-    def _resource(self, caller: Caller, request: Any) -> Iterable[Intake]:
+    def resource(self, caller: Caller, request: Any) -> Iterable[Intake]:
+        """That of the resource that it names."""
         return self._named(caller, [request.resource])
 
-    def _read(self, caller: Caller, request: w.Reader) -> Iterable[Intake]:
+    def read(self, caller: Caller, request: w.Reader) -> Iterable[Intake]:
+        """Those that it reads."""
         return self._named(caller, request.resources)
 
-    def _written(self, caller: Caller, request: w.Writer) -> Iterable[Intake]:
+    def written(self, caller: Caller, request: w.Writer) -> Iterable[Intake]:
         """The last numbers of a named writer of "any and all" may be in any log."""
         if request.writer is not None and not request.resources:
             return _ways_in(self._resources.of_vhost(caller.vhost))
@@ -56,18 +63,21 @@ class NeededLogs:
         seen = [*request.resources, *(request.log_epochs or {})]
         return [*self._named(caller, seen), *self._staged(caller, stages)]
 
-    def _listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
+    def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
+        """Those that are shown."""
         found = self._resources.matching(caller.vhost, request.pattern)
         return _ways_in(self._authorization.seen(caller, found))
 
-    def _described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
+    def described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
+        """Those that are shown."""
         if request.resource is not None:
             return self._named(caller, [request.resource])
         if request.resources is not None:
             return self._named(caller, request.resources)
-        return self._listed(caller, request)
+        return self.listed(caller, request)
 
-    def _with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
+    def with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
+        """Those that the cursors are of."""
         return self._named(
             caller,
             [
@@ -79,19 +89,22 @@ class NeededLogs:
             ],
         )
 
-    def _with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
+    def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
+        """Those that the queues are of."""
         return _ways_in(
             r
             for r in self._resources.of_vhost(caller.vhost)
             if self._queues.of(r) and request.resource in (None, r.name)
         )
 
-    def _committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
+    def committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
+        """Those that it publishes to, and from."""
         stages = self._found(caller, request.stages)
         targets = [n for s in stages for n in s.record.incarnations]
         return [*self._staged(caller, request.stages), *self._named(caller, [*targets, *request.truncate])]
 
-    def _with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
+    def with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
+        """Those of the stages."""
         stages = self._stages.of(caller.vhost, request.application)
         return [intake for stage in stages for intake in stage.intakes.values()]
 
@@ -105,31 +118,6 @@ class NeededLogs:
     def _found(self, caller: Caller, names: Iterable[str]) -> list[Stage]:
         found = (self._stages.find(caller.vhost, name) for name in names)
         return [s for s in found if s is not None]
-
-    NEEDS: ClassVar[dict[type, Needed]] = {
-        w.Open: _nothing,
-        w.Authorize: _nothing,
-        w.Profile: _nothing,
-        w.LeaseClose: _nothing,
-        w.Reader: _read,
-        w.Writer: _written,
-        w.ResourceCreate: _resource,  # one that is there is described
-        w.ResourceDelete: _resource,
-        w.ResourceList: _listed,
-        w.ResourceDescribe: _described,
-        w.ResourceLocate: _resource,
-        w.CursorOpen: _resource,
-        w.CursorReset: _resource,
-        w.CursorDelete: _nothing,
-        w.CursorDescribe: _with_cursors,
-        w.QueueDelete: _nothing,
-        w.QueueDescribe: _with_queues,
-        w.StageCommit: _committed,
-        w.StageAbort: _nothing,
-        w.StageForget: _nothing,
-        w.StageDescribe: _with_stages,
-    }
-    """The logs that a request looks into."""
 
 
 def _ways_in(resources: Iterable[Resource]) -> list[Intake]:

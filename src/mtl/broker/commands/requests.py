@@ -1,4 +1,4 @@
-"""Control requests: one row per command, one short method per row.
+"""Control requests: one short method per command of `table`.
 
 Every method answers exactly once, now or when the disk has done its part (MTL-04); a `Refused` it raises is the answer.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import compress
-from typing import Any, ClassVar
 
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.session import Session
 from mtl.broker.access.sessions import Sessions
 from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.command import Command, Commands
 from mtl.broker.commands.cursor_requests import CursorRequests
 from mtl.broker.commands.granting import Answer, Granting, answering
 from mtl.broker.commands.granting_readers import ReaderGrants
@@ -31,13 +31,10 @@ from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
-from mtl.profiles import Profile
+from mtl.profiles import CommandClass, Profile
 from mtl.storage.api import LogView
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
-
-Method = Callable[["Requests", Caller, Any, Answer], None]
-SessionMethod = Callable[["Requests", Session, Any, Answer], None]
 
 
 class Requests:
@@ -61,8 +58,10 @@ class Requests:
         granting: Granting,
         readers: ReaderGrants,
         writers: WriterGrants,
+        commands: Commands,
     ) -> None:
         self._outbox = outbox
+        self._commands = commands
         self._sessions = sessions
         self._authorization = authorization
         self._opening = opening
@@ -105,7 +104,7 @@ class Requests:
 
         def carry_out() -> None:
             self._authorization.check(caller, request)
-            method(self, caller, request, told)
+            command.method(self, caller, request, told)
 
         def waited() -> None:
             answering(told, carry_out)  # it may have lost a right meanwhile
@@ -115,27 +114,47 @@ class Requests:
             self._opening.opened(self._needed.of(caller, request), waited)
 
         try:
-            changes_session = self.SESSION_METHODS.get(type(request))
-            if changes_session is not None:
-                changes_session(self, session, request, answer)
+            command = self._commands[type(request)]
+            if command.session:
+                command.method(self, session, request, answer)
                 return
-            method = self._method(caller, request)
+            _check_profile(caller, request, command)
         except Refused as e:
             answer(e)
         else:
             answering(told, carry_out if self._opening.is_over else begin)
 
-    def _method(self, caller: Caller, request: w.Request) -> Method:
-        in_every_profile = isinstance(request, w.Reader | w.Writer)
-        if not in_every_profile and type(request) not in _profile(caller).classes:
-            raise Refused(
-                501, w.UNKNOWN_COMMAND, f'the profile "{_profile(caller).name}" has no {request.command}'
-            )
-        return self.METHODS[type(request)]
+    # --- Connection -----------------------------------------------------------------------------------------
+
+    def open(self, session: Session, request: w.Open, answer: Answer) -> None:
+        """Connection.Open."""
+        answer(self._sessions.open(session, request))
+
+    def authorize(self, session: Session, request: w.Authorize, answer: Answer) -> None:
+        """Connection.Authorize."""
+        self._sessions.authorize(session, request, answer)
+
+    def select(self, session: Session, request: w.Profile, answer: Answer) -> None:
+        """Connection.Profile."""
+        answer(self._sessions.select(session, request))
+
+    def reader(self, caller: Caller, request: w.Reader, answer: Answer) -> None:
+        """Connection.Reader."""
+        self._readers.reader(caller, _profile(caller), request, answer)
+
+    def writer(self, caller: Caller, request: w.Writer, answer: Answer) -> None:
+        """Connection.Writer."""
+        self._writers.writer(caller, _profile(caller), request, answer)
+
+    def close_lease(self, caller: Caller, request: w.LeaseClose, answer: Answer) -> None:
+        """Lease.Close."""
+        self._granting.close(caller, request, answer)
 
     # --- Resource -------------------------------------------------------------------------------------------
 
-    def _create(self, caller: Caller, request: w.ResourceCreate, answer: Answer) -> None:
+    def create_resource(self, caller: Caller, request: w.ResourceCreate, answer: Answer) -> None:
+        """Resource.Create."""
+
         def created(outcome: Resource | Refused) -> None:
             answer(
                 outcome if isinstance(outcome, Refused) else w.ResourceCreated(resource=outcome.describe())
@@ -143,11 +162,12 @@ class Requests:
 
         self._resources.create(caller.vhost, request, created, caller)
 
-    def _list(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
+    def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
+        """Resource.List."""
         found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
         answer(described(found))
 
-    def _delete(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
+    def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it goes with its cursors, queues and stages in one transaction, or all of them stay."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
@@ -175,7 +195,12 @@ class Requests:
 
         resource.intake.hold(held)
 
-    def _locate(self, caller: Caller, request: w.ResourceLocate, answer: Answer) -> None:
+    def describe_resources(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
+        """Resource.Describe."""
+        self._polls.describe(caller, request, answer)
+
+    def locate(self, caller: Caller, request: w.ResourceLocate, answer: Answer) -> None:
+        """Resource.Locate."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
         log = resource.readable()
@@ -185,9 +210,28 @@ class Requests:
             else _by_range(resource, log, request)
         )
 
+    # --- Cursor ---------------------------------------------------------------------------------------------
+
+    def open_cursor(self, caller: Caller, request: w.CursorOpen, answer: Answer) -> None:
+        """Cursor.Open."""
+        self._groups.open(caller, request, answer)
+
+    def describe_cursors(self, caller: Caller, request: w.CursorDescribe, answer: Answer) -> None:
+        """Cursor.Describe."""
+        self._groups.describe(caller, request, answer)
+
+    def reset_cursor(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
+        """Cursor.Reset."""
+        self._groups.reset(caller, request, answer)
+
+    def delete_cursor(self, caller: Caller, request: w.CursorDelete, answer: Answer) -> None:
+        """Cursor.Delete."""
+        self._groups.delete(caller, request, answer)
+
     # --- Queue ----------------------------------------------------------------------------------------------
 
-    def _describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
+    def describe_queues(self, caller: Caller, request: w.QueueDescribe, answer: Answer) -> None:
+        """Queue.Describe."""
         resources = self._resources.of_vhost(caller.vhost)
         named = [r for r in resources if request.resource in (None, r.name)]
         named = list(compress(named, self._authorization.sees(caller, [r.name for r in named])))
@@ -195,7 +239,8 @@ class Requests:
         queues.sort(key=lambda q: (q.resource.name, q.name))
         answer(w.Queues(queues=[q.describe() for q in queues]))
 
-    def _delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
+    def delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
+        """Queue.Delete."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
         queue = self._queues.of(resource).get(request.group)
@@ -218,14 +263,17 @@ class Requests:
 
     # --- Stage ----------------------------------------------------------------------------------------------
 
-    def _commit(self, caller: Caller, request: w.StageCommit, answer: Answer) -> None:
+    def commit(self, caller: Caller, request: w.StageCommit, answer: Answer) -> None:
+        """Stage.Commit."""
         self._committing.commit(caller.vhost, request, answer)
 
-    def _abort_stages(self, caller: Caller, request: w.StageAbort, answer: Answer) -> None:
+    def abort_stages(self, caller: Caller, request: w.StageAbort, answer: Answer) -> None:
+        """Stage.Abort."""
         found = [self._stages.find(caller.vhost, name) for name in request.stages]
         self._stages.discard([s for s in found if s is not None], lambda no: answer(no or w.Ok()))
 
-    def _describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
+    def describe_stages(self, caller: Caller, request: w.StageDescribe, answer: Answer) -> None:
+        """Stage.Describe."""
         may = self._authorization
         stages = self._stages.told(caller.vhost, request.application)
         applications = self._committing.of(caller.vhost, request.application)
@@ -236,39 +284,17 @@ class Requests:
             )
         )
 
-    def _forget_application(self, caller: Caller, request: w.StageForget, answer: Answer) -> None:
+    def forget_application(self, caller: Caller, request: w.StageForget, answer: Answer) -> None:
+        """Stage.Forget."""
         self._committing.forget(caller.vhost, request.application, lambda no: answer(no or w.Ok()))
 
-    SESSION_METHODS: ClassVar[dict[type, SessionMethod]] = {
-        w.Open: lambda self, session, request, answer: answer(self._sessions.open(session, request)),
-        w.Authorize: lambda self, session, request, answer: self._sessions.authorize(
-            session, request, answer
-        ),
-        w.Profile: lambda self, session, request, answer: answer(self._sessions.select(session, request)),
-    }
-    """Those that change the session itself."""
 
-    METHODS: ClassVar[dict[type, Method]] = {
-        w.Reader: lambda self, *asked: self._readers.reader(asked[0], _profile(asked[0]), *asked[1:]),
-        w.Writer: lambda self, *asked: self._writers.writer(asked[0], _profile(asked[0]), *asked[1:]),
-        w.LeaseClose: lambda self, *asked: self._granting.close(*asked),
-        w.ResourceCreate: _create,
-        w.ResourceList: _list,
-        w.ResourceDescribe: lambda self, *asked: self._polls.describe(*asked),
-        w.ResourceDelete: _delete,
-        w.ResourceLocate: _locate,
-        w.CursorOpen: lambda self, *asked: self._groups.open(*asked),
-        w.CursorDescribe: lambda self, *asked: self._groups.describe(*asked),
-        w.CursorReset: lambda self, *asked: self._groups.reset(*asked),
-        w.CursorDelete: lambda self, *asked: self._groups.delete(*asked),
-        w.QueueDescribe: _describe_queues,
-        w.QueueDelete: _delete_queue,
-        w.StageCommit: _commit,
-        w.StageAbort: _abort_stages,
-        w.StageDescribe: _describe_stages,
-        w.StageForget: _forget_application,
-    }
-    """All others."""
+def _check_profile(caller: Caller, request: w.Request, command: Command) -> None:
+    """Raises `Refused` 501 for a command that the profile does not have (MTL-40)."""
+    if command.of is not CommandClass.CONNECTION and command.of not in _profile(caller).classes:
+        raise Refused(
+            501, w.UNKNOWN_COMMAND, f'the profile "{_profile(caller).name}" has no {request.command}'
+        )
 
 
 def _profile(caller: Caller) -> Profile:

@@ -105,9 +105,14 @@ class Connection:
     locate_end = _awaited(blocking.Connection.locate_end)
     cursor_open = _awaited(blocking.Connection.cursor_open)
     cursors = _awaited(blocking.Connection.cursors)
+    cursor_reset = _awaited(blocking.Connection.cursor_reset)
     cursor_delete = _awaited(blocking.Connection.cursor_delete)
     queues = _awaited(blocking.Connection.queues)
     queue_delete = _awaited(blocking.Connection.queue_delete)
+    stage_commit = _awaited(blocking.Connection.stage_commit)
+    stage_abort = _awaited(blocking.Connection.stage_abort)
+    stages = _awaited(blocking.Connection.stages)
+    stage_forget = _awaited(blocking.Connection.stage_forget)
 
     async def close(self) -> None:
         """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated."""

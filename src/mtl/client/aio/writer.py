@@ -11,6 +11,7 @@ from mtl.client import writer as blocking
 from mtl.client.aio.bell import Bell
 from mtl.client.aio.worker import Worker
 from mtl.errors import Closed, ContentRefused, MtlError
+from mtl.wire import control as w
 from mtl.wire.fields import Buffer, Value
 
 
@@ -107,6 +108,15 @@ class Writer:
             raise
         await self._worker.run(self._writer.close)
         self._fail(Closed("the writer is closed"))
+
+    async def seal(self) -> w.Sealed:
+        """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
+        `LocalError` for a writer without a stage.
+        """
+        await self.flush()
+        sealed = await self._worker.run(self._writer.seal)
+        self._fail(Closed("the writer is closed"))
+        return sealed
 
     async def abandon(self) -> None:
         """End without waiting: what is not confirmed may be lost."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.profiles import PROFILES, Profile
-from mtl.wire import control as w
-
-CONNECTION = {w.Open, w.Authorize, w.Profile, w.Reader, w.Writer}
+from mtl.profiles import PROFILES, CommandClass, Profile
 
 
 @pytest.mark.requirement("MTL-02", "MTL-39")
@@ -19,7 +16,7 @@ def test_every_profile_is_found_by_its_name_in_lower_case() -> None:
 @pytest.mark.requirement("MTL-40")
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda p: p.name)
 def test_a_profile_defines_classes_beyond_connection(profile: Profile) -> None:
-    assert not profile.classes & CONNECTION
+    assert CommandClass.CONNECTION not in profile.classes
     assert profile.confirms <= {"none", "full"}
     assert profile.confirms
     assert profile.durable is not bool(profile.fixed_resources)
@@ -28,8 +25,3 @@ def test_a_profile_defines_classes_beyond_connection(profile: Profile) -> None:
 def test_declarations_do_not_change() -> None:
     with pytest.raises(AttributeError):
         PROFILES["log"].name = "other"  # type: ignore[misc]
-
-
-def test_every_request_belongs_to_connection_or_to_a_profile() -> None:
-    of_profiles = {x for profile in PROFILES.values() for x in profile.classes}
-    assert set(w.REQUESTS.values()) == CONNECTION | of_profiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.profiles import LOG, QUEUE
+from mtl.profiles import LOG, QUEUE, CommandClass
 
 
 def test_it_shares_durable_resources_with_log() -> None:
@@ -21,5 +21,4 @@ def test_its_readers_compete_for_any_number_of_resources() -> None:
 
 
 def test_it_has_no_cursors() -> None:
-    commands = {x.command for x in QUEUE.classes}  # type: ignore[attr-defined]
-    assert {x.split(".")[0] for x in commands} == {"Lease", "Resource", "Queue", "Stage"}
+    assert QUEUE.classes == {CommandClass.DURABLE}

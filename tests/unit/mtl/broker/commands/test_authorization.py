@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from mtl.broker.access.accounts import ON_RESOURCES, Right
-from mtl.broker.commands.authorization import Authorization
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
 from mtl.wire import control as w
@@ -24,11 +23,6 @@ def client_with(*grants: str) -> tuple[Client, Client]:
     admin = logged_in(rig, "admin")
     admin.create("a", "b")
     return logged_in(rig, "me"), admin
-
-
-def test_every_command_has_a_row() -> None:
-    """Say in NEEDS which right a new command needs."""
-    assert set(Authorization.NEEDS) == set(w.REQUESTS.values())
 
 
 STAGE = w.StageSpec(application="app", version=1)

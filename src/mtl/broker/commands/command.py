@@ -1,0 +1,43 @@
+"""A row of the table of control commands, as those need it who look commands up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtl.broker.access.accounts import Right
+from mtl.broker.access.caller import Caller
+from mtl.broker.writing.intake import Intake
+from mtl.errors import Refused
+from mtl.profiles import CommandClass
+from mtl.wire import control as w
+
+Answer = Callable[[w.Reply | Refused], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What the broker knows of one command.
+
+    `of` is the class that it belongs to; a profile has classes. `rights` are lines of rights, of which one is enough,
+    and names, on each of which it is needed; the names come from a method of `NamesAsked`. `logs` is the method of
+    `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries it out, for
+    a caller; with `session` for the session itself.
+
+    `client` is the method of the blocking and the asyncio connection that sends it, `command_line` the `mtl` command.
+    Where there is none, `because` says why.
+    """
+
+    of: CommandClass
+    rights: tuple[tuple[frozenset[Right], Callable[[Any, Caller, Any], Iterable[str]]], ...] = ()
+    logs: Callable[[Any, Caller, Any], Iterable[Intake]]
+    method: Callable[[Any, Any, Any, Answer], None]
+    session: bool = False
+    client: str | None = None
+    command_line: str | None = None
+    because: str = ""
+
+
+Commands = Mapping[type, Command]
+"""Every command by the type of its request."""

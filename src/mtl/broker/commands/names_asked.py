@@ -1,0 +1,120 @@
+"""Which names each control request is about: resources, and names that the users of a virtual host share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mtl.broker.access.caller import Caller
+from mtl.broker.queues import limits as queue_limits
+from mtl.broker.stages.committing import Committing
+from mtl.broker.stages.stages import Stage, Stages
+from mtl.broker.writing.resource import dead_letters_of
+from mtl.broker.writing.resources import Resources
+from mtl.wire import control as w
+
+
+class NamesAsked:
+    """A method per kind of name; `table` says which of them a command needs rights on."""
+
+    def __init__(self, resources: Resources, stages: Stages, committing: Committing) -> None:
+        self._resources = resources
+        self._stages = stages
+        self._committing = committing
+
+    def resource(self, _: Caller, request: Any) -> Iterable[str]:
+        """The one resource that it names."""
+        return filter(None, [request.resource])
+
+    def created(self, _: Caller, request: w.ResourceCreate) -> Iterable[str]:
+        """Also where its dead letters go: who makes a queue's resource decides what is written there."""
+        return filter(None, [request.resource, request.dead_letter])
+
+    def resources(self, _: Caller, request: Any) -> Iterable[str]:
+        """The resources that it names."""
+        return request.resources or ()
+
+    def described(self, _: Caller, request: w.ResourceDescribe) -> Iterable[str]:
+        """The resources that it asks about."""
+        return [request.resource] if request.resource is not None else request.resources or ()
+
+    def buried(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+        """Where a consumer's rejected contents are copied to."""
+        if not buries(caller, request):
+            return ()
+        return [self.dead_letter(caller.vhost, name) for name in request.resources]
+
+    def dead_letter(self, vhost: str, name: str) -> str:
+        """Where the dead letters of a resource go."""
+        resource = self._resources.find(vhost, name)
+        return dead_letters_of(name) if resource is None else resource.dead_letter
+
+    def written(self, caller: Caller, request: w.Writer) -> Iterable[str]:
+        """Those of a stage that goes on, too: its contents become this writer's."""
+        yield from request.resources
+        if request.stage is not None and request.stage.id is not None:
+            yield from self._staged_in(caller, [request.stage.id])
+
+    def staged(self, caller: Caller, request: w.StageAbort | w.StageCommit) -> Iterable[str]:
+        """The resources of the stages that it names."""
+        return self._staged_in(caller, request.stages)
+
+    def _staged_in(self, caller: Caller, stages: Iterable[str]) -> Iterable[str]:
+        for stage in self._found(caller, stages):
+            yield from stage.record.incarnations
+
+    def _found(self, caller: Caller, stages: Iterable[str]) -> list[Stage]:
+        found = (self._stages.find(caller.vhost, name) for name in stages)
+        return [stage for stage in found if stage is not None]
+
+    def committed(self, caller: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
+        """The resources of what its application committed last."""
+        query = request.query if isinstance(request, w.StageCommit) else None
+        last = self._committing.last_of(caller.vhost, request.application, query)
+        return () if last is None else last.digest
+
+    def staged_and_committed(self, caller: Caller, request: w.StageCommit) -> Iterable[str]:
+        """Both."""
+        yield from self.staged(caller, request)
+        yield from self.committed(caller, request)
+
+    def truncated(self, _: Caller, request: w.StageCommit) -> Iterable[str]:
+        """The resources whose former contents it replaces."""
+        return request.truncate
+
+    def read_group(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+        """The group that a reader holds or is a member of."""
+        return () if _competes(caller) else filter(None, [request.group])
+
+    def read_queue(self, caller: Caller, request: w.Reader) -> Iterable[str]:
+        """The queue that a consumer takes from."""
+        return [request.group or queue_limits.DEFAULT_QUEUE] if _competes(caller) else ()
+
+    def group(self, _: Caller, request: Any) -> Iterable[str]:
+        """The group that it names."""
+        return [request.group]
+
+    def writer(self, _: Caller, request: w.Writer) -> Iterable[str]:
+        """The name that it writes under."""
+        return filter(None, [request.writer])
+
+    def writer_application(self, _: Caller, request: w.Writer) -> Iterable[str]:
+        """The application that it stages for."""
+        return () if request.stage is None else [request.stage.application]
+
+    def application(self, _: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
+        """The application that it names."""
+        return [request.application]
+
+    def aborted_applications(self, caller: Caller, request: w.StageAbort) -> Iterable[str]:
+        """The applications of the stages that it names."""
+        return [stage.record.application for stage in self._found(caller, request.stages)]
+
+
+def _competes(caller: Caller) -> bool:
+    return caller.profile is not None and caller.profile.competing
+
+
+def buries(caller: Caller, request: w.Reader) -> bool:
+    """Whether what this reader rejects is copied to the dead letters; without confirmation nothing is rejected."""
+    return _competes(caller) and request.confirm == "full"

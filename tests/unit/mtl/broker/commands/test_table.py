@@ -1,0 +1,87 @@
+"""The table of control commands, and that the clients and the command line have them."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import typer
+
+import mtl
+from mtl import aio
+from mtl.broker.commands.command import Command
+from mtl.broker.commands.table import COMMANDS
+from mtl.cli.main import app
+from mtl.profiles import LOG, PROFILES, QUEUE, TEST, CommandClass
+from mtl.wire import control as w
+
+ROWS = pytest.mark.parametrize("command", COMMANDS.values(), ids=[x.__name__ for x in COMMANDS])
+
+BY_NAME = {kind.command: COMMANDS[kind] for kind in w.REQUESTS.values()}
+
+
+def command_lines() -> set[str]:
+    """Every command of `mtl`, those that others are behind too."""
+    found: set[str] = set()
+
+    def walk(group: object, prefix: str) -> None:
+        for name, one in getattr(group, "commands", {}).items():
+            found.add(f"{prefix}{name}")
+            walk(one, f"{prefix}{name} ")
+
+    walk(typer.main.get_command(app), "")
+    return found
+
+
+def test_every_request_has_a_row() -> None:
+    assert set(COMMANDS) == set(w.REQUESTS.values())
+
+
+@ROWS
+def test_both_clients_have_it(command: Command) -> None:
+    for connection in (mtl.Connection, aio.Connection):
+        assert command.client is None or inspect.isfunction(getattr(connection, command.client))
+
+
+@ROWS
+def test_the_command_line_has_it(command: Command) -> None:
+    assert command.command_line is None or command.command_line in command_lines()
+
+
+@ROWS
+def test_what_has_no_client_or_command_line_says_why(command: Command) -> None:
+    missing = command.client is None or command.command_line is None
+    assert missing == bool(command.because)
+
+
+def test_every_method_of_the_clients_that_sends_a_command_is_in_a_row() -> None:
+    """Others are for several commands, or are made of those here."""
+    made_of_others = {
+        "ask",
+        "close",
+        "consumer",
+        "drop",
+        "locate_end",
+        "own_name",
+        "ready",
+        "request",
+        "unread",
+        "watch",
+    }
+    public = {n for n, _ in inspect.getmembers(mtl.Connection, inspect.isfunction) if not n.startswith("_")}
+    assert public - made_of_others == {x.client for x in COMMANDS.values() if x.client is not None}
+
+
+@pytest.mark.requirement("MTL-40")
+def test_each_profile_has_its_commands() -> None:
+    of = {
+        profile.name: {
+            name.split(".")[0]
+            for name, command in BY_NAME.items()
+            if command.of is CommandClass.CONNECTION or command.of in profile.classes
+        }
+        for profile in PROFILES.values()
+    }
+    assert of[TEST.name] == {"Connection"}
+    assert of[QUEUE.name] == {"Connection", "Lease", "Resource", "Queue", "Stage"}
+    assert of[LOG.name] == {"Connection", "Lease", "Resource", "Queue", "Stage", "Cursor"}
