@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mtl.doors.mbws import asking
 from mtl.doors.mbws.codec import Acknowledge, Alike, Connect, Kind, Message, decode, encode
 from mtl.errors import Malformed, Refused
 from tests.fuzzing.target import check_refusal
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 _FRAMES = (
     Connect(),
     Connect("urn:uuid:1", (5, 3, 7)),
@@ -19,6 +22,7 @@ MESSAGES = tuple(b"b" + data for data in BINARY if isinstance(data, bytes)) + tu
     b"t" + data.encode() for data in TEXT if isinstance(data, str)
 )
 TOKENS = (b"\x80", b"0 ", b"9", b"\xc3\xbc")
+KEPT = tuple((GOLDEN / "doors" / "mbws-connections-v1.jsonl").read_bytes().splitlines())
 QUERIES = (b"address=a&from=earliest&address=b&from=5", b"frames=text&lengths=characters")
 
 

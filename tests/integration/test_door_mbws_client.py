@@ -76,10 +76,10 @@ async def read(r: mbws.Reader, got: list[int]) -> None:
 
 @pytest.mark.requirement("MBWS-32")
 @in_loop
-async def test_a_door_that_was_started_again_knows_nothing_and_nothing_is_lost(shared: RunningBroker) -> None:
+async def test_after_a_door_that_kept_nothing_nothing_is_lost(shared: RunningBroker) -> None:
     """The reader goes on behind what it has; the writer sends what was not acknowledged."""
     a = next(names)
-    async with at(shared) as (opened, _):
+    async with at(shared, create=(a,)) as (opened, _):
         place = opened.endpoint.removeprefix("ws://")
         c = await mbws.connect(opened.endpoint)
         r, w = await c.reader(a, start="earliest"), await c.writer(a)

@@ -16,6 +16,7 @@ from mtl.broker.runtime.users import Users, new_password
 from mtl.doors.config import DoorConfig
 from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
+from mtl.doors.mbws.kept import CONNECTIONS
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
 from mtl.doors.reactive import client as reactive
@@ -26,6 +27,7 @@ from mtl.net.curve import write_keys
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker
 from tests.support.aio import in_loop
+from tests.support.mbws import bare
 from tests.support.tls import Certificates
 
 TOKEN = "0123456789abcdef"
@@ -213,6 +215,41 @@ async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mb
         yield connection
     finally:
         await connection.close()
+
+
+@in_loop
+async def test_a_connection_that_outlives_its_door_is_its_users(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The door's own user needs the rights to keep it; the client reads with the grants that its user has now."""
+    alice, bob = basic("alice", "of alice"), basic("bob", "of bob")
+
+    async def left() -> str:
+        async with site.door("mbws", basic=True) as door:
+            async with mbws.connect(door.endpoint, authorization=alice) as c, c.writer("avocados") as w:
+                await (await w.send(b"hers"))
+            async with bare(door, "address=avocados&from=earliest", origin=None, authorization=alice) as one:
+                name = (await one.connect()).name
+                assert (await one.messages(1))[0].body == b"hers"
+                await door.stop()
+        return name
+
+    name = await left()
+    assert "not kept over a restart: 403 not-authorized" in caplog.text
+    rights = [GrantRecord("/", right, re.escape(CONNECTIONS)) for right in ("read", "write", "manage")]
+    with Users(site.place / "data") as users:
+        users.grant("door", rights)
+    async with site.door("mbws", basic=True) as door, bare(door, origin=None, authorization=alice) as one:
+        assert (await one.connect(name, 0, 1, 0)).name != name
+    while "not kept" in caplog.text:  # the broker knows of the grant after a second
+        caplog.clear()
+        name = await left()
+    async with site.door("mbws", basic=True) as door:
+        async with bare(door, origin=None, authorization=bob) as one:
+            assert (await one.connect(name, 0, 1, 0)).name != name
+        async with bare(door, origin=None, authorization=alice) as one:
+            assert (await one.connect(name, 0, 1, 0)).name == name
+            assert (await one.messages(1))[0].body == b"hers"
 
 
 @in_loop

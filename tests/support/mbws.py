@@ -83,7 +83,11 @@ class Bare:
 
 @asynccontextmanager
 async def bare(
-    opened: Door, query: str = "", subprotocol: str = MBWS, origin: str | None = OURS
+    opened: Door,
+    query: str = "",
+    subprotocol: str = MBWS,
+    origin: str | None = OURS,
+    authorization: str | None = None,
 ) -> AsyncIterator[Bare]:
     if origin == OURS:
         origin = opened.endpoint.replace("ws", "http", 1)
@@ -92,6 +96,7 @@ async def bare(
         subprotocols=[Subprotocol(subprotocol)],
         origin=None if origin is None else Origin(origin),
         max_size=None,
+        additional_headers=None if authorization is None else {"Authorization": authorization},
     )
     assert socket.subprotocol == subprotocol
     try:

@@ -218,12 +218,13 @@ class Bridge:
         try:
             return await opening(connection)
         except Refused as refused:
-            if refused.reason != UNKNOWN_RESOURCE or not self._creates(resource):
+            if refused.reason != UNKNOWN_RESOURCE or not self.creates(resource):
                 raise
         await connection.create_resource(resource, exist_ok=True)
         return await opening(connection)
 
-    def _creates(self, resource: str) -> bool:
+    def creates(self, resource: str) -> bool:
+        """Whether a resource of this name is made when it is asked for."""
         return any(fnmatchcase(resource, pattern) for pattern in self._create)
 
 

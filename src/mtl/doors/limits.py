@@ -218,6 +218,10 @@ each when its window is full, 2 KB when its client is quick; as many as DOOR_SES
 MBWS_RETAINED_S = 600.0
 """MBWS: how long. A laptop's sleep is longer, the change of a network is not; the contents are in the log anyway."""
 
+MBWS_KEPT_S = 3600.0
+"""MBWS: age at which contents of `mbws.connections` go, where a door made it: well after MBWS_RETAINED_S, so that no
+connection that waits is gone before its time is over."""
+
 MBWS_CONNECT_S = 10.0
 """MBWS: how long a client may take to say Connect."""
 

@@ -7,8 +7,8 @@
             async for received in r: ...
 
 A content counts as consumed, and is acknowledged, when the next one is asked for. When its network breaks, a connection
-is recovered: nothing is lost, and nothing comes twice, in neither direction. When the door does not know it any more,
-because it was started again, say, a reader goes on behind the last content it has, and a writer sends again what was
+is recovered: nothing is lost, and nothing comes twice, in neither direction. When no door knows it any more,
+because one was killed, say, a reader goes on behind the last content it has, and a writer sends again what was
 not acknowledged: at least once, then. All writers share one connection, and each reader has one of its own, as what is
 read is part of the URL.
 """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from importlib.resources import files
 
 from mtl.doors.config import DoorConfig
 from mtl.doors.gate import Gate
 from mtl.doors.limits import MBWS_RETAINED, MBWS_RETAINED_S
+from mtl.doors.mbws.keeping import Keeper
+from mtl.doors.mbws.kept import kept
 from mtl.doors.mbws.peer import Line, Peer
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
@@ -28,6 +31,8 @@ class MbwsDoor:
         self.peers: set[Peer] = set()
         self._config = config
         self._bridges = bridges
+        self._keeper = Keeper(bridges.own)
+        self._stopping = False
         self._connections: Connections[Line] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
         self._server = WebSocketServer(
             config,
@@ -53,19 +58,35 @@ class MbwsDoor:
         except Unfit as full:
             await socket.refuse(full)
             return
-        peer = Peer(socket, bridge, self._connections)
+        peer = Peer(socket, bridge, self._connections, self._keeper, self._retain)
         self.peers.add(peer)
         try:
             await peer.serve()
         finally:
             self.peers.discard(peer)
 
+    async def _retain(self, line: Line) -> None:
+        """A connection waits for its client: when this door stops it is stored, before its session ends."""
+        if not self._stopping or line.stored:
+            return
+        line.stored = True
+        await line.intake.settled()
+        if line.intake.error is None:
+            until = time.time() + self._connections.left(line)
+            await self._keeper.keep(kept(line, line.intake.confirmed, until))
+
     async def stop(self) -> None:
-        """Hear no more; what was taken in is still acknowledged. No Close: clients that can come back will."""
+        """Hear no more; what was taken in is still acknowledged. No Close: clients that can come back will, to this
+        door when it was started again, or to another one.
+        """
         self._server.close()
+        self._stopping = True
+        self._connections.forget_old()
+        away = self._connections.waiting
         for peer in self.peers:
             peer.rest()
         await self._bridges.close()
+        await asyncio.gather(*map(self._retain, away))
         await self._server.closed()
 
 

@@ -17,10 +17,12 @@ from functools import partial
 from mtl.doors.bridge import Bridge
 from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.contents import ToTables, from_message
+from mtl.doors.mbws.kept import CONNECTIONS
 from mtl.doors.properties import BAD_PROPERTIES
 from mtl.doors.runs import Run
 from mtl.doors.telling import Unfit, told
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
+from mtl.wire.control import NOT_AUTHORIZED
 from mtl.wire.fields import Value
 
 log = logging.getLogger("mtl.doors.mbws")
@@ -29,6 +31,8 @@ DEAD = "mbws.dead"
 """Where dead letters go."""
 
 _ADDRESS, _REASON = "dead-letter-address", "dead-letter-reason"
+OURS = Unfit(403, NOT_AUTHORIZED, f"{CONNECTIONS!r} is the door's own")
+"""Why a peer can neither send there nor read it."""
 _LONGEST_REASON = 1_000
 """Characters of a reason."""
 
@@ -44,8 +48,8 @@ class _UnderWay:
 class Intake:
     """One connection's messages. `confirmed` is the last of those that are durable without a gap, counted from 1."""
 
-    def __init__(self, bridge: Bridge) -> None:
-        self.confirmed = 0
+    def __init__(self, bridge: Bridge, confirmed: int = 0) -> None:
+        self.confirmed = confirmed
         self.error: BaseException | None = None
         self.news = asyncio.Event()
         """Set whenever `confirmed` or `error` changes; whoever waits for it clears it."""
@@ -61,7 +65,7 @@ class Intake:
         """The next messages. Returns when they are on their way, which waits while the broker has too much to do."""
         run, alike = Run(""), list[Message]()
         for message in messages:
-            if len(message.addresses) != 1 or not message.addresses[0]:
+            if len(message.addresses) != 1 or message.addresses[0] in {"", CONNECTIONS}:
                 await self._publish(run, alike)
                 run, alike = Run(""), []
                 await self._take(message)
@@ -100,6 +104,9 @@ class Intake:
         if not addresses:
             await self._bury(one, message, "", Unfit(404, "no-address", "the message has no address"))
         for address in addresses:
+            if address == CONNECTIONS:
+                await self._bury(one, message, address, OURS)
+                continue
             try:
                 settled = await self._bridge.publish(address, message.body, from_message(message))
             except MtlError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 
 from websockets.exceptions import ConnectionClosed
@@ -14,7 +14,9 @@ from mtl.doors.failing import Whom
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
-from mtl.doors.mbws.intake import Intake
+from mtl.doors.mbws.intake import OURS, Intake
+from mtl.doors.mbws.keeping import Keeper
+from mtl.doors.mbws.kept import CONNECTIONS, restore
 from mtl.doors.mbws.recovery import Client, Connection, Connections, new_name
 from mtl.doors.mbws.session import Role, Session, State
 from mtl.doors.websocket import Socket, Violation
@@ -25,21 +27,36 @@ from mtl.limits import MAX_CONTENT
 class Line(Connection):
     """A connection with what the door does for it. `holder` is the session that it has, or had last."""
 
-    def __init__(self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: Peer) -> None:
+    def __init__(
+        self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: Peer, received: int = 0
+    ) -> None:
         super().__init__(name, client, asked.addresses)
-        self.intake = Intake(bridge)
+        self.intake = Intake(bridge, received)
         self.holder = holder
         self.turn = asyncio.Lock()
         """Clients may be in such a hurry to reconnect that they do it twice."""
+        self.stored = False
+        """Whether it was, or is to be, for other doors: once, as one of them may have it by then."""
 
 
 class Peer:
-    """Lives as long as its WebSocket; `serve` is its life."""
+    """Lives as long as its WebSocket; `serve` is its life. `retain` is told of a connection that waits for its
+    client.
+    """
 
-    def __init__(self, socket: Socket, bridge: Bridge, connections: Connections[Line]) -> None:
+    def __init__(
+        self,
+        socket: Socket,
+        bridge: Bridge,
+        connections: Connections[Line],
+        keeper: Keeper,
+        retain: Callable[[Line], Awaitable[None]],
+    ) -> None:
         self._socket = socket
         self._bridge = bridge
         self._connections = connections
+        self._keeper = keeper
+        self._retain = retain
         self._whom = Whom.at(socket.remote_address, socket.user)
         self._client = Client(socket.origin, socket.user)
         self._asked = Asked()
@@ -83,6 +100,8 @@ class Peer:
         assert socket.request is not None
         assert socket.subprotocol is not None
         self._asked = asked = parse(socket.request.path)
+        if CONNECTIONS in asked.addresses:
+            raise OURS
         self._session = Session(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
         if self._session.light:
             await self._begin(self._new_line())
@@ -136,7 +155,7 @@ class Peer:
         if self._line is not None:
             await self._stopped()
             self._connections.clear(self._line)
-        line = self._connections.find(asked.name, self._client)
+        line = self._connections.find(asked.name, self._client) or await self._kept(asked.name)
         if line is not None and await self._recovered(line, asked):
             numbers: tuple[int, ...] = (line.intake.confirmed,)
         else:
@@ -147,10 +166,23 @@ class Peer:
     def _new_line(self) -> Line:
         return Line(new_name(), self._client, self._asked, self._bridge, self)
 
+    async def _kept(self, name: str) -> Line | None:
+        """The connection, if a door stored it. Whoever asks for it meanwhile finds it."""
+        if not name:
+            return None
+        async with self._keeper.turn:
+            line = self._connections.find(name, self._client)
+            if line is None and (record := await self._keeper.claim(name, self._client)) is not None:
+                line = Line(name, self._client, self._asked, self._bridge, self, record.received)
+                restore(record, line)
+                self._connections.add(line)
+            return line
+
     async def _recovered(self, line: Line, asked: Connect) -> bool:
         """Take a connection over, from a session that may not know yet that it is lost; False: it is over."""
         async with line.turn:
-            await line.holder.give_way()
+            if line.holder is not self:
+                await line.holder.give_way()
             line.holder = self
             self._connections.recovered(line)
             # What is under way decides where the client goes on, and it must not send that again.
@@ -281,6 +313,8 @@ class Peer:
             with suppress(ConnectionClosed, TimeoutError):
                 async with asyncio.timeout(WS_CLOSE_S):
                     await self._acknowledge(line)
+            if not self._session.light:
+                await self._retain(line)
             await self._socket.vanish()
         else:
             self._connections.clear(line)

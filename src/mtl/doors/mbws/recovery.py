@@ -2,7 +2,7 @@
 
 A connection spans WebSocket sessions (MBWS-06). While its client is away the door keeps the connection's numbers and,
 for each message that was not acknowledged, its place in the log: the bodies are there already. It keeps them for a
-while, and for so many; then a reconnect becomes a new connection.
+while, and for so many; then a reconnect becomes a new connection. `keeping` has them when the door itself ends.
 """
 
 from __future__ import annotations
@@ -104,6 +104,16 @@ class Connections(Generic[C]):
             return
         self._waiting[connection.name] = self._clock() + self._patience
         self._forget(list(self._waiting)[: max(0, len(self._waiting) - self._most)])
+
+    @property
+    def waiting(self) -> list[C]:
+        """Those that wait for their clients."""
+        return [self._all[name] for name in self._waiting]
+
+    def left(self, connection: C) -> float:
+        """For how many seconds it is kept if its client does not come from now on."""
+        until = self._waiting.get(connection.name)
+        return self._patience if until is None else max(0.0, until - self._clock())
 
     def recovered(self, connection: C) -> None:
         """It has a session again."""

@@ -1,0 +1,169 @@
+"""The MBWS door: connections that outlive their door."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mtl.doors.mbws import client as mbws
+from mtl.doors.mbws.codec import Acknowledge, Message
+from mtl.doors.mbws.intake import DEAD
+from mtl.doors.mbws.kept import CONNECTIONS
+from mtl.testing import RunningBroker
+from tests.support.aio import in_loop, until
+from tests.support.doors import PATIENCE_S, await_line, door_process
+from tests.support.mbws import OURS, at, bare, bodies_of, in_log, names, numbered, written
+
+PAGE = "https://example.org"
+
+
+@asynccontextmanager
+async def left(broker: RunningBroker, a: str, b: str, create: tuple[str, ...] = ("*",)) -> AsyncIterator[str]:
+    """The name of a connection whose door was told to stop. It has the contents 0 to 9 of `a`, acknowledged three, and
+    sent 0 to 4 to `b`.
+    """
+    async with at(broker, create=create, origins=(PAGE,)) as (opened, beside):
+        await written(beside, a, range(10))
+        await beside.create_resource(b, exist_ok=True)
+        async with bare(opened, f"address={a}&from=earliest", origin=PAGE) as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(10)) == list(range(10))
+            await one.say(Acknowledge(3), *numbered(b, range(5)))
+            await one.acknowledged(5)
+            (peer,) = opened.peers  # type: ignore[attr-defined]
+            await until(lambda: peer._line.outgoing.acked == 3)
+            await opened.stop()
+    yield name
+
+
+@pytest.mark.requirement("MBWS-06", "MBWS-21", "MBWS-24")
+@in_loop
+async def test_a_connection_goes_on_after_a_restart_of_the_door(mtl_broker: RunningBroker) -> None:
+    a, b = next(names), next(names)
+    async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
+        await written(beside, a, range(10, 12))
+        async with bare(opened, origin=PAGE) as one:
+            connected = await one.connect(name, 7, 4, 8)
+            assert (connected.name, connected.numbers) == (name, (5,))
+            assert bodies_of(await one.messages(5)) == [7, 8, 9, 10, 11]
+            await one.say(*numbered(b, range(5, 8)))
+            await one.acknowledged(8)
+        assert await in_log(beside, b) == [b"%d" % n for n in range(8)]
+        assert await in_log(beside, CONNECTIONS)
+        assert name.encode() not in b"".join(await in_log(beside, CONNECTIONS))
+
+
+@pytest.mark.requirement("MBWS-14")
+@in_loop
+async def test_another_origin_does_not_get_it_and_its_own_still_does(mtl_broker: RunningBroker) -> None:
+    a, b = next(names), next(names)
+    async with left(mtl_broker, a, b) as name, at(mtl_broker, origins=(PAGE,)) as (opened, _):
+        async with bare(opened, origin=OURS) as one:
+            assert (await one.connect(name, 7, 4, 8)).name != name
+        async with bare(opened, origin=PAGE) as one:
+            assert (await one.connect(name, 7, 4, 8)).name == name
+
+
+@in_loop
+async def test_one_door_of_two_goes_on(mtl_broker: RunningBroker) -> None:
+    a, b = next(names), next(names)
+    async with (
+        left(mtl_broker, a, b) as name,
+        at(mtl_broker, origins=(PAGE,)) as (first, _),
+        at(mtl_broker, origins=(PAGE,)) as (second, _),
+        bare(first, origin=PAGE) as one,
+        bare(second, origin=PAGE) as two,
+    ):
+        replies = await asyncio.gather(one.connect(name, 7, 4, 8), two.connect(name, 7, 4, 8))
+        assert sorted(reply.name == name for reply in replies) == [False, True]
+
+
+@in_loop
+async def test_a_connection_whose_client_was_away_is_stored_too(mtl_broker: RunningBroker) -> None:
+    a = next(names)
+    async with at(mtl_broker) as (opened, beside):
+        await written(beside, a, range(3))
+        async with bare(opened, f"address={a}&from=earliest", origin=None) as one:
+            name = (await one.connect()).name
+            assert bodies_of(await one.messages(3)) == [0, 1, 2]
+            one.break_off()
+            await until(lambda: not opened.peers)  # type: ignore[attr-defined]
+    async with at(mtl_broker) as (opened, _), bare(opened, origin=None) as one:
+        assert (await one.connect(name, 1, 1, 0)).name == name
+        assert bodies_of(await one.messages(2)) == [1, 2]
+
+
+@pytest.mark.parametrize("lost", ["never stored", "deleted", "unreadable", "late"])
+@in_loop
+async def test_what_is_not_there_is_a_new_connection(
+    mtl_broker: RunningBroker, lost: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = next(names), next(names)
+    create = () if lost == "never stored" else ("*",)
+    if lost == "late":
+        monkeypatch.setattr("mtl.doors.mbws.door.MBWS_RETAINED_S", -1.0)
+    async with left(mtl_broker, a, b, create) as name, at(mtl_broker, origins=(PAGE,)) as (opened, beside):
+        if lost == "deleted":
+            await beside.delete_resource(CONNECTIONS)
+        if lost == "unreadable":
+            stored = await in_log(beside, CONNECTIONS)
+            await beside.delete_resource(CONNECTIONS)
+            await beside.create_resource(CONNECTIONS)
+            async with beside.writer(CONNECTIONS) as w:
+                for body in stored:
+                    await w.send(body[:-1])
+        async with bare(opened, f"address={a}&from=3", origin=PAGE) as one:
+            connected = await one.connect(name, 7, 4, 8)
+            assert connected.name != name
+            assert bodies_of(await one.messages(1)) == [2]
+    assert ("no resource 'mbws.connections'" in caplog.text) is (lost == "never stored")
+    assert ("passed over" in caplog.text) is (lost == "unreadable")
+
+
+@in_loop
+async def test_the_resource_is_the_doors_own(mtl_broker: RunningBroker) -> None:
+    async with at(mtl_broker) as (opened, beside):
+        async with bare(opened, f"address={CONNECTIONS}") as one:
+            assert await one.closed() == 1008
+        async with bare(opened) as one:
+            await one.connect()
+            await one.say(Message((CONNECTIONS,), b"forged"))
+            await one.acknowledged(1)
+        assert await in_log(beside, DEAD) == [b"forged"]
+        assert CONNECTIONS not in await beside.describe()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@in_loop
+async def test_a_client_goes_on_with_the_next_process(mtl_broker: RunningBroker, how: signal.Signals) -> None:
+    """What a killed door had is not there: the client begins anew, and nothing is lost."""
+    arguments = ["mbws", "--connect", mtl_broker.endpoint, "--listen"]
+    async with one_door(*arguments, "127.0.0.1:0", how=how) as url:
+        c = await mbws.connect(url)
+        r, w = await c.reader("orders", start="earliest"), await c.writer("orders")
+        sent = [await w.send(b"%d" % n) for n in range(200)]
+        got = [(await r.next()).body for _ in range(100)]
+        await asyncio.gather(*sent)
+    async with one_door(*arguments, url.removeprefix("ws://"), how=signal.SIGTERM):
+        for n in range(200, 300):
+            await w.send(b"%d" % n)
+        await w.flush()
+        got += [(await r.next()).body for _ in range(200)]
+        anew = 1 if how is signal.SIGTERM else 2
+        assert [line.beginnings for line in (r.line, c.line)] == [anew, anew]
+        await c.close()
+    assert got == [b"%d" % n for n in range(300)]
+
+
+@asynccontextmanager
+async def one_door(*arguments: str, how: signal.Signals) -> AsyncIterator[str]:
+    """Where a door listens that has ended, in this way, behind the block."""
+    with door_process(*arguments) as process:
+        assert process.stdout is not None
+        yield await asyncio.to_thread(await_line, process.stdout.fileno(), r"mtl door mbws ready at (\S+) ")
+        process.send_signal(how)
+        await asyncio.to_thread(process.wait, PATIENCE_S)
