@@ -1,4 +1,4 @@
-"""Leases that are granted: their terms, their time to live, and the pause of a flow whose peer does not read.
+"""Granted leases: their terms, their expiry, and the pauses of readers whose peer's queue is full.
 
 Read `leases.py` first.
 """

@@ -1,4 +1,4 @@
-"""A lease: what was granted to whom, and the data flow that it is bound to. The kinds of lease derive from `Lease`.
+"""A lease: its terms, and the data flow to which it is bound. The kinds of lease derive from `Lease`.
 
 PROTOCOL.md 3. `reading.readers`, `reading.fanout`, `queues.queue` and `writing.writers` define the kinds.
 """
@@ -20,10 +20,11 @@ RequestKey = tuple[str, str, str, str]
 
 @dataclass(slots=True)
 class LeaseTerms:
-    """What was granted to whom. `resources` empty means any and all (MTL-46) that the principal has the rights to
-    (`allows`); `needs` are the rights that the request needed; `heard` is when its flow last spoke. `key` is the CURVE
-    key of the client that asked, `owner` the user that it belonged to. `request_id` is the id that the client gave this
-    lease, if any; with `binding` it is told whether a Lease command bound it.
+    """The terms of a lease. `resources` empty means any and all (MTL-46) that the principal has the rights to
+    (`allows`). `needs` are the rights that the request needed; `heard` is when the lease's flow last sent a frame.
+    `key` is the CURVE key of the client that asked, `owner` the user that owned the key. `request_id` is the id that
+    the client gave this lease, if any. With `binding` the Response to a Lease command says whether that command bound
+    the lease.
     """
 
     token: str
@@ -43,7 +44,7 @@ class LeaseTerms:
 
     @property
     def repeats(self) -> RequestKey | None:
-        """What a repeated request for this lease has in common with the first; None when it cannot be told."""
+        """The key that repeated requests for this lease share; None for a lease without an id."""
         return request_key(self.vhost, self.principal, self.key, self.request_id)
 
     def covers(self, resource: str) -> bool:
@@ -52,12 +53,12 @@ class LeaseTerms:
 
 
 def request_key(vhost: str, principal: str, key: str, request_id: str | None) -> RequestKey | None:
-    """What the requests for one lease have in common; None for one without an id."""
+    """The key that the requests for one lease share; None for a lease without an id."""
     return None if request_id is None else (vhost, principal, key, request_id)
 
 
 class Flow(Protocol):
-    """The data flow of one connection, as its leases know it."""
+    """The interface of a connection's data flow to its leases."""
 
     peer: a.Peer
 
@@ -65,14 +66,14 @@ class Flow(Protocol):
         """Send a command that is not a reader's content."""
 
     def lost(self, lease: Lease) -> None:
-        """A lease left this flow."""
+        """A lease was unbound from this flow."""
 
 
 class Lease:
-    """One lease that was granted. `flow` is the data flow that it is bound to, `packed` whether it has packs."""
+    """One granted lease. `flow` is the data flow to which it is bound, `packed` whether it uses packs."""
 
     writes = False
-    """Whether it is a writer's."""
+    """Whether the lease is a writer's."""
 
     def __init__(self, terms: LeaseTerms, *, packed: bool = False) -> None:
         self.terms = terms
@@ -81,7 +82,7 @@ class Lease:
 
     @property
     def group_position(self) -> int | None:
-        """Where the group stands that this lease holds; None for a lease that holds none."""
+        """The position of the group that this lease holds; None for a lease that holds none."""
         return None
 
     def rebound(self, flow: Flow) -> None:

@@ -1,7 +1,6 @@
-"""Leases: the unguessable tokens that bind a control request to a data flow, and how long they live.
+"""Leases: the unguessable tokens that bind a control request to a data flow, and their expiry.
 
-PROTOCOL.md 3. A lease lives while it is bound to a flow that was heard from within
-`bound_s`, and `unbound_s` after that.
+PROTOCOL.md 3. A bound lease lives while frames of its flow arrive, and for `unbound_s` after it was unbound.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ class Leases:
         self._names = 0
 
     def token(self) -> str:
-        """A new bearer token: 128 bits nobody can guess (PROTOCOL.md 3)."""
+        """A new bearer token of 128 random bits (PROTOCOL.md 3)."""
         return self._random(16).hex()
 
     def admit(self, session: str, principal: str, names: int, repeats: RequestKey | None) -> None:
-        """Raises `Refused` 503 when there is no room for another lease of so many names, of this session or at all, 403
-        when the principal has its share. One that replaces another (`repeats`) is no further one of its principal.
+        """Raises `Refused` 503 when the session or the broker has no room for another lease of so many names, 403 above
+        the principal's quota. A lease that replaces another (`repeats`) is not counted as a further one.
         """
         more = 0 if repeats in self._requested else 1
         self._quotas.check(principal, Quota.LEASES, self._of_principal[principal], more)
@@ -68,9 +67,9 @@ class Leases:
     def grant(
         self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
     ) -> None:
-        """Keep a lease; `ended` is called once, when it is closed, fenced, revoked or expired, and `unbound` every time
-        that it leaves a data flow. A lease that was granted to the same request before ends: its 202 was lost, or its
-        client has given it up, and nobody would confirm on it.
+        """Keep a lease. `ended` is called once, when the lease is closed, fenced, revoked or expired; `unbound` every
+        time it is unbound from a data flow. An earlier lease of the same request ends: its 202 was lost, or its client
+        has given it up, so no client uses it.
         """
         repeats = lease.terms.repeats
         if repeats is not None:
@@ -112,13 +111,15 @@ class Leases:
             self.end(lease)
 
     def fail(self, lease: Lease) -> None:
-        """End a lease whose contents cannot be read. Its client is told, and asks for another to get the reason."""
+        """End a lease whose contents cannot be read. The client's request for another one is refused with the
+        reason.
+        """
         if lease.flow is not None and lease.terms.binding:
             lease.flow.send(c.Response(states.LEASE_ENDED, states.FORBIDDEN))
         self.end(lease)
 
     def unbind(self, lease: Lease) -> None:
-        """Take a lease from its flow; what still comes from there is dropped."""
+        """Unbind a lease from its flow; further frames of the flow for this lease are dropped."""
         flow, lease.flow = lease.flow, None
         if flow is not None:
             flow.lost(lease)
@@ -128,13 +129,13 @@ class Leases:
                 unbound()
 
     def end_session(self, session: str) -> None:
-        """End the leases of a session that is another principal's now."""
+        """End the leases of a session that has another principal now."""
         for lease in self:
             if lease.terms.session == session:
                 self.end(lease)
 
     def expire(self) -> None:
-        """End what has been unbound for too long."""
+        """End the leases that were unbound for longer than `unbound_s`."""
         horizon = self._outbox.now.mono - self._unbound_s
         for lease in [x for x in self._by_token.values() if x.flow is None and x.terms.heard < horizon]:
             self.end(lease)

@@ -1,4 +1,4 @@
-"""Readers whose queue was full: who is to be tried again, and when."""
+"""Pauses of readers whose peer's queue was full: until when nothing is sent to each."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ L = TypeVar("L", bound=Paused)
 
 
 class Pauses(Generic[L]):
-    """Leases that are sent nothing until their peer is heard from, or for a while: short for one that reads, and twice
-    as long each time that nothing has left since (`limits.BLOCKED_RETRY_S`, `limits.BLOCKED_RETRY_TOP_S`).
+    """Leases to which nothing is sent until their peer sends a frame, or for a while: `limits.BLOCKED_RETRY_S` for a
+    peer that reads, and twice as long, up to `limits.BLOCKED_RETRY_TOP_S`, each time that nothing was sent since.
     """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._until: dict[str, tuple[float, L]] = {}
         self._before: dict[str, tuple[int, float]] = {}
-        """Where the last pause of a lease was, and how long."""
+        """The place of the last pause of a lease, and its duration in seconds."""
 
     def pause(self, lease: L, at: int = 0) -> None:
-        """Its peer's queue was full at this sequence or number, or (0) it could not be sent anything."""
+        """Pause a lease: its peer's queue was full at this sequence or number, or (0) nothing at all could be sent."""
         token = lease.terms.token
         place, delay = self._before.get(token, (-1, 0.0))
         delay = limits.BLOCKED_RETRY_S if at > place else min(2 * delay, limits.BLOCKED_RETRY_TOP_S)
@@ -43,13 +43,13 @@ class Pauses(Generic[L]):
         self._until[token] = self._outbox.now.mono + delay, lease
 
     def end(self, lease: L) -> bool:
-        """A frame came from the peer, or the lease is gone; whether it was paused."""
+        """End a pause: a frame came from the peer, or the lease has ended. Returns whether the lease was paused."""
         token = lease.terms.token
         self._before.pop(token, None)
         return self._until.pop(token, None) is not None
 
     def over(self) -> list[L]:
-        """Those whose pause is over by now, which ends it."""
+        """End the pauses that are over by now, and return their leases."""
         now = self._outbox.now.mono
         due = [lease for until, lease in self._until.values() if until <= now]
         for lease in due:
