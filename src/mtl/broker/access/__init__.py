@@ -1,4 +1,4 @@
-"""Sessions, log-ins, and the rights of principals.
+"""Sessions, log-ins and rights of principals.
 
 Read `sessions.py` first.
 """

@@ -1,7 +1,7 @@
-"""Users: what proves who they are, and what each may do in each virtual host.
+"""Users: their credentials, and their rights in each virtual host.
 
-Users are the broker's, grants are per virtual host (PROTOCOL.md 2.2). Both come from the records that `mtl user` and
-`mtl grant` write, at the start and again whenever they changed.
+A user belongs to the broker, a grant to a virtual host (PROTOCOL.md 2.2). Both are read from the records that
+`mtl user` and `mtl grant` write: at the start, and again after every change.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from mtl.storage.records import UserRecord
 from mtl.storage.unreadable import Unreadable
 
 ANYTHING: Final = ".*"
-"""The pattern that need not be looked at."""
+"""The pattern that matches every name; it is not evaluated."""
 
 
 class Right(StrEnum):
-    """What may be done with a resource, or the kind of a name that may be used."""
+    """A right on resources, on names, or on users."""
 
     READ = "read"  # readers, Locate
     WRITE = "write"  # writers, stages and their commits
     MANAGE = "manage"  # Create, Delete
-    GROUP = "group"  # to hold, reset and delete its cursors
-    QUEUE = "queue"  # to consume from it: settle, reject; and to delete it
-    WRITER = "writer"  # to write under this name, which fences others
-    APPLICATION = "application"  # to stage, commit, abort and forget for it
-    ACT_AS = "act-as"  # not of resources or names but of users: to have their grants in place of one's own
+    GROUP = "group"  # hold, reset and delete the cursors of a group
+    QUEUE = "queue"  # consume from a queue (settle, reject), and delete it
+    WRITER = "writer"  # write under a writer name, which fences its other writers
+    APPLICATION = "application"  # stage, commit, abort and forget for an application
+    ACT_AS = "act-as"  # a right on users: use another user's grants instead of one's own
 
 
 ON_RESOURCES: Final = frozenset({Right.READ, Right.WRITE, Right.MANAGE})
-"""Whoever has one of them may know that the resource is there. The other rights are on names that the users of a
-virtual host share, and every user has those on its own names.
+"""Rights on resources. A user with one of them may know that the resource exists. The other rights are on names that
+the users of a virtual host share; every user has those on its own names.
 """
 
 Need = tuple[frozenset[Right], tuple[str, ...]]
-"""What one request needs: rights of which one is enough, and the names that it is needed on."""
+"""The need of one request: rights of which one is enough, and the names on which it is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Whom a change of the records concerns: who has to prove themselves again, since they are gone or what they prove
-    themselves by is another, and whose grants are others.
+    """Principals affected by a change of the user records: `proof` have to authenticate again (removed, or with other
+    credentials), `grants` have other rights now.
     """
 
     proof: frozenset[str]
@@ -56,12 +56,12 @@ class Changes:
 
 
 _Where = tuple[str, str, frozenset[Right]]
-"""(principal, virtual host, rights of which one suffices)."""
+"""(principal, virtual host, rights of which one is enough)."""
 
 
 class Accounts:
-    """Who there is. `unlimited` are the principals that may do everything without a grant; `secret` makes up the
-    verifiers of users that there are not, so that they are the same tomorrow.
+    """The users. `unlimited` are the principals that may do everything without a grant. `secret` is the key from which
+    the verifiers of unknown users are computed, so that they stay the same across restarts.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Accounts:
         self._remembered = 0
 
     def replace(self, records: Iterable[UserRecord]) -> Changes:
-        """These are all users now."""
+        """Replace all users by these records."""
         before, self._users = self._users, {r.name: r for r in records}
         self._owners = {key: r.name for r in self._users.values() for key in r.keys}
         passwords = [r.password for r in self._users.values() if r.password is not None]
@@ -91,28 +91,28 @@ class Accounts:
 
     @property
     def all(self) -> Mapping[str, UserRecord]:
-        """Every user by name, as they are until the next `replace`."""
+        """Every user by name, as of the last `replace`."""
         return self._users
 
     def __len__(self) -> int:
         return len(self._users)
 
     def exists(self, principal: str) -> bool:
-        """Whether there is such a user, or may be anybody of that name."""
+        """Whether this user exists, or is a principal that needs no record."""
         return principal in self._unlimited or principal in self._users
 
     def check_readable(self, user: str) -> None:
-        """Raises `Refused` 503 for a user that is not here because its record cannot be read."""
+        """Raises `Refused` 503 for a user whose record cannot be read."""
         if user not in self._users:
             self._unreadable.check(UserRecord, user, f"user {user!r}")
 
     def owner(self, key: str) -> str | None:
-        """The user to whom a CURVE key belongs."""
+        """The user that a CURVE key belongs to."""
         return self._owners.get(key)
 
     def verifier(self, user: str) -> Verifier:
-        """The verifier of a user's password. A user that there is not, or has none, gets one that no password fits:
-        always the same, with iterations that real ones have, after the same work.
+        """The verifier of a user's password. An unknown user, or one without a password, gets a verifier that no
+        password fits: always the same, with an iteration count that real users have, after the same work.
         """
         made_up = self._made_up(user)
         record = self._users.get(user)
@@ -131,7 +131,7 @@ class Accounts:
     # --- rights ---------------------------------------------------------------------------------------------
 
     def enters(self, principal: str, vhost: str) -> bool:
-        """Whether a principal has anything to do in a virtual host."""
+        """Whether a principal has a grant in a virtual host that lets it in."""
         return bool(self._patterns((principal, vhost, ON_RESOURCES | {Right.ACT_AS})))
 
     def is_unlimited(self, principal: str) -> bool:
@@ -139,8 +139,8 @@ class Accounts:
         return principal in self._unlimited
 
     def acts_as(self, login: str, vhost: str, user: str) -> bool:
-        """Whether somebody who logged in as `login` may act as another user there. Nobody acts as a user that is not
-        there, or that needs no proof: `anonymous`.
+        """Whether a user logged in as `login` may act as another user in this virtual host. False for an unknown user,
+        and for `anonymous`, which needs no credentials.
         """
         patterns = self._patterns((login, vhost, frozenset({Right.ACT_AS})))
         return (
@@ -148,7 +148,7 @@ class Accounts:
         )
 
     def may(self, principal: str, vhost: str, rights: frozenset[Right], names: Sequence[str]) -> list[bool]:
-        """For each name whether the principal has one of the rights there."""
+        """For each name whether the principal has one of the rights on it."""
         where = (principal, vhost, rights)
         patterns, owns = self._patterns(where), rights.isdisjoint(ON_RESOURCES)
         if not patterns and not owns:
@@ -169,7 +169,7 @@ class Accounts:
         return [known[n] for n in names]
 
     def _owner_of(self, name: str) -> str | None:
-        """The user whose name a shared name begins with, and a dot: of several the one with the longest name."""
+        """The owner of a shared name: the user with the longest name that begins it, followed by a dot."""
         end = name.rfind(".")
         while end > 0:
             user = name[:end]
@@ -192,7 +192,7 @@ class Accounts:
         ]
 
     def _forget(self) -> None:
-        """What the patterns matched; it is looked up again."""
+        """Clear the cached matches of patterns; they are computed again when they are needed."""
         self._known.clear()
         self._remembered = 0
 

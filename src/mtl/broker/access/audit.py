@@ -1,7 +1,7 @@
-"""The audit log: who logged in, who was refused, and what was changed, one line for each, never with a secret.
+"""The audit log: log-ins, refusals and changes, one line for each, never with a secret.
 
 The lines go to the logger `mtl.audit`. Its records carry the members as `fields`, for formatters that write JSON; the
-message is the same as text: `login-refused user="alice" address="10.0.0.7"`. SECURITY.md lists the events.
+message has the same members as text: `login-refused user="alice" address="10.0.0.7"`. SECURITY.md lists the events.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from mtl.wire import control as w
 log = logging.getLogger("mtl.audit")
 
 AUDIT_BURST: Final = 200
-"""Lines of one event that one address may cause at once: the log-ins of a cluster's executors after a restart."""
+"""Lines of one event that one address may cause at once: enough for the log-ins of a cluster's executors."""
 
 AUDIT_PER_S: Final = 2.0
 """Lines of one event that one address may cause per second in the long run: some 400 octets, 35 MB a day."""
 
 AUDIT_SUMMARY_S: Final = 60.0
-"""How often the number of lines that were left out is written."""
+"""Seconds between two reports of the number of omitted lines."""
 
 AUDIT_LEFT_OUT: Final = 1_000
-"""Addresses and events whose lines that were left out are counted apart. Those of more are counted as one."""
+"""Pairs of address and event whose omitted lines are counted separately. All further pairs share one count."""
 
 AUDIT_NAMES: Final = 10
-"""Names of a list in one line; a request may have thousands."""
+"""Most names of a list in one line; a request may have thousands."""
 
 AUDIT_TEXT: Final = 1_000
-"""Characters of one text in a line; names have 255 octets at most, a reason may have several of them."""
+"""Most characters of one text in a line; a name has up to 255 octets, a reason may have several names."""
 
 _OTHERS: Final = ("others", "others")
 
 
 class Event(StrEnum):
-    """What a line is about."""
+    """The event that a line reports."""
 
     LOGIN = "login"
     LOGIN_REFUSED = "login-refused"
@@ -77,10 +77,10 @@ _WARNINGS: Final = frozenset({
     Event.LEASE_ENDED,
     Event.LEFT_OUT,
 })  # fmt: skip
-"""Events of the level "warning"; all others have "info"."""
+"""Events logged at level "warning"; all others at "info"."""
 
 _REFUSALS: Final = {w.NOT_AUTHORIZED: Event.NOT_AUTHORIZED, w.QUOTA: Event.QUOTA_EXCEEDED}
-"""Reasons of refusals that are written."""
+"""The events of refusals, by reason; other refusals are not logged."""
 
 _REQUESTS: Final[Mapping[type, tuple[Event, tuple[str, ...]]]] = {
     w.ResourceDelete: (Event.RESOURCE_DELETED, ("resource",)),
@@ -90,12 +90,12 @@ _REQUESTS: Final[Mapping[type, tuple[Event, tuple[str, ...]]]] = {
     w.StageAbort: (Event.STAGES_ABORTED, ("stages",)),
     w.StageForget: (Event.APPLICATION_FORGOTTEN, ("application",)),
 }
-"""Requests that are written when they were carried out, and which of their members are."""
+"""Requests that are logged when they have been carried out, and which of their members are logged."""
 
 
 class Audit:
-    """Writes the lines. An address that causes too many of one event gets a count of those that were left out instead,
-    once in `AUDIT_SUMMARY_S`. `clock` is in monotonic seconds.
+    """Writes the lines. Above its rate an address gets a count of the omitted lines instead, once in `AUDIT_SUMMARY_S`.
+    `clock` is in monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -103,8 +103,8 @@ class Audit:
         self._left_out: Counter[tuple[str, str]] = Counter()
 
     def write(self, event: Event, address: str | None = None, **fields: object) -> None:
-        """One line. Without `address` it is about something that no client did, and always written. A field that is
-        None is left out.
+        """Write one line. A line without `address` is not about a client and is always written. A field that is None is
+        left out.
         """
         if address is not None and not self._pace.admits(f"{event} {address}"):
             key = (address, event.value)
@@ -115,7 +115,7 @@ class Audit:
         _write(event, {name: value for name, value in said.items() if value is not None})
 
     def answered(self, caller: Caller, request: w.Request, outcome: object) -> None:
-        """A request was answered: written are those that change something, and those without a right or quota."""
+        """Log an answered request if it changed something, or was refused for lack of a right or a quota."""
         if isinstance(outcome, Refused):
             event = _REFUSALS.get(outcome.reason)
             if event is not None:
@@ -127,7 +127,7 @@ class Audit:
             self._by(event, caller, **{name: getattr(request, name) for name in members})
 
     def created(self, caller: Caller | None, vhost: str, resource: str) -> None:
-        """A resource was made, for a client or (None) by the broker itself."""
+        """Log the creation of a resource, by a client or (None) by the broker itself."""
         if caller is None:
             self.write(Event.RESOURCE_CREATED, None, **{"virtual-host": vhost}, resource=resource)
         else:
@@ -138,23 +138,23 @@ class Audit:
         self.write(event, caller.address, **by, **fields)
 
     def ended(self, terms: LeaseTerms, reason: str) -> None:
-        """The broker ended a lease that its client would have kept."""
+        """Log a lease that the broker ended, not its client."""
         by = {"user": terms.principal, "virtual-host": terms.vhost}
         self.write(Event.LEASE_ENDED, None, **by, resources=list(terms.resources), reason=reason)
 
     def users(self, before: Mapping[str, UserRecord], now: Mapping[str, UserRecord]) -> None:
-        """An administrator changed users or grants."""
+        """Log an administrator's changes of users and grants."""
         for name in sorted({*before, *now}):
             for event, fields in _changes(before.get(name), now.get(name)):
                 self.write(event, None, user=name, **fields)
 
     @property
     def is_behind(self) -> bool:
-        """Whether lines were left out that no line tells of yet."""
+        """Whether there are omitted lines that no line has reported yet."""
         return bool(self._left_out)
 
     def catch_up(self) -> None:
-        """Write how many lines were left out."""
+        """Report the numbers of omitted lines."""
         left_out, self._left_out = self._left_out, Counter()
         for (address, event), count in left_out.items():
             _write(Event.LEFT_OUT, {"event": "left-out", "address": address, "of": event, "lines": count})
@@ -176,7 +176,7 @@ def _shortened(value: object) -> object:
 
 
 def _changes(before: UserRecord | None, now: UserRecord | None) -> Iterator[tuple[Event, dict[str, object]]]:
-    """What became of one user. A password is not written, nor anything made of it."""
+    """The changes of one user. Neither a password nor anything derived from it is written."""
     if now is None:
         yield Event.USER_REMOVED, {}
         return

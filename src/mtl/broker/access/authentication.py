@@ -28,17 +28,17 @@ from mtl.protocol.sasl.server import Accepted, Challenge, Check, Denied, Exchang
 from mtl.wire import control as w
 
 Anonymous = bool | Literal["granted"]
-"""Whether clients come in without credentials: no, yes and to do everything, or as far as `anonymous` has grants."""
+"""Access without credentials: False none, True to everything, "granted" as far as `anonymous` has grants."""
 
 Then = Callable[[str | w.Unauthorized | w.Challenged | Refused], None]
-"""What came of an Authorize: the principal, or what to answer."""
+"""Called with the outcome of an Authorize: the principal, or the answer to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
-    """What [authentication] of broker.toml says, and what the transport adds to it.
+    """[authentication] of broker.toml, and the properties of the transport.
 
-    `protected`: what is sent is readable to nobody else (CURVE, or a socket of this machine's file system).
+    `protected`: only the two peers can read the messages (CURVE, or a socket of this machine's file system).
     """
 
     anonymous: Anonymous = True
@@ -51,11 +51,11 @@ class AuthenticationSettings:
 
     @property
     def identities_suffice(self) -> bool:
-        """Whether a session with a user is found by the REQ identity alone (PROTOCOL.md 3)."""
+        """Whether the REQ identity alone identifies a user's session (PROTOCOL.md 3)."""
         return self.protected or self.sessions_by_identity
 
     def offers(self, mechanism: str) -> bool:
-        """Whether a mechanism is open to anybody."""
+        """Whether clients may use a mechanism."""
         return (mechanism in self.mechanisms or mechanism == ANONYMOUS) and {
             ANONYMOUS: bool(self.anonymous),
             PLAIN: scram_available() and (self.protected or self.plain_without_encryption),
@@ -64,7 +64,7 @@ class AuthenticationSettings:
 
 
 class Authenticator:
-    """The conversations. A failed one is answered by 401 with the mechanisms again; after too many by 403."""
+    """The SASL exchanges. A failed one is answered by 401 with the mechanisms again, after too many by 403."""
 
     def __init__(
         self,
@@ -85,7 +85,9 @@ class Authenticator:
         return w.Unauthorized(mechanisms=self._offered(session))
 
     def _offered(self, session: Session) -> list[str]:
-        """EXTERNAL only to those to whom it is of use: others would lose an attempt by it."""
+        """The mechanisms for this client; EXTERNAL only if its key belongs to a user, else it would waste an
+        attempt.
+        """
         return [
             m
             for m in BY_STRENGTH
@@ -94,7 +96,7 @@ class Authenticator:
         ]
 
     def authorize(self, session: Session, request: w.Authorize, then: Then) -> None:
-        """One Authorize. Raises `Refused` 400 for a response that is no BASE64, 403 after too many failures."""
+        """Handle one Authorize. Raises `Refused` 400 for a response that is not BASE64, 403 after too many failures."""
         mechanism = request.mechanism.upper()
         try:
             response = decode(request.response)
@@ -116,8 +118,8 @@ class Authenticator:
         self._follow(session, session.exchange, outcome, then)
 
     def _refuse_locked_out(self, session: Session, exchange: Exchange) -> None:
-        """Raises `Refused` 403 during a lock-out, before a proof is looked at: a right password must not get another
-        answer than a wrong one.
+        """Raises `Refused` 403 during a lock-out, before the credentials are checked: the answer must not tell a right
+        password from a wrong one.
         """
         if self._failures.too_many(session.origin.address, exchange.user):
             self.refused(
@@ -127,13 +129,13 @@ class Authenticator:
             raise _too_many()
 
     def accepted(self, session: Session, mechanism: str) -> None:
-        """A log-in succeeded: one line of the audit log. `by` is who acts as the user, where it is somebody else."""
+        """Write the audit line of a successful log-in; `by` is the user that acts as another user, if so."""
         by = {"by": session.login} if session.login != session.principal else {}
         self._audit(Event.LOGIN, session, mechanism, session.principal, **by)
 
     def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
-        """A log-in was refused: one line. A user that does not exist is not named: it may be a password that was typed
-        at the wrong place.
+        """Write the audit line of a refused log-in. An unknown user is not named: it may be a password typed into the
+        wrong field.
         """
         known = user if self._accounts.exists(user) else None
         self._audit(Event.LOGIN_REFUSED, session, mechanism, known, reason=reason)
@@ -146,7 +148,7 @@ class Authenticator:
         self._outbox.audit.write(event, session.origin.address, **by, mechanism=known, **fields)
 
     def _follow(self, session: Session, exchange: Exchange, outcome: Outcome, then: Then) -> None:
-        self._refuse_locked_out(session, exchange)  # a first response says who the user is
+        self._refuse_locked_out(session, exchange)  # the user is known from the first response on
         if isinstance(outcome, Challenge):
             then(w.Challenged(mechanism=exchange.mechanism, challenge=encode(outcome.octets)))
             return
@@ -168,7 +170,7 @@ class Authenticator:
         return "wrong proof" if self._accounts.exists(user) else "unknown user"
 
     def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:
-        """Have the password checked elsewhere: it takes a while."""
+        """Have the password checked in another thread; it takes milliseconds."""
         if self._checking >= limits.MAX_PASSWORD_CHECKS:
             session.exchange = None
             self.refused(session, exchange.mechanism, check.user, "too many passwords are being checked")

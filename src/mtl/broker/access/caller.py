@@ -9,10 +9,10 @@ from mtl.profiles import Profile
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`session` is the session's id, `key` the CURVE key of its connection, `address` its peer's.
+    """`session` is the session's id, `key` the CURVE key of its connection, `address` the peer's address.
 
-    A request that waits for the disk goes on with these values, even if its session has another virtual host or
-    principal meanwhile.
+    A request that waits for the disk continues with these values, even if the virtual host or the principal of its
+    session changes in the meantime.
     """
 
     session: str

@@ -1,4 +1,4 @@
-"""Failed log-ins, counted per peer address and user, so that passwords cannot be tried one after the other."""
+"""Failed log-ins, counted by peer address and user, to limit the guessing of passwords."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtl import limits
 from mtl.broker.outbox import Outbox
 
 _Key = tuple[str, str | None]
-"""(address, user); None: all users of the address."""
+"""(address, user); user None: all users of the address."""
 
 
 @dataclass(slots=True)
@@ -19,21 +19,21 @@ class _Count:
 
 
 class Failures:
-    """How often each address failed within the last `limits.FAILED_LOGINS_S`, which begin with the first failure."""
+    """Failed log-ins of each address within `limits.FAILED_LOGINS_S`, counted from the first failure."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._counts: OrderedDict[_Key, _Count] = OrderedDict()
 
     def too_many(self, address: str, user: str) -> bool:
-        """Whether this user from this address, or the address with whatever user, has to wait."""
+        """Whether this user at this address, or this address with any user, has to wait."""
         return (
             self._failed((address, user)) >= limits.FAILED_LOGINS
             or self._failed((address, None)) >= limits.FAILED_LOGINS_ADDRESS
         )
 
     def count(self, address: str, user: str) -> None:
-        """One more."""
+        """Count one failed log-in."""
         for key in ((address, user), (address, None)):
             self._failed(key)
             self._counts.setdefault(key, _Count(self._outbox.now.mono)).failed += 1

@@ -1,8 +1,8 @@
-"""Which names a peer's regular expression matches, in time that the peer does not decide.
+"""Matching of names with a peer's regular expressions, in bounded time.
 
-Python's own `re` backtracks: twenty characters of a pattern can keep it busy for years, and the loop with it. RE2 (it
-comes with Arrow) takes time proportional to pattern and names instead; it knows no back references and no look-around.
-What is left is the size of the pattern after its counted repetitions are written out, so that is bounded.
+Python's own `re` backtracks: a pattern of twenty characters can block the process, and the loop with it, for years. RE2
+(it comes with Arrow) takes time proportional to the pattern and the names; it has neither back references nor
+look-around. Counted repetitions multiply the size of a pattern, so the size after expansion is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COUNTED = re.compile(r"\{(\d*),?(\d*)\}")
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[bool]:
-    """For each name whether the pattern matches the whole of it. Refused 400 for what is no pattern, or too large."""
+    """For each name whether the pattern matches all of it. Raises `Refused` 400 for an invalid or too large pattern."""
     _check(pattern)
     work = len(pattern) * sum(map(len, names))
     if work > MAX_PATTERN_WORK:
@@ -42,7 +42,7 @@ def _whole(pattern: str) -> str:
 
 
 def is_pattern(pattern: str) -> bool:
-    """Whether `matching` takes it."""
+    """Whether `matching` accepts this pattern."""
     try:
         _check(pattern)
     except Refused:
@@ -52,8 +52,8 @@ def is_pattern(pattern: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _check(pattern: str) -> None:
-    r"""Alone and between brackets: what is no pattern may become one there, and one that ends in the middle of a quoted
-    text (\Q) none.
+    r"""Check a pattern, alone and within the brackets of `_whole`: brackets can make an invalid pattern valid, and a
+    pattern that ends within a quoted text (\Q) invalid.
     """
     counts = (max(int(x or 1) for x in found.groups()) for found in _COUNTED.finditer(pattern))
     cost = len(pattern) * prod(max(1, n) for n in counts)

@@ -1,7 +1,7 @@
-"""Quotas: how much of the broker one user may have, so that it cannot use up what all share. PROTOCOL.md 2.2.
+"""Quotas: how much of the broker's resources one user may use, so that the others have enough. PROTOCOL.md 2.2.
 
-They hold for users with grants. Whoever may do everything without a grant (a broker without users) has the bounds of
-`limits` only.
+They hold for users with grants. A principal that may do everything without a grant (in a broker without users) has only
+the bounds of `limits`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mtl.wire.control import QUOTA
 
 
 class Quota(StrEnum):
-    """What is counted for each user, by its name in the configuration."""
+    """The quantities that are counted for each user, by their names in the configuration."""
 
     SESSIONS = "sessions"
     LEASES = "leases"
@@ -28,19 +28,19 @@ class Quota(StrEnum):
 
 
 DEFAULTS: Final[dict[Quota, int]] = {
-    # Half of what the broker has for all (limits.MAX_...): a Spark driver has one of each for each resource of a group.
+    # Half of the broker's total (limits.MAX_...): a Spark driver has one of each for each resource of a group.
     Quota.SESSIONS: 10_000,
     Quota.LEASES: 10_000,
-    # A quarter: one user that goes wrong leaves the others enough.
+    # A quarter of the total: one faulty user leaves the others enough.
     Quota.WAITS: 2_500,
     Quota.WRITER_NAMES: 250_000,
     Quota.STAGES: 25_000,
     # Some hours of a query at 10 MB/s whose driver never commits.
     Quota.STAGE_BYTES: 256 << 30,
-    # More than most disks have: it is the administrator who knows how the disk is to be shared.
+    # More than most disks have: only the administrator knows how to share the disk.
     Quota.STORED_BYTES: 4 << 40,
 }
-"""What each user may have where the configuration does not say."""
+"""The quotas of a user that the configuration does not mention."""
 
 _WHAT: Final[dict[Quota, tuple[str, str]]] = {
     Quota.SESSIONS: ("sessions", "repeat the token of the 201 instead of opening new ones"),
@@ -51,36 +51,36 @@ _WHAT: Final[dict[Quota, tuple[str, str]]] = {
     Quota.STAGE_BYTES: ("octets in stages", "commit or abort some (mtl stages)"),
     Quota.STORED_BYTES: ("octets in the resources that it made", "delete some, or let retention take more"),
 }
-"""What the numbers count, and the way out."""
+"""The unit of each quota, and the way out for its error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaSettings:
-    """[quotas] of broker.toml: what every user may have, and what single users may have instead."""
+    """[quotas] of broker.toml: the quotas of every user, and other values for single users."""
 
     everybody: Mapping[Quota, int] = field(default_factory=lambda: DEFAULTS)
     users: Mapping[str, Mapping[Quota, int]] = field(default_factory=dict)
 
 
 class Quotas:
-    """What each user may have. `is_unlimited` tells who has no quotas."""
+    """The quota of each user. `is_unlimited` says whether a principal has no quotas."""
 
     def __init__(self, settings: QuotaSettings, is_unlimited: Callable[[str], bool]) -> None:
         self._settings = settings
         self._is_unlimited = is_unlimited
 
     def owner(self, principal: str) -> str:
-        """Whom something that this principal makes is counted for; empty for nobody."""
+        """The user that a thing made by this principal is counted for; empty for a principal without quotas."""
         return "" if self._is_unlimited(principal) else principal
 
     def limit(self, principal: str, quota: Quota) -> int | None:
-        """The most that this principal may have; None where it has no quota."""
+        """The quota of this principal; None where it has none."""
         if not self.owner(principal):
             return None
         return self._settings.users.get(principal, {}).get(quota, self._settings.everybody[quota])
 
     def check(self, principal: str, quota: Quota, used: int, more: int = 1) -> None:
-        """Raises `Refused` 403 when so much more is above the quota."""
+        """Raises `Refused` 403 when `used` and `more` together are above the quota."""
         limit = self.limit(principal, quota)
         if limit is not None and used + more > limit:
             what, way_out = _WHAT[quota]

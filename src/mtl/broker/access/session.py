@@ -13,9 +13,9 @@ class Session:
     """One client's control session.
 
     `id` names it inside the broker and never changes. `token` is the client's proof: each log-in makes another one, so
-    that nobody who saw an earlier one can use it. `wanted` is the virtual host of the last Open; the session is in it
-    from its 201 on. `principal` is empty until the client has been let in; `exchange` is a SASL conversation under
-    way, `failed` how many failed.
+    that an earlier one that was intercepted is worthless. `wanted` is the virtual host of the last Open; the session
+    enters it with its 201. `principal` is empty until the client has been admitted. `exchange` is the SASL exchange in
+    progress, `failed` the number of failed ones.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Session:
         self.wanted = vhost
         self.principal = ""
         self.login = ""
-        """Who proved to be somebody; `principal`, unless it acts as another user."""
+        """The authenticated user; the same as `principal`, unless it acts as another user."""
         self.exchange: Exchange | None = None
         self.failed = 0
         self.profile: Profile | None = None
@@ -38,6 +38,6 @@ class Session:
 
     @property
     def caller(self) -> Caller:
-        """What a request of this moment is carried out as."""
+        """The caller of a request that arrives now."""
         origin = self.origin
         return Caller(self.id, self.principal, self.vhost, self.profile, origin.key, origin.address)

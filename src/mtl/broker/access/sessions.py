@@ -1,9 +1,9 @@
-"""Control sessions: who is talking to us, in which virtual host, under which profile.
+"""Control sessions: the client of each request, its virtual host and its profile.
 
 A session is found by the token of its 201 when the request carries it, else by the REQ identity (PROTOCOL.md 2). An
-identity alone is no authority (PROTOCOL.md 3), so a request that carries a token is judged by the token only, and a
-user's session on a connection that others can read is found by its token only. Behind CURVE a session belongs to the
-key that opened it.
+identity alone is no authority (PROTOCOL.md 3), so a request that carries a token is judged by the token only. A user's
+session on a connection that others can read is found by its token only. Behind CURVE a session belongs to the key that
+opened it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Answer = Callable[[w.Reply | Refused], None]
 
 
 class Sessions:
-    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Those leave first, some at a time, that
-    nobody was let in to, then the longest silent, those with leases last.
+    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Sessions without a log-in are evicted
+    first, several at a time, then those silent for longest. Sessions with leases are evicted last.
 
-    The first of `vhosts` is where a client is that names none (PROTOCOL.md 2).
+    The first of `vhosts` is the virtual host of a client that names none (PROTOCOL.md 2).
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Sessions:
         self._heartbeat_s = heartbeat_s
         self._leases = leases
         self.ended: Event[[str]] = Event()
-        """A session is gone."""
+        """Reports the id of a session that has ended."""
         self._by_id: dict[str, Session] = {}
         self._by_token: dict[str, Session] = {}
         self._by_identity: dict[bytes, Session] = {}
         self._of_principal: Counter[str] = Counter()
 
     def find(self, identity: bytes, origin: Origin, request: w.Request) -> Session:
-        """The session of a request; a new one in state NEW when there is none.
+        """The session of a request; a new one in state NEW when the request has none.
 
-        Only an Open makes one that is kept, so that guessed tokens and stray requests cost nothing. An Open with a
-        token that we do not know is a client's that outlived our last run.
+        Only an Open makes a session that is kept, so that guessed tokens and stray requests cost nothing. An Open with
+        an unknown token comes from a client that had a session with the broker before its last restart.
         """
         token, opening = request.session, isinstance(request, w.Open)
         found = self._by_token.get(token) if token is not None else None
@@ -81,7 +81,7 @@ class Sessions:
             if opening:
                 self._keep(found)
         found.heard = self._outbox.now.mono
-        found.origin = origin  # of the same key; a client that comes back may have another address
+        found.origin = origin  # the key is the same; a client that reconnects may have another address
         return found
 
     def _by_identity_alone(self, identity: bytes) -> Session | None:
@@ -99,7 +99,7 @@ class Sessions:
         self._by_identity[session.identity] = session
 
     def _make_room(self) -> None:
-        """Several leave at once, for all are looked at to find them; but of those with leases only one."""
+        """Evict several sessions, since finding them takes a look at all; but at most one with leases."""
         most = max(1, limits.MAX_SESSIONS // limits.SESSIONS_LEAVING)
         leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
         for session in leaving[:1] + [x for x in leaving[1:] if not self._leases.in_use(x.id)]:
@@ -109,8 +109,8 @@ class Sessions:
         return self._leases.in_use(session.id), bool(session.principal), session.heard
 
     def _admit(self, principal: str) -> None:
-        """One more session of this principal: above its quota the longest silent one without leases leaves. Raises
-        `Refused` 403 where there is none.
+        """Make room for one more session of this principal. At its quota its longest silent session without leases
+        ends. Raises `Refused` 403 if all its sessions have leases.
         """
         used = self._of_principal[principal]
         limit = self._quotas.limit(principal, Quota.SESSIONS)
@@ -124,7 +124,7 @@ class Sessions:
             self._end(leaving)
 
     def _belongs(self, session: Session, principal: str) -> None:
-        """Count a session that is kept for its present principal."""
+        """Make a session the principal's, and count it if it is kept."""
         if session.id in self._by_id:
             self._of_principal[session.principal] -= 1
             self._of_principal[principal] += 1
@@ -139,8 +139,8 @@ class Sessions:
         self.ended(session.id)
 
     def expire(self) -> None:
-        """End the sessions that were silent for too long; the client opens a new one when it needs it. One with a live
-        lease is not silent: a task may write for hours before it says the next word here.
+        """End the sessions that were silent for `limits.SESSION_IDLE_S`; a client opens a new one when it needs it.
+        Sessions with a live lease are kept: a task may write for hours without a control request.
         """
         horizon = self._outbox.now.mono - limits.SESSION_IDLE_S
         silent = [s for s in self._by_id.values() if s.heard < horizon]
@@ -174,7 +174,7 @@ class Sessions:
         return self._enter(session, ANONYMOUS_USER)
 
     def authorize(self, session: Session, request: w.Authorize, answer: Answer) -> None:
-        """Connection.Authorize (MTL-29 to 34), at any time; the same principal keeps its profile and its leases."""
+        """Connection.Authorize (MTL-29 to 34), at any time. The same principal keeps its profile and its leases."""
 
         def decided(outcome: str | w.Unauthorized | w.Challenged | Refused) -> None:
             if not isinstance(outcome, str):
@@ -196,8 +196,8 @@ class Sessions:
     def _enter(
         self, session: Session, login: str, acting_as: str | None = None, *, logs_in: bool = False
     ) -> w.Ready:
-        """Let somebody in as a principal, the only step that changes who a session is and where. Raises `Refused` 403
-        for a principal without a grant in the virtual host; the session stays as it was then.
+        """Admit a client as a principal: the only step that changes the principal and the virtual host of a session.
+        Raises `Refused` 403 for a principal without a grant in the virtual host, and then the session stays as it was.
         """
         principal = login if acting_as is None else acting_as
         if principal != login and not self._accounts.acts_as(login, session.wanted, principal):
@@ -233,8 +233,8 @@ class Sessions:
             self._by_token[session.token] = session
 
     def users_changed(self, changes: Changes) -> None:
-        """Have the clients authenticate again, with their next request, of whose log-in nothing is left (MTL-28). The
-        leases end of those who may not act as somebody any more.
+        """Have clients authenticate again at their next request (MTL-28) if their log-in is not valid any more. Leases
+        of sessions that may not act as their user any more end.
         """
         for session in self._by_id.values():
             if not session.principal:
@@ -249,7 +249,7 @@ class Sessions:
                 self._leases.end_session(session.id)
 
     def select(self, session: Session, request: w.Profile) -> w.Reply:
-        """Connection.Profile (MTL-35 to 39); leases that exist keep theirs (PROTOCOL.md 2)."""
+        """Connection.Profile (MTL-35 to 39). Existing leases keep their profile (PROTOCOL.md 2)."""
         profile = PROFILES.get(request.profile.lower())
         if profile is None:
             raise Refused(
