@@ -1,4 +1,4 @@
-"""The process around the core: the loop, sockets, threads, the clock, and the configuration.
+"""The process around the core: loop, sockets, threads, clock and configuration.
 
 Read `server.py` first.
 """

@@ -7,7 +7,7 @@ import time
 from mtl.broker import actions as a
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""It counts while the machine sleeps: on Linux a clock of its own, on macOS the monotonic one of the system."""
+"""A clock that also counts while the machine sleeps: on Linux CLOCK_BOOTTIME, on macOS the monotonic one."""
 
 
 def clock() -> a.Now:

@@ -1,8 +1,8 @@
-"""Where groups are written and synced: by a few threads, or by the loop itself while nobody else wants it.
+"""Writes and syncs groups: in a few threads, or in the loop itself while no other client waits.
 
-Handing a group to a thread and back wakes two cold threads, which costs an idle broker about as much as its sync. So
+Handing a group to a thread and back wakes two cold threads, which costs an idle broker about as much as the sync. So
 the loop writes a small group itself when nothing else is with the disk, nothing waits on the sockets, and the disk was
-quick lately: whoever comes meanwhile waits for that one sync, as he would for the next group.
+fast lately. A message that arrives meanwhile waits for that one sync, as it would for the next group.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from mtl import limits
 from mtl.storage.api import Append, LogAction
 
 _REMEMBERED = 0.9
-"""A disk that took 50 ms once counts as slow for the next 38 groups: it is likely to do so again."""
+"""Decay of the slowest duration: a disk that took 50 ms once counts as slow for the next 38 groups."""
 
 
 class Start(Protocol):
-    """Has a thread carry out an action; the loop is told of the result."""
+    """Has a thread carry out an action; the result is reported to the loop."""
 
     def __call__(self, action: LogAction, perform: Callable[[LogAction], object]) -> None: ...
 
 
 class Commits:
-    """What is done to logs, but for making them. `quiet` says whether nothing waits on the sockets; `clock` is in
-    monotonic seconds.
+    """Carries out the actions on logs, except their creation. `quiet` says whether nothing waits on the sockets;
+    `clock` is in monotonic seconds.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Commits:
         self._clock = clock
         self._started: set[int] = set()
         self._slowest_s = limits.LOOP_COMMIT_S
-        """How long the slowest took; with every further one it counts for less."""
+        """Duration of the slowest commit, in seconds; it counts for less with every further one."""
 
     def carry_out(self, actions: Sequence[LogAction]) -> list[tuple[int, object]]:
-        """Begin all of these; the results of those that were carried out at once."""
+        """Begin all actions; returns the results of those that were carried out at once."""
         if len(actions) == 1 and not self._started and self._small(actions[0]) and self._quiet():
             return [(actions[0].id, self._timed(actions[0]))]
         for action in actions:
@@ -53,7 +53,7 @@ class Commits:
         return []
 
     def finished(self, number: int) -> None:
-        """The loop has heard of an action's end, whoever carried it out."""
+        """An action has ended, in the loop or in a thread."""
         self._started.discard(number)
 
     def _small(self, action: LogAction) -> bool:

@@ -35,7 +35,7 @@ class AuthenticationConfig(
     attempts: int = limits.AUTHENTICATION_ATTEMPTS
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check constraints that the types do not express."""
         unknown = [name for name in self.mechanisms if name not in BY_STRENGTH]
         if unknown:
             raise OptionError(f"there is no mechanism {unknown[0]!r}; there is {', '.join(BY_STRENGTH)}")
@@ -73,7 +73,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     connections_open: int = CONNECTIONS_OPEN
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check constraints that the types do not express."""
         for where, quotas in [("quotas", self.everybody), *self.users.items()]:
             for quota, value in quotas.items():
                 if value < 1:
@@ -121,7 +121,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     local_writes: bool = True
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check constraints that the types do not express."""
         if not self.endpoint.startswith(("tcp://", "ipc://")):
             raise OptionError(f"endpoint {self.endpoint!r} is neither tcp://HOST:PORT nor ipc://PATH")
         if not self.virtual_hosts:
@@ -203,7 +203,7 @@ def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides
             raise OptionError(f"cannot read {path}: {e.strerror}") from e
         except msgspec.DecodeError as e:
             raise OptionError(f"{path} is no TOML: {e}") from e
-    members.pop("doors", None)  # the command line's: it runs them beside the broker
+    members.pop("doors", None)  # for the command line, which runs them with the broker
     members |= {name.replace("_", "-"): value for name, value in overrides.items() if value is not None}
     said = members.get("log", {})
     if log and isinstance(said, dict):

@@ -1,6 +1,6 @@
-"""What changes without a word to the loop: users in the records, and the room on the disk. Looked at once a second.
+"""Watches state that changes without a message to the loop: the users in the records, and the room on the disk.
 
-Both are asked of the disk, so a thread does it, that of the records, and leaves what it found for the loop.
+The thread of the records checks both once a second, since that needs the disk. It queues the results for the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("mtl.broker")
 
 
 class Looking:
-    """`run` has a function called on the thread of the records, `wake` wakes the loop."""
+    """`run` calls a function in the thread of the records, `wake` wakes the loop."""
 
     def __init__(
         self,
@@ -38,22 +38,22 @@ class Looking:
         self._due = 0.0
 
     def look(self, now: float) -> None:
-        """Have a look taken when it is time; `now` is in monotonic seconds."""
+        """Start a check when it is due; `now` is in monotonic seconds."""
         if now >= self._due:
             self._due = now + limits.ACCOUNTS_CHECK_S
             self._run(self._look)
 
     def look_at_once(self) -> None:
-        """It is time now; safe from any thread."""
+        """Make the next check due at once; safe from any thread."""
         self._due = 0.0
 
     def tell(self, broker: Broker, now: Callable[[], a.Now]) -> None:
-        """Give the core what was found."""
+        """Pass the queued results to the core."""
         while self._found:
             self._found.popleft()(broker, now())
 
     def _look(self) -> None:
-        """In the thread."""
+        """Check both; runs in the thread."""
         try:
             room = os.statvfs(self._data)
         except OSError as e:

@@ -1,7 +1,7 @@
-"""When a broker that was at work comes to rest, it gives back the memory that it does not need any more.
+"""Returns memory to the system when a broker becomes idle after work.
 
-The C library keeps what is freed, and after many publishers that is a lot. Whoever works now and then keeps it, for to
-get it anew costs more than to have it.
+The C library keeps freed memory, and after many publishers that is a lot. A broker that is busy from time to time keeps
+it: freeing and re-allocating memory costs more than holding it.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import ctypes
 from collections.abc import Callable
 
 REST_S = 60.0
-"""How long it does next to nothing before it counts as resting: the pause between two batches of a query is shorter,
-and whoever looks at what an idle broker has can wait for it."""
+"""Seconds of low load after which the broker counts as idle: longer than the pause between two batches of a query, and
+short enough for a person who looks at the memory of an idle broker."""
 
 LOOK_S = 5.0
-"""How often that is looked at."""
+"""Seconds between two looks at the load."""
 
 AT_WORK = 0.1
-"""Processors that it uses at least when it is at work."""
+"""The load, in processors, above which the broker counts as busy."""
 
 
 class Rest:
-    """`clock` and `processor` count seconds: those that pass, and those in which this process had a processor."""
+    """`clock` counts elapsed seconds, `processor` the seconds of processor time that this process has used."""
 
     def __init__(self, clock: Callable[[], float], processor: Callable[[], float]) -> None:
         self._clock = clock
@@ -31,7 +31,7 @@ class Rest:
         self._worked_at: float | None = None
 
     def begins(self) -> bool:
-        """Whether it has just come to rest: it was at work, and then was not for `REST_S`. Looks now and then."""
+        """Whether the broker has just become idle: not busy for `REST_S` after it was. Looks once in `LOOK_S`."""
         now = self._clock()
         passed = now - self._looked_at
         if passed < LOOK_S:
@@ -47,7 +47,7 @@ class Rest:
 
 
 def give_back() -> None:
-    """Give the system what glibc keeps of what was freed. Other C libraries are not asked."""
+    """Return the freed memory that glibc keeps to the system. Does nothing with other C libraries."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))

@@ -1,8 +1,8 @@
-"""Carries out the core's sends, and tells it which peers are full or gone.
+"""Carries out the core's sends, and reports peers that are full or gone to it.
 
 Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
-always before the contents it announces. Once a content of a lease did not leave, nothing behind it of the same round
-does: the queue may have room again a moment later, and the reader would take what comes then for a gap.
+always before the contents it announces. Once a content of a lease was not sent, none behind it is sent in the same
+round: the queue may have room again a moment later, and the reader would see a gap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mtl.wire.places import Place
 
 
 class Sender:
-    """Sends on the broker's sockets without ever waiting. A round is what `send` is given up to the next `flush`."""
+    """Sends on the broker's sockets without blocking. A round is the calls of `send` up to the next `flush`."""
 
     def __init__(self, sockets: BrokerSockets, broker: Broker, clock: Callable[[], a.Now]) -> None:
         self._sockets = sockets
@@ -35,13 +35,13 @@ class Sender:
         self._clock = clock
         self._waiting: dict[a.Peer, deque[a.Send]] = {}
         self._held_back: set[str] = set()
-        """Leases of which something did not leave in this round."""
+        """Leases with a content that was not sent in this round."""
 
     def send(self, action: a.Reply | a.Send | a.Deliver | a.Relay) -> None:
         """Carry out one send."""
         match action:
             case a.Reply():
-                # A REQ that is gone or full does not wait for this any more; it will ask again.
+                # A REQ that is gone or full does not wait for this reply any more; its client asks again.
                 self._sockets.control.send(*action.envelope, *action.frames)
             case a.Send():
                 self._command(action)
@@ -56,7 +56,7 @@ class Sender:
             self._flush_peer(peer)
 
     def flush(self) -> None:
-        """End the round, and try again what waits."""
+        """End the round, and try the waiting commands again."""
         self._held_back.clear()
         for peer in list(self._waiting):
             self._flush_peer(peer)
@@ -97,7 +97,7 @@ class Sender:
 
     def _deliver(self, action: a.Deliver) -> None:
         if action.lease in self._held_back:
-            return  # the core knows where this lease goes on
+            return  # the core knows the content with which this lease continues
         if action.peer in self._waiting:
             self._hold_back(action, _begin(action))
             return
@@ -114,12 +114,12 @@ class Sender:
         self._broker.blocked(action.lease, sequence, self._clock())
 
     def _run(self, action: a.Deliver) -> Run:
-        """What is to be sent; nothing when it cannot be read now."""
+        """The Contents to be sent; none when they cannot be read now."""
         try:
             if action.told:
                 return _place(action)
             return _wire(action)(action, action.log.read(action.ref))
-        except LookupError:  # retention took it between the decision and now: the core finds what is left
+        except LookupError:  # retention removed it since the decision: the core looks again
             self._hold_back(action, _begin(action))
         except StorageError as e:
             self._held_back.add(action.lease)
@@ -137,11 +137,11 @@ class Sender:
 
 
 Run = tuple[Sequence[bytes], Sequence[c.Buffer]]
-"""Headers and bodies of the Contents that a `Deliver` is on the wire."""
+"""Headers and bodies of the Contents of one `Deliver`."""
 
 
 def _begin(action: a.Deliver) -> int:
-    """The first sequence that it puts on the wire."""
+    """The first sequence of a `Deliver` on the wire."""
     return action.first if action.number is None else action.number
 
 
@@ -160,7 +160,7 @@ def _pack(action: a.Deliver, body: memoryview) -> Run:
 
 
 def _place(action: a.Deliver) -> Run:
-    """Where the chunk lies, for a reader on this machine (PROTOCOL.md 5.6)."""
+    """The place of the chunk, for a reader on this machine (PROTOCOL.md 5.6)."""
     ref = action.ref
     path, offset = action.log.place(ref)
     place = Place(_absolute(path), offset, ref.size)
@@ -174,7 +174,7 @@ def _absolute(path: str) -> str:
 
 
 def _contents(action: a.Deliver, body: memoryview) -> Run:
-    """Unpacked for a plain reader, who sees plain RFC 11: one Content each, with the chunk's append time."""
+    """Unpacked for a plain reader (plain RFC 11): one Content each, with the chunk's append time."""
     tables, bodies = _unpacked(action, body)
     stamp = encode_table({c.TIMESTAMP: action.ref.time_us})
     if tables is None:

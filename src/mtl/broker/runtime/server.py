@@ -1,9 +1,9 @@
 """The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
 
-One thread polls the sockets (`watch`), feeds the core and sends; a small pool writes and syncs logs (one log at a time
-per thread, several logs at once), or an idle loop does it itself (`commit`), and a thread sums up what waits for them.
-One more keeps the records and removes files, one makes new logs, a few open those that are there: none of these is ever
-ahead of a group commit. Threads hand results over in a deque and wake the loop through a file descriptor in its poller.
+One thread polls the sockets (`watch`), feeds the core and sends. A small pool writes and syncs logs (one log at a time
+per thread, several logs at once), or an idle loop does it itself (`commit`). One thread computes checksums of waiting
+chunks, one keeps the records and removes files, one creates logs, and a few open existing logs: none of these is ever
+ahead of a group commit. Threads return results in a deque and wake the loop through a file descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ Work = TypeVar("Work", a.CheckPassword, DiskAction)
 
 
 class Server:
-    """A running broker. `run` returns when `stop` was called and everything confirmed is on disk."""
+    """A running broker. `run` returns after `stop`, when everything confirmed is on disk."""
 
     def __init__(self, config: BrokerConfig, abandon: Callable[[str], None] = exit_at_once) -> None:
         self._config = config
         self._stopping = False
         self._alive = time.monotonic()
         self._under_way: dict[int, DiskAction] = {}
-        """What is with the disk, in whatever thread."""
+        """The actions that are with the disk, in any thread."""
         self._closing: LogKey | None = None
-        """The log that is being closed at the end; "" when it is the records."""
+        """The log that is being closed at the end; "" for the records."""
         self._abandon = abandon
         self._guard = StopGuard(lambda: self._alive, self._with_the_disk, abandon)
         self._done: deque[tuple[int, object]] = deque()
-        with ExitStack() as opened:  # closed again should anything of this fail
+        with ExitStack() as opened:  # closed again if any of this fails
             self._wakeup = Wakeup()
             opened.callback(self._wakeup.close)
             self._lock = _lock(config.data)
@@ -108,12 +108,12 @@ class Server:
             )
             if config.authentication.anonymous is True and len(self._broker.accounts):
                 log.warning(
-                    "there are users, but whoever shows no credentials may do everything: see [authentication]"
+                    "there are users, but clients without credentials may do everything: see [authentication]"
                 )
             self._sender = Sender(self._sockets, self._broker, clock)
             self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
-            """Whether the last turn wrote a group itself: its writer has a Confirm by now, and nobody else waits."""
+            """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
             self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
             self._commits = Commits(
                 self._perform,
@@ -134,7 +134,7 @@ class Server:
             opened.pop_all()
 
     def _curve(self) -> BrokerCurve | None:
-        """Our key, and who may connect: anybody, or the users' own keys."""
+        """The broker's key, and which clients may connect: all, or those with a user's key."""
         config = self._config.curve
         if not config.key_file:
             return None
@@ -179,7 +179,7 @@ class Server:
 
     @property
     def endpoint(self) -> str:
-        """Where clients reach it."""
+        """The endpoint that clients connect to."""
         return self._sockets.control.endpoint
 
     def stop(self) -> None:
@@ -202,7 +202,7 @@ class Server:
         self._finish()
 
     def _turn(self, *, serving: bool) -> None:
-        """One round: wait, take in, decide, carry out."""
+        """One round: wait, receive, decide, carry out."""
         self._alive = time.monotonic()
         self._freeze()
         readable = self._watch.wait(self._patience_ms(), awaited=self._alone)
@@ -229,13 +229,13 @@ class Server:
             self._broker.advance()
 
     def _freeze(self) -> None:
-        """Once all logs are open, have garbage collection pass over them: they stay."""
+        """Once all logs are open, exempt the present objects from garbage collection: they stay."""
         if self._opening and self._broker.opening.is_over:
             self._opening = False
             gc.freeze()
 
     def _complete(self) -> None:
-        """Tell the core of what was carried out."""
+        """Pass the results of completed actions to the core."""
         while self._done:
             number, result = self._done.popleft()
             if isinstance(result, BaseException) and not isinstance(result, StorageError):
@@ -257,7 +257,7 @@ class Server:
                 self._drain(port)
 
     def _drain(self, port: Port) -> None:
-        """Take in what came on one socket, as much as it may before the others have their turn."""
+        """Receive from one socket, for at most `limits.DRAIN_S` before the others have their turn."""
         now = clock()
         until = now.mono + limits.DRAIN_S
         taken = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
@@ -284,7 +284,7 @@ class Server:
             yield
 
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:
-        """Do what the core decided, or have it done; whether the loop did some of it that the core waits for."""
+        """Carry out actions, here or in a thread; whether the loop completed one that the core waits for."""
         commits: list[LogAction] = []
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
@@ -316,7 +316,7 @@ class Server:
             del self._under_way[action.id]
 
     def _with_the_disk(self) -> list[str]:
-        """What the disk has not taken yet, for people."""
+        """The names of the logs that are with the disk, for a message."""
         actions = list(self._under_way.values())
         keys = ["" if isinstance(x, Save) else x.log for x in actions]
         if self._closing is not None:
@@ -332,7 +332,7 @@ class Server:
             result: object
             try:
                 result = perform(action)
-            except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, loudly, and not wait for ever
+            except BaseException as e:  # noqa: BLE001 a bug: the loop raises it instead of waiting for ever
                 result = e
             self._done.append((action.id, result))
             self._wakeup.wake()
@@ -340,16 +340,16 @@ class Server:
         pool.submit(work)
 
     def _finish(self) -> None:
-        """Take nothing in any more, let the disk finish, close."""
+        """Receive nothing more, let the disk finish, close."""
         self._broker.close(clock())
         deadline = time.monotonic() + limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
-        if self._under_way:  # their threads may never come back, and nobody can wait for them
+        if self._under_way:  # their threads may hang for ever
             self._abandon(not_synced(self._with_the_disk()))
             return
         saved = self._broker.idle
-        self._sockets.close()  # before anything that takes time: nobody reads from them any more
+        self._sockets.close()  # before anything that takes time: they are not read any more
         for pool in (self._passwords, self._preparing):
             pool.shutdown(cancel_futures=True)
         for pool in (self._writing, self._records, self._creations, self._openings):
@@ -378,7 +378,7 @@ def _threads(opened: ExitStack, name: str, most: int = 1) -> ThreadPoolExecutor:
 
 
 def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
-    """The data directory's own random octets, made once."""
+    """The secret random octets of this data directory, made once."""
     kept: list[SecretRecord] = []
 
     def change(found: SecretRecord | None) -> SecretRecord:
@@ -395,11 +395,11 @@ def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
 
 
 def void(_: object) -> None:
-    """Nothing but the exception matters."""
+    """Return None: only an exception matters."""
 
 
 def _lock(data: str) -> Lock:
-    """The data directory, made if need be, for this process alone. Raises `OptionError`, `DirectoryInUse`."""
+    """Lock the data directory, made if need be, for this process. Raises `OptionError`, `DirectoryInUse`."""
     make_data_directory(Path(data))
     try:
         return RealDisk().lock(data)
@@ -408,7 +408,7 @@ def _lock(data: str) -> Lock:
 
 
 def _local_reads(config: BrokerConfig) -> LocalReads | None:
-    """What readers on this machine are told; None where machines cannot be told apart. Makes the key they look for."""
+    """What a reader on this machine needs; None where machines cannot be told apart. Writes the key file."""
     machine = machine_mark()
     if machine is None:
         return None
@@ -423,7 +423,7 @@ def _local_reads(config: BrokerConfig) -> LocalReads | None:
 
 
 def _local_writes() -> LocalWrites | None:
-    """What lends memory to writers on this machine; None where machines cannot be told apart."""
+    """The lender of memory to writers on this machine; None where machines cannot be told apart."""
     machine = machine_mark()
     return LocalWrites(machine, Lent) if machine is not None else None
 

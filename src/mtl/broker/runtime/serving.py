@@ -1,4 +1,4 @@
-"""`mtl broker`: a server with its signals, until it is told to stop."""
+"""`mtl broker`: a server with its signal handlers, until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger("mtl.broker")
 
 
 class Beside(Protocol):
-    """Clients that live and end with the broker: the doors of its configuration."""
+    """Clients that start and stop with the broker: the doors of its configuration."""
 
     def start(self, endpoint: str) -> None:
         """The broker listens at `endpoint`."""
 
     def stop(self) -> None:
-        """The broker is about to stop; it waits for this, and still confirms meanwhile. Harmless when repeated."""
+        """The broker is about to stop; it waits for this call, and still confirms meanwhile. Harmless when repeated."""
 
 
 def serve(
@@ -36,12 +36,12 @@ def serve(
     reload: Callable[[], None] = lambda: None,
     until_eof: bool = False,
 ) -> int:
-    """Run a broker until SIGTERM or SIGINT, with `until_eof` also until standard input ends; says one line when it is
-    ready. Returns the exit code 0. SIGHUP reads the users again and calls `reload`; an `OptionError` of that is logged,
-    and the broker goes on as it was.
+    """Run a broker until SIGTERM or SIGINT, with `until_eof` also until standard input ends. Prints one line when it is
+    ready; returns the exit code 0. SIGHUP reads the users again and calls `reload`; an `OptionError` of `reload` is
+    logged, and the broker continues with its settings.
 
-    Raises `OptionError` for a configuration that cannot be, `StorageError` for a data directory that is in use, of a
-    newer version, full or damaged, and `BindFailed`.
+    Raises `OptionError` for an invalid configuration, `StorageError` for a data directory that is in use, of a newer
+    version, full or damaged, and `BindFailed`.
     """
     config.check_exposure()
     config.check_logins()
@@ -68,7 +68,7 @@ def serve(
         server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        # In a thread, for the loop has to go on meanwhile.
+        # In a thread, since the loop has to run meanwhile.
         signal.signal(number, lambda *_: threading.Thread(target=stop, daemon=True).start())
     if until_eof:
         threading.Thread(target=_after_input, args=(stop,), daemon=True).start()
@@ -78,7 +78,7 @@ def serve(
             beside.start(server.endpoint)
         server.run()
     except BaseException:
-        server.stop()  # whatever it was, the process has to end
+        server.stop()  # the process has to end after any error
         raise
     finally:
         if beside is not None:
@@ -87,7 +87,7 @@ def serve(
 
 
 def _after_input(then: Callable[[], None]) -> None:
-    """Standard input may say what it likes; only its end is of interest."""
+    """Read standard input up to its end, ignoring the octets."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     then()

@@ -1,7 +1,7 @@
-"""A broker that stops ends within a bounded time, whatever its disk does, and says what is not on it.
+"""Ends a stopping broker within a bounded time, even if its disk hangs, and reports what is not synced.
 
-The loop gives a disk `limits.STOP_S`. A thread here watches the loop itself, which may be in the middle of a read or a
-sync that never returns. There is no way to end such a call but to end the process.
+The loop gives a disk `limits.STOP_S`. A thread here watches the loop itself, which may be blocked in a read or a sync
+that never returns. The only way to end such a call is to end the process.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable, Sequence
 
 STUCK_S = 15.0
-"""A stopping broker that gives no sign of life for so long waits for a disk that does not answer. A slow one syncs a
-segment in less."""
+"""A stopping broker whose loop made no progress for so many seconds waits for a disk that does not answer. A slow disk
+syncs a segment in less."""
 
 _LOOK_S = 0.2
 
 _NAMED = 10
-"""So many logs are named at most: there may be thousands, and it is one line."""
+"""Most logs named in the one line; there may be thousands."""
 
 
 def not_synced(names: Sequence[str]) -> str:
-    """The one line that says so."""
+    """The line that names the logs that are not synced."""
     named = ", ".join(names[:_NAMED]) or "nothing that was confirmed"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"stopped while the disk did not take everything; not synced: {named}{more}"
@@ -37,7 +37,7 @@ def exit_at_once(line: str) -> None:
 
 
 class StopGuard:
-    """Watches a stop. `alive` says when there was a sign of life last, in monotonic seconds; `waiting` names what is
+    """Watches a stop. `alive` is the time of the loop's last progress, in monotonic seconds; `waiting` names the logs
     with the disk; `abandon` gets the line and ends the process.
     """
 
@@ -54,12 +54,12 @@ class StopGuard:
         self._thread = threading.Thread(target=self._watch, name="mtl-stop", daemon=True)
 
     def begin(self) -> None:
-        """The broker was told to stop. Again is harmless."""
+        """Begin to watch: the broker is stopping. Calling it again is harmless."""
         if self._thread.ident is None:
             self._thread.start()
 
     def end(self) -> None:
-        """It has stopped."""
+        """End the watch: the broker has stopped."""
         self._over.set()
 
     def _watch(self) -> None:

@@ -1,7 +1,7 @@
-"""What an administrator does to users: in the data directory's records, whether or not a broker runs on it.
+"""The administration of users: changes of the records in the data directory, with or without a running broker.
 
-There is no command of the protocol for this, and so no user who could be tricked out of it: whoever may write the data
-directory is the administrator. A running broker finds the change within `limits.ACCOUNTS_CHECK_S`.
+The protocol has no command for this, so that no client can be tricked into it: a person who may write the data
+directory is the administrator. A running broker finds a change within `limits.ACCOUNTS_CHECK_S`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mtl.storage.sqlite import SqliteStore
 from mtl.wire.fields import is_printable
 
 MAX_USER_NAME = 128
-"""Octets of a new user's name. Names of its own begin with it (`accounts`), and what the connector puts behind has to
-fit as well."""
+"""Most octets of a new user's name. A user's own shared names begin with it (`accounts`), and the connector's suffix
+has to fit as well."""
 
 Random = Callable[[int], bytes]
 
@@ -32,8 +32,8 @@ Random = Callable[[int], bytes]
 class Users:
     """The users of a data directory; close it, or use it as a context manager.
 
-    Every method raises `OptionError` for a user, key or pattern that cannot be, `StorageError` when the records cannot
-    be read or written.
+    Every method raises `OptionError` for an invalid user, key or pattern, `StorageError` when the records cannot be
+    read or written.
     """
 
     def __init__(self, data: Path) -> None:
@@ -41,7 +41,7 @@ class Users:
         self._store = SqliteStore(str(data / "broker.db"), first=True)
 
     def close(self) -> None:
-        """Give the records back."""
+        """Close the records."""
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -55,7 +55,7 @@ class Users:
         return self._store.of(UserRecord)
 
     def add(self, name: str, password: PasswordRecord | None, keys: Sequence[str]) -> None:
-        """A new user, who has no grants yet."""
+        """Add a user without grants."""
         _check_name(name)
         for key in keys:
             self._check_key(name, key)
@@ -81,12 +81,12 @@ class Users:
         self._change(name, lambda user: msgspec.structs.replace(user, password=password))
 
     def add_key(self, name: str, key: str) -> None:
-        """Have a CURVE public key stand for the user; it can be no other's."""
+        """Add a CURVE public key to the user; it must not belong to another user."""
         self._check_key(name, key)
         self._change(name, lambda user: msgspec.structs.replace(user, keys=tuple(sorted({*user.keys, key}))))
 
     def remove_key(self, name: str, key: str) -> None:
-        """Have it stand for the user no more."""
+        """Remove a CURVE public key from the user."""
 
         def without(user: UserRecord) -> UserRecord:
             if key not in user.keys:
@@ -96,7 +96,7 @@ class Users:
         self._change(name, without)
 
     def grant(self, name: str, grants: Iterable[GrantRecord]) -> None:
-        """Give rights. `anonymous` need not be a user yet: it stands for those who show no credentials."""
+        """Give rights. `anonymous` need not be a user yet: it stands for clients without credentials."""
         given = set(grants)
         for one in given:
             if not is_pattern(one.pattern):
@@ -109,7 +109,7 @@ class Users:
         self._store.edit(UserRecord, name, granted)
 
     def revoke(self, name: str, grants: Iterable[GrantRecord] | None) -> None:
-        """Take rights away: those that were given in the same words, or (None) all of them."""
+        """Take rights away: those given with the same pattern, or (None) all of them."""
 
         def without(user: UserRecord) -> UserRecord:
             gone = set(user.grants if grants is None else grants)
@@ -134,13 +134,13 @@ class Users:
 
 
 def new_password(password: str, random: Random, iterations: int = limits.SCRAM_ITERATIONS) -> PasswordRecord:
-    """What is kept of a password. Raises `LocalError` for one that cannot be used."""
+    """The record of a password. Raises `LocalError` for one that cannot be used."""
     made = make_verifier(password, random(SALT_OCTETS), iterations)
     return PasswordRecord(made.salt, made.iterations, made.stored_key, made.server_key)
 
 
 def void(_: object) -> None:
-    """Nothing is left."""
+    """Return None: the record is deleted."""
 
 
 def _there(name: str, found: UserRecord | None) -> UserRecord:

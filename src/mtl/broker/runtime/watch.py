@@ -1,12 +1,12 @@
-"""How the loop waits for what comes next: asleep, or for a moment awake.
+"""How the loop waits for messages: asleep, or by polling for a moment.
 
-Who waits for each Confirm sends again as soon as it has one. To wake the loop for that takes longer than all that it
-does for one content, for whoever sleeps wakes with cold caches: so it stays awake as long as such a writer may take.
-That costs processor time, and is done only while it is not in vain: after writers that took no longer, and ever more
-rarely when they did.
+A writer that waits for each Confirm sends its next content as soon as it has one. Waking a sleeping loop costs more
+than handling one content (cold caches). So after a Confirm the loop polls for up to AWAKE_S instead of sleeping.
+Polling costs processor time. The loop polls only while that pays off: each time that it was in vain the loop sleeps
+through twice as many short waits, up to _RAREST, before it polls again.
 
-Between two looks it gives way: one of the writer's threads may be queued behind the loop, on its processor, while all
-the others are idle. A quick writer would not get to send before the loop sleeps.
+Between two polls the loop yields its processor: one of the writer's threads may be queued behind it there while other
+processors are idle. Else a fast writer would not get to send before the loop sleeps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Protocol
 from mtl.net.ports import Port
 
 AWAKE_S = 0.0005
-"""How long the loop stays awake: some times what a writer on the same machine takes to send again after a Confirm."""
+"""Seconds for which the loop polls: several times what a writer on the same machine takes from Confirm to send."""
 
 _RAREST = 64
-"""It tries again after so many short waits at the latest: where it always is in vain, one wait in so many is."""
+"""Maximum back-off, in short waits. If polling never pays off, one short wait in _RAREST is spent on it."""
 
 
 class Sockets(Protocol):
-    """What is waited for. `woken`: the last poll ended for something else than a message."""
+    """The sockets to wait on. `woken`: the last poll ended for another reason than a message."""
 
     woken: bool
 
@@ -32,20 +32,20 @@ class Sockets(Protocol):
 
 
 class Watch:
-    """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` lets who is queued for this processor have it."""
+    """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` yields the processor to queued threads."""
 
     def __init__(self, sockets: Sockets, clock: Callable[[], float], give_way: Callable[[], object]) -> None:
         self._sockets = sockets
         self._clock = clock
         self._give_way = give_way
         self._price = 1
-        """Short waits that it takes after the next one in vain before the loop stays awake again."""
+        """The back-off, in short waits (below AWAKE_S); doubled each time that polling was in vain."""
         self._owed = 1
-        """Of those, how many are still to come."""
+        """Short waits that are still to come before the loop polls again."""
 
     def wait(self, patience_ms: int, *, awaited: bool) -> set[Port]:
-        """Which sockets have something to read, after at most so long; `awaited` when somebody was just told what he
-        waited for, and nobody else wants anything.
+        """Wait at most so long, and return the readable sockets. `awaited`: a client has just got the answer that it
+        waited for, and no other work is waiting.
         """
         if not awaited or not patience_ms:
             return self._sockets.poll(patience_ms)
@@ -62,7 +62,7 @@ class Watch:
         return readable
 
     def _awake(self) -> set[Port] | None:
-        """What came while the loop stayed awake; None if nothing did."""
+        """Poll for AWAKE_S: the readable sockets; None if nothing came."""
         until = self._clock() + AWAKE_S
         while self._clock() < until:
             self._give_way()
