@@ -47,6 +47,10 @@ MAX_TABLE_DEPTH = 16
 MAX_TABLE = 64 << 10
 """Octets of one encoded field table. Properties describe a content; what is larger belongs in its body."""
 
+REJECT_WORDS = 255
+"""Octets of what a consumer says of a content that it rejects: a sentence. The record of a queue has it until the dead
+letter is durable."""
+
 RESERVED_FIELDS = 256
 """Octets that the broker's own `mtl-` entries (count, timestamp, ...) may add to a delivered table."""
 

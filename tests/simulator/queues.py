@@ -137,7 +137,7 @@ class ConsumerApp:
             self._hands.append((hand, self.queue.take(hand, content)))
         for _ in range(min(len(self._hands), self.world.upto(8))):
             hand, tag = self._hands.pop(self.world.upto(len(self._hands) - 1))
-            deliveries.answers.append((hand, self._answer(hand, tag)))
+            deliveries.answers.append((hand, self._answer(hand, tag), ""))
         deliveries.answer()
         self._work_later()
 

@@ -237,8 +237,10 @@ class Flow:
     def confirm(self, sequence: int, multiple: bool = True) -> None:
         self.send(c.Confirm(sequence, multiple))
 
-    def reject(self, sequence: int, *, multiple: bool = False, recycle: bool = False) -> None:
-        self.send(c.Reject(sequence, multiple, recycle))
+    def reject(
+        self, sequence: int, *, multiple: bool = False, recycle: bool = False, reason: str = ""
+    ) -> None:
+        self.send(c.Reject(sequence, multiple, recycle, reason))
 
     def ponged(self) -> bool:
         """Whether a Ping is answered. The Pong is taken out, the rest stays."""

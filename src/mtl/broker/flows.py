@@ -37,7 +37,7 @@ class Readings(Protocol):
     def confirm(self, lease: Any, sequence: int, multiple: bool) -> None:
         """A Confirm; what it does not cover is ignored (MTL-93)."""
 
-    def reject(self, lease: Any, sequence: int, multiple: bool, recycle: bool) -> None:
+    def reject(self, lease: Any, command: c.Reject) -> None:
         """A Reject; what it does not cover is ignored (MTL-98)."""
 
     def heard(self, lease: Any) -> None:
@@ -307,8 +307,7 @@ class Flows:
 
     def _reject(self, flow: DataFlow, command: c.Reject) -> None:
         if flow.reader is not None:
-            reading = self._readings[type(flow.reader)]
-            reading.reject(flow.reader, command.sequence, command.multiple, command.recycle)
+            self._readings[type(flow.reader)].reject(flow.reader, command)
 
     def _summon(self, flow: DataFlow, command: c.Summon) -> None:
         lease, resource = flow.reader, command.resource

@@ -28,7 +28,7 @@ class QueuedContent(Content):
         hand: Hand,
         properties: bytes,
         body: bytes,
-        answer: Callable[[Hand, Answer], None],
+        answer: Callable[[Hand, Answer, str], None],
     ) -> None:
         super().__init__(resource, hand.position, properties, body)
         self.redelivered = hand.again
@@ -37,13 +37,14 @@ class QueuedContent(Content):
 
     def confirm(self) -> None:
         """Done: it is never delivered again."""
-        self._answer(self._hand, Answer.CONFIRM)
+        self._answer(self._hand, Answer.CONFIRM, "")
 
-    def reject(self, *, recycle: bool = False) -> None:
+    def reject(self, *, recycle: bool = False, reason: str = "") -> None:
         """Not done: to the dead letters, or with `recycle` again after a pause, to another consumer if there is one,
-        until the resource's limit of deliveries is reached.
+        until the resource's limit of deliveries is reached. The dead letter's property `dead-letter-reason` has the
+        `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
         """
-        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT)
+        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT, reason)
 
 
 class Consumer(Leased):
@@ -117,9 +118,9 @@ class Consumer(Leased):
         """Call `listener`, in the IO thread, whenever `next(0)` may have something new (mtl.client.aio)."""
         self._deliveries.listener = listener
 
-    def _answer(self, hand: Hand, answer: Answer) -> None:
+    def _answer(self, hand: Hand, answer: Answer, reason: str) -> None:
         self._check()
-        self._deliveries.answers.append((hand, answer))
+        self._deliveries.answers.append((hand, answer, reason))
         if not self._posted:  # once for all answers until the IO thread comes to them
             self._posted = True
             self._loop.post(self._send_answers)

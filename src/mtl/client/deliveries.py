@@ -52,7 +52,7 @@ class Deliveries(Notice):
         super().__init__()
         self.options = options
         self.queue: deque[tuple[Hand, c.Content]] = deque()
-        self.answers: deque[tuple[Hand, Answer]] = deque()
+        self.answers: deque[tuple[Hand, Answer, str]] = deque()
         self.granted_event = Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None

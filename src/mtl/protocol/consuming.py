@@ -45,7 +45,7 @@ class ConsumerFlow:
         self.confirm = confirm
         self.life = 0
         self._hand: dict[int, None] = {}
-        self._answered: deque[tuple[int, Answer]] = deque()
+        self._answered: deque[tuple[int, Answer, str]] = deque()
 
     def __len__(self) -> int:
         """How many contents are in hand."""
@@ -60,21 +60,23 @@ class ConsumerFlow:
         place = position if type(position) is int else content.sequence
         return Hand(self.life, content.sequence, place, table.get(c.REDELIVERED) is True)
 
-    def answer(self, hand: Hand, answer: Answer) -> bool:
-        """What the application says about a content; False when the content is not in hand (any more)."""
+    def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
+        """What the application says about a content, a rejection with its `reason`; False when the content is not in
+        hand (any more).
+        """
         if hand.life != self.life or hand.number not in self._hand:
             return False
         del self._hand[hand.number]
-        self._answered.append((hand.number, answer))
+        self._answered.append((hand.number, answer, reason))
         return True
 
     def commands(self) -> list[c.Confirm | c.Reject]:
         """What is to be sent for the answers since the last call: contents that were confirmed in a row go together."""
         answered, self._answered = self._answered, deque()
-        confirmed = sorted(number for number, answer in answered if answer is Answer.CONFIRM)
+        confirmed = sorted(number for number, answer, _ in answered if answer is Answer.CONFIRM)
         commands: list[c.Confirm | c.Reject] = [
-            c.Reject(number, multiple=False, recycle=answer is Answer.RECYCLE)
-            for number, answer in answered
+            c.Reject(number, multiple=False, recycle=answer is Answer.RECYCLE, reason=reason)
+            for number, answer, reason in answered
             if answer is not Answer.CONFIRM
         ]
         oldest = next(iter(self._hand), None)  # a Confirm(multiple) must not cover what is in hand still

@@ -104,12 +104,14 @@ class RfcConsumerFlow(ConsumerFlow):
             self._hand[self._came] = None
         return Hand(self.life, self._came, content.sequence, again=False)
 
-    def answer(self, hand: Hand, answer: Answer) -> bool:
-        """What the application says about a content; False when the content is not in hand (any more)."""
+    def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
+        """What the application says about a content; False when the content is not in hand (any more). The RFC has no
+        place for a reason.
+        """
         if hand.life != self.life or hand.number not in self._hand:
             return False
         del self._hand[hand.number]
-        self._answered.append((hand.position, answer))
+        self._answered.append((hand.position, answer, reason))
         return True
 
     def commands(self) -> list[c.Confirm | c.Reject]:
@@ -119,5 +121,5 @@ class RfcConsumerFlow(ConsumerFlow):
             c.Confirm(number, multiple=False)
             if answer is Answer.CONFIRM
             else c.Reject(number, multiple=False, recycle=answer is Answer.RECYCLE)
-            for number, answer in answered
+            for number, answer, _ in answered
         ]

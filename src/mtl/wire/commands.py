@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_HEADER
+from mtl.limits import MAX_HEADER, REJECT_WORDS
 from mtl.wire.fields import (
     EMPTY,
     RESERVED,
@@ -119,11 +119,14 @@ class Confirm(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
-    """0x07: as Confirm, but refused; `recycle` asks for another delivery. No answer (MTL-94..98)."""
+    """0x07: as Confirm, but refused; `recycle` asks for another delivery. No answer (MTL-94..98). `reason` is what a
+    consumer of a queue says of it, as UTF-8 in the body (PROTOCOL.md 6.1), REJECT_WORDS octets at most.
+    """
 
     sequence: int
     multiple: bool
     recycle: bool
+    reason: str = ""
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False):
@@ -330,7 +333,10 @@ _ENCODERS: dict[type, Callable[[Any], tuple[bytes, Buffer]]] = {
     Dismiss: lambda c: (_NUMBERED.pack(4, c.sequence) + encode_short(c.resource), b""),
     Content: _encode_content,
     Confirm: lambda c: (_CONFIRM.pack(6, c.sequence, c.multiple), b""),
-    Reject: lambda c: (_REJECT.pack(7, c.sequence, c.multiple, c.recycle), b""),
+    Reject: lambda c: (
+        _REJECT.pack(7, c.sequence, c.multiple, c.recycle),
+        _words(c.reason.encode(errors="replace")).encode(),
+    ),
     Ping: lambda _: (b"\x08", b""),
     Pong: lambda c: (b"\x09", b"" if c.position is None else b"%d" % c.position),
 }
@@ -392,9 +398,14 @@ def _decode_confirm(header: bytes, _body: Buffer) -> Command:
     return Confirm(_U64.unpack_from(header, 1)[0], _boolean(header[9]))
 
 
-def _decode_reject(header: bytes, _body: Buffer) -> Command:
+def _decode_reject(header: bytes, body: Buffer) -> Command:
     _check_end(header, 11)
-    return Reject(_U64.unpack_from(header, 1)[0], _boolean(header[9]), _boolean(header[10]))
+    return Reject(_U64.unpack_from(header, 1)[0], _boolean(header[9]), _boolean(header[10]), _words(body))
+
+
+def _words(body: Buffer) -> str:
+    """The beginning of a body that the RFC leaves unused: what is no text is nobody's mistake."""
+    return bytes(memoryview(body)[:REJECT_WORDS]).decode(errors="ignore")
 
 
 def _decode_pong(header: bytes, body: Buffer) -> Command:

@@ -22,6 +22,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.protocol.settlement import Sent
 from mtl.storage.api import ChunkRef
+from mtl.wire import commands as c
 
 
 class Consumers:
@@ -94,17 +95,18 @@ class Consumers:
                 self._changed(queue)
             self._wake_all(lease)
 
-    def reject(self, lease: QueueLease, sequence: int, multiple: bool, recycle: bool) -> None:
+    def reject(self, lease: QueueLease, command: c.Reject) -> None:
         """Contents cannot be done with: now, or (without `recycle`) ever."""
         if not lease.full:
             return
-        for queue, sequences in _places(lease.unsettled.settle(sequence, multiple)).items():
+        settled = lease.unsettled.settle(command.sequence, command.multiple)
+        for queue, sequences in _places(settled).items():
             self.counts["rejected"] += len(sequences)
-            if recycle:
+            if command.recycle:
                 queue.state.recycle(sequences, lease.terms.token, self._outbox.now.mono)
                 self._delayed[queue] = None
             else:
-                queue.state.reject(sequences)
+                queue.state.reject(sequences, command.reason)
             self._changed(queue)
         self._wake_all(lease)
 

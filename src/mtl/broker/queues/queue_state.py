@@ -263,11 +263,11 @@ class QueueState:
         for sequence in sequences:
             self._happen(sequence, Event.SENT)
 
-    def reject(self, sequences: Iterable[int]) -> None:
-        """Rejected without recycle: to the dead letters."""
+    def reject(self, sequences: Iterable[int], words: str = "") -> None:
+        """Rejected without recycle: to the dead letters, with what the consumer says of it."""
         for sequence in sequences:
             if self._happen(sequence, Event.REJECT):
-                self._bury(sequence, "rejected")
+                self._bury(sequence, f"rejected: {words}" if words else "rejected")
 
     def recycle(self, sequences: Iterable[int], consumer: str, now: float) -> None:
         """Rejected with recycle: again after a pause that doubles, to another consumer where there is one."""

@@ -139,7 +139,7 @@ class Fanout:
     def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
         """Nothing is ever confirmed here (MTL-115)."""
 
-    def reject(self, lease: FanoutLease, sequence: int, multiple: bool, recycle: bool) -> None:
+    def reject(self, lease: FanoutLease, command: c.Reject) -> None:
         """Nor rejected."""
 
     def content(self, writer: WriterLease, content: c.Content) -> None:

@@ -20,6 +20,7 @@ from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
 from mtl.protocol.settlement import Sent, Unsettled
 from mtl.storage.api import ChunkRef, LogView
+from mtl.wire import commands as c
 
 
 class ReaderLease(HoldingLease):
@@ -145,11 +146,11 @@ class Readers:
         if lease.full:
             lease.settle(sequence, multiple)
 
-    def reject(self, lease: ReaderLease, sequence: int, multiple: bool, recycle: bool) -> None:
+    def reject(self, lease: ReaderLease, command: c.Reject) -> None:
         """Settles, unless it is to come again with the next bind (PROTOCOL.md 5.2)."""
-        if lease.full and not recycle:
+        if lease.full and not command.recycle:
             self.counts["rejected"] += 1
-            lease.settle(sequence, multiple)
+            lease.settle(command.sequence, command.multiple)
 
     def heard(self, lease: ReaderLease) -> None:
         """A frame came from this peer: its queue may have room again, or its window."""

@@ -283,7 +283,7 @@ def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
     if isinstance(content, QueuedContent):
         log.warning("%s: content %d becomes a dead letter: %s", destination, content.sequence, unfit)
         try:
-            content.reject()
+            content.reject(reason=str(unfit))
         except Closed:
             pass  # unsubscribed meanwhile: it went back to the queue
     else:

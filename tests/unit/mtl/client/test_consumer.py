@@ -28,9 +28,9 @@ def test_contents_are_taken_one_by_one_and_answered_together() -> None:
     assert at.consumer.queue == "q"
     first.confirm()
     second.confirm()
-    third.reject()
+    third.reject(reason="too large")
     assert at.data.commands() == []
-    assert at.said(at.data) == [c.Reject(3, False, False), c.Confirm(2, True)]
+    assert at.said(at.data) == [c.Reject(3, False, False, "too large"), c.Confirm(2, True)]
     fourth = at.consumer.next()
     assert fourth is not None
     fourth.reject(recycle=True)

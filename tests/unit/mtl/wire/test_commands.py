@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_HEADER, MAX_PACK_CONTENTS
+from mtl.limits import MAX_HEADER, MAX_PACK_CONTENTS, REJECT_WORDS
 from mtl.wire.commands import (
     Command,
     Confirm,
@@ -53,6 +53,7 @@ GOLDEN = [
     (Confirm(7, True), "06000000000000000701", ""),
     (Confirm((1 << 64) - 1, False), "06ffffffffffffffff00", ""),
     (Reject(7, False, True), "0700000000000000070001", ""),
+    (Reject(7, False, False, "größe"), "0700000000000000070000", "6772c3b6c39f65"),
     (Ping(), "08", ""),
     (Pong(), "09", ""),
     (Pong(1234), "09", "31323334"),
@@ -71,7 +72,7 @@ COMMANDS: st.SearchStrategy[Command] = (
     | st.builds(Dismiss, U64, NAMES)
     | st.builds(Content, U64, NAMES, PROPERTIES.map(encode_table), st.binary())
     | st.builds(Confirm, U64, st.booleans())
-    | st.builds(Reject, U64, st.booleans(), st.booleans())
+    | st.builds(Reject, U64, st.booleans(), st.booleans(), st.text(max_size=REJECT_WORDS // 4))
     | st.just(Ping())
     | st.builds(Pong, st.none() | st.integers(0, 2**64 - 1))
 )
@@ -117,7 +118,7 @@ def test_the_body_of_a_content_is_not_copied() -> None:
 @pytest.mark.requirement("MTL-61", "MTL-67", "MTL-73", "MTL-89", "MTL-94", "MTL-99", "MTL-101")
 @pytest.mark.parametrize(("command", "header", "body"), [row for row in GOLDEN if not row[2]])
 def test_an_unused_body_is_ignored(command: Command, header: str, body: str) -> None:
-    if not isinstance(command, Content):
+    if not isinstance(command, Content | Reject):
         assert decode(bytes.fromhex(header), b"whatever") == command
 
 
@@ -322,3 +323,10 @@ def test_a_row_of_headers_ends_where_one_is_another(count: int, first: int, odd:
 @pytest.mark.parametrize("body", [b"x", b"-1", b"1 ", b"1" * 21, "\u0661".encode()])
 def test_what_a_pong_holds_beside_a_position_is_ignored(body: bytes) -> None:
     assert decode(b"\x09", body) == Pong()
+
+
+def test_the_words_of_a_reject_are_cut_and_what_is_no_text_is_dropped() -> None:
+    header, body = encode(Reject(1, False, False, "ü" * REJECT_WORDS))
+    assert len(body) == REJECT_WORDS - 1
+    assert decode(header, body) == Reject(1, False, False, "ü" * (REJECT_WORDS // 2))
+    assert decode(header, b"\xffa" * REJECT_WORDS) == Reject(1, False, False, "a" * (REJECT_WORDS // 2))

@@ -32,6 +32,17 @@ def letters(rig: Rig, name: str = "a.dead") -> list[tuple[bytes, dict[str, Any]]
     return [(bytes(x.body), decode_table(x.properties)) for x in flow.contents()]
 
 
+@pytest.mark.requirement("MTL-94")
+def test_what_a_consumer_says_is_in_the_dead_letter(rig: Rig, client: Client) -> None:
+    client.flow(client.writer("a")).content(1, b"one")
+    flow = consumer(client, "a")
+    assert flow.numbers() == [1]
+    flow.reject(1, reason="no such customer")
+    rig.sleep(1, 0.1)
+    ((_, table),) = letters(rig)
+    assert table["dead-letter-reason"] == "rejected: no such customer"
+
+
 @pytest.mark.requirement("MTL-88", "MTL-94")
 def test_a_rejected_content_is_kept_with_where_it_came_from(rig: Rig, client: Client) -> None:
     writer = client.flow(client.writer("a"))
