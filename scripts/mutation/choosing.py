@@ -142,6 +142,9 @@ def _functions(node: ast.AST, path: str, where: str) -> Iterable[Function]:
 
 
 def of_test(names: Sequence[str], traced: Iterable[str]) -> list[str]:
-    """The tests that have these names, `path::test`, with their parameters."""
+    """The tests that have these names, `path::test`, with their parameters; those of single modules, the quick ones,
+    first.
+    """
     wanted = set(names)
-    return [one for one in traced if one.split("[")[0] in wanted]
+    found = [one for one in traced if one.split("[")[0] in wanted]
+    return sorted(found, key=lambda test: not module_of(test))

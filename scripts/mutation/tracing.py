@@ -2,7 +2,8 @@
 
     python -m pytest -p mutation.tracing --traced CODE --traced-to FILE
 
-FILE becomes {test: {file: [lines]}} in JSON. What a test runs in processes of its own is not seen.
+FILE becomes {test: {file: [lines]}} in JSON, of the tests that passed: one that fails anyway shows nothing. What a test
+runs in processes of its own is not seen.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Plugin:
         self._tracer = Tracer(code)
         self._to = to
         self._lines: dict[str, dict[str, list[int]]] = {}
+        self._failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -72,8 +74,13 @@ class Plugin:
         finally:
             self._lines[item.nodeid] = self._tracer.stop()
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+
     def pytest_sessionfinish(self) -> None:
-        self._to.write_text(json.dumps(self._lines), encoding="utf-8")
+        passed = {test: lines for test, lines in self._lines.items() if test not in self._failed}
+        self._to.write_text(json.dumps(passed), encoding="utf-8")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -34,6 +34,11 @@ def test_older():
 @pytest.mark.requirement("MTL-02")
 def test_told():
     assert told(3) == 3
+
+
+@pytest.mark.requirement("MTL-02")
+def test_that_fails_anyway_and_so_shows_nothing():
+    assert told(3) == 4
 """
 
 REQUIREMENTS = """

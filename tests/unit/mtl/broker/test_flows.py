@@ -227,7 +227,7 @@ def test_a_moved_lease_leaves_the_other_one_of_its_flow(rig: Rig, client: Client
 
 
 @pytest.mark.requirement("MTL-67", "MTL-69", "MTL-70", "MTL-71", "MTL-73", "MTL-74", "MTL-75", "MTL-76")
-def test_summon_and_dismiss(client: Client) -> None:
+def test_summon_and_dismiss(rig: Rig, client: Client) -> None:
     flow = client.flow(client.reader("a"))
     assert flow.summon("b") == 400
     assert flow.summon("") == 400
@@ -237,6 +237,7 @@ def test_summon_and_dismiss(client: Client) -> None:
     assert flow.dismiss("a") == 200
     assert flow.dismiss("a") == 400
     assert flow.summon("a") == 200
+    assert counts(rig)["out-of-turn"] == 3
 
 
 @pytest.mark.requirement("MTL-81")
@@ -305,10 +306,11 @@ def test_an_unreachable_peer_frees_its_leases(rig: Rig, client: Client) -> None:
 
 def test_heartbeats_forget_flows_without_a_lease(rig: Rig, client: Client) -> None:
     lease = client.writer("a")
-    client.flow(lease)
+    connected(rig, lease, "1")
     client.close_lease(lease)
     rig.sleep(2)
     assert len(rig.broker.parts.flows) == 0
+    assert not rig.broker.parts.flows._by_connection, "nor is anything kept of its connection"
 
 
 # --- connections --------------------------------------------------------------------------------------------

@@ -99,6 +99,22 @@ def test_invalid_contents_are_rejected(rig: Rig, client: Client, content: c.Cont
     assert rig.broker.statistics()["test-refused"] == 1
 
 
+@pytest.mark.requirement("MTL-112")
+@pytest.mark.parametrize(
+    ("properties", "body"),
+    [
+        (EMPTY, bytes(limits.MAX_CONTENT)),
+        (encode_table({"a": bytes(limits.MAX_TABLE - len(encode_table({"a": b""})))}), b""),
+    ],
+    ids=["size", "table"],
+)
+def test_the_largest_contents_are_taken(client: Client, properties: bytes, body: bytes) -> None:
+    reader, writer = reading(client), writing(client)
+    writer.send(c.Content(5, "", properties, body))
+    assert writer.sent() == []
+    assert [(x.properties, len(x.body)) for x in reader.contents()] == [(properties, len(body))]
+
+
 def test_only_who_has_summoned_is_sent_anything(client: Client) -> None:
     reader = reading(client)
     reader.dismiss("resource")
