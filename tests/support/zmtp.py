@@ -17,13 +17,15 @@ class RawPeer:
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._identity = identity
+        self.ready = b""
+        """What the other end said of itself in its handshake."""
 
     def shake_hands(self) -> RawPeer:
         self.socket.sendall(GREETING + self._ready())
         self._receive(64)
         flags = self._receive(1)[0]
         assert flags == COMMAND, flags
-        self._receive(self._receive(1)[0])
+        self.ready = self._receive(self._receive(1)[0])
         return self
 
     def _ready(self) -> bytes:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 import zmq
@@ -11,7 +12,7 @@ from mtl.net.endpoint import Curve
 from mtl.net.origin import key_of
 from mtl.net.router import BindFailed, Sent
 from tests.support.aio import in_loop, until
-from tests.support.zmtp import RawPeer
+from tests.support.zmtp import GREETING, RawPeer
 
 PLACE = "tcp://127.0.0.1:0"
 
@@ -39,6 +40,27 @@ async def test_messages_go_both_ways() -> None:
     dealer.close()
     dealer.close()
     router.close()
+
+
+@pytest.mark.requirement("MC0-01")
+@in_loop
+async def test_the_ends_say_that_they_are_a_router_and_a_dealer() -> None:
+    router = AsyncRouter(PLACE, hwm=10, max_frame=100)
+    peer = await shaken(router, b"me")
+    assert b"Socket-Type\0\0\0\6ROUTER" in peer.ready
+    peer.close()
+    router.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dealer = AsyncDealer(f"tcp://127.0.0.1:{listener.getsockname()[1]}", hwm=10, max_frame=100)
+        near, _ = await asyncio.to_thread(listener.accept)
+        with near:
+            near.settimeout(20)
+            near.sendall(GREETING)
+            said = b""
+            while b"READY" not in said or b"Identity" not in said:
+                said += await asyncio.to_thread(near.recv, 1_000)
+        assert b"Socket-Type\0\0\0\6DEALER" in said
+        dealer.close()
 
 
 @in_loop

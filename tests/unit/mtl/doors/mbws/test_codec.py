@@ -48,9 +48,13 @@ def test_text(frame: Frame, _: str, text: str) -> None:
 
 
 @pytest.mark.requirement("MBWS-15")
-def test_a_message_does_not_say_its_number() -> None:
-    assert [field for field in Message.__struct_fields__ if "sequence" in field] == []
-    assert decode(encode(MESSAGE, Kind.BINARY)) == MESSAGE
+@pytest.mark.parametrize("kind", Kind)
+def test_a_message_does_not_say_its_number(kind: Kind) -> None:
+    """A frame is its type, addresses, content type, properties and body, to the last octet."""
+    shortest = Message((), b"")
+    assert encode(shortest, kind) == {Kind.BINARY: b"\3\0\0\0", Kind.TEXT: "3 0 0 0 "}[kind]
+    assert decode(encode(MESSAGE, kind)) == MESSAGE
+    assert Message.__struct_fields__ == ("addresses", "body", "content_type", "properties")
 
 
 @pytest.mark.requirement("MBWS-36", "MBWS-42", "MBWS-43")

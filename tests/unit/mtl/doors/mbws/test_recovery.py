@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from mtl.doors.mbws.codec import Connect
@@ -43,8 +45,9 @@ def where(connection: Connection) -> dict[str, object]:
 
 @pytest.mark.requirement("MBWS-12")
 def test_names_are_urns_and_never_the_same() -> None:
-    assert new_name().startswith("urn:uuid:")
-    assert new_name() != new_name()
+    names = {new_name() for _ in range(1_000)}
+    assert len(names) == 1_000
+    assert all(name.startswith("urn:uuid:") and UUID(name).version == 4 for name in names)
 
 
 @pytest.mark.requirement("MBWS-13", "MBWS-14", "MBWS-26", "MBWS-44")

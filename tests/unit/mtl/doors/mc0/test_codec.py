@@ -44,6 +44,14 @@ def test_the_documents_own_examples() -> None:
     assert encode(error("no")) == [b"ERROR", b"MESSAGE", b"no"]
 
 
+@pytest.mark.requirement("MC0-14")
+def test_a_name_that_is_there_twice_is_bad() -> None:
+    frames = [b"CONNECT", b"TTL", b"1000", b"ID", b"7", b"TTL", b"1000"]
+    with pytest.raises(BadMessage, match="'TTL' is there twice") as bad:
+        decode(frames)
+    assert bad.value.id == "7"
+
+
 def test_an_empty_value_is_no_delimiter() -> None:
     assert decode([b"PUT", b"X-k", b"", b"", b""])[0] == Message(Verb.PUT, {"X-k": ""}, (b"",))
 

@@ -102,6 +102,7 @@ def test_every_body_can_be_json(body: bytes, value: object) -> None:
     assert msgspec.json.decode(as_json(body)) == value
 
 
+@pytest.mark.requirement("MM2-38")
 def test_a_topic_and_a_queue_of_a_name_are_one_resource() -> None:
     assert (resource("topic/a/b"), resource("a/b")) == ("a/b", "a/b")
     assert (is_topic("topic/a"), is_topic("topics/a")) == (True, False)

@@ -54,6 +54,7 @@ def test_the_documents_own_values(value: FilterValue, text: str) -> None:
     assert decode_value(text) == value
 
 
+@pytest.mark.requirement("MM2-57")
 @pytest.mark.parametrize(
     ("text", "value"), [("jonas", "jonas"), ("Nora", "Nora"), ("Dx", "Dx"), ("", ""), ("N1e3", 1000.0)]
 )
