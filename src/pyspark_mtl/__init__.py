@@ -2,9 +2,9 @@
 
     spark.readStream.format("mtl").option("resources", "orders").load()
 
-Spark finds the format by itself where the package is installed; `spark.dataSource.register(MtlDataSource)` does it by
-hand. Importing this needs neither Spark nor zmq nor a broker: what needs Spark is loaded by name, and says so when
-PySpark is missing or too old (mtl.errors.SparkMissing).
+Spark finds the format of an installed package by itself; `spark.dataSource.register(MtlDataSource)` registers it by
+hand. Importing this package needs neither Spark nor zmq nor a broker. The names that need Spark are loaded on first
+use, and raise mtl.errors.SparkMissing when PySpark is missing or too old.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["DefaultSource", "LagListener", "MtlDataSource", "__version__"]
 
 def __getattr__(name: str) -> object:
     if name in {"DefaultSource", "LagListener", "MtlDataSource"}:
-        from pyspark_mtl import datasource  # noqa: PLC0415 loads pyspark, or says that it is missing
+        from pyspark_mtl import datasource  # noqa: PLC0415 loads pyspark, or raises SparkMissing
 
         if name == "LagListener":
             from pyspark_mtl import listener  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""What a checkpoint of Spark's holds of resources: how far its query has read. Reads files, without Spark.
+"""Reads a Spark checkpoint: how far its query has read in each resource. Needs the files only, not Spark.
 
 metadata         {"id": the query}
-offsets/BATCH    "v1", a line about the batch, then the end of each source as JSON or "-": written before the batch
+offsets/BATCH    "v1", a line about the batch, then the end of each source as JSON or "-"; written before the batch
 commits/BATCH    written when the batch is done
 """
 
@@ -20,8 +20,8 @@ from pyspark_mtl.source.offsets import Offset
 
 @dataclass(frozen=True)
 class Held:
-    """A resource in one source of a query: what is before `position` is done, before `planned` under way. The epochs
-    are those of the last content before each (PROTOCOL.md 5.1.1), None in checkpoints of before there were any.
+    """A resource in one source of a query: contents before `position` are done, those before `planned` are planned.
+    The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None in checkpoints older than epochs.
     """
 
     resource: str
@@ -34,7 +34,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A query's state: the batch that was `committed` last (None: none was), and the one `planned` last."""
+    """A query's state: the last `committed` batch (None: none yet), and the last `planned` one."""
 
     query: str | None
     committed: int | None
@@ -43,11 +43,11 @@ class Checkpoint:
 
 
 def read(directory: Path) -> Checkpoint:
-    """The state in a checkpoint's directory. OffsetError where there is none, or none of this source's."""
+    """The state in a checkpoint's directory. OffsetError if the directory has no state, or none of this format."""
     planned = _batches(directory / "offsets")
     if not planned:
         raise OffsetError(
-            f"{directory} is no checkpoint of a streaming query that has begun: it has no offsets/0"
+            f"{directory} is not the checkpoint of a streaming query that has begun: it has no offsets/0"
         )
     done = [batch for batch in _batches(directory / "commits") if batch in planned]
     last = _sources(directory, planned[-1])
@@ -61,7 +61,7 @@ def read(directory: Path) -> Checkpoint:
 
 
 def state_of(held: Held, found: Description | None) -> str:
-    """What is in the way of the query; "served" where nothing is. `found` has the epochs of its log."""
+    """Why the query cannot go on reading the resource, or "served" if it can. `found` has the epochs of its log."""
     if found is None:
         return "deleted"
     if found.incarnation != held.incarnation:
@@ -81,14 +81,14 @@ def state_of(held: Held, found: Description | None) -> str:
 
 
 def _batches(log: Path) -> list[int]:
-    """The numbers of a log's batches, rising; Spark's other files (checksums, compacted ones) are none."""
+    """The batch numbers of a log, in order; Spark's other files (checksums, compacted ones) are ignored."""
     if not log.is_dir():
         return []
     return sorted(int(file.name) for file in log.iterdir() if file.name.isascii() and file.name.isdigit())
 
 
 def _sources(directory: Path, batch: int) -> dict[int, Offset]:
-    """The offsets of the sources that are ours, by their place in the query."""
+    """The offsets of the sources of format mtl, by their position in the query."""
     file = directory / "offsets" / str(batch)
     try:
         version, *lines = file.read_text(encoding="utf-8").splitlines()

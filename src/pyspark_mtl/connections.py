@@ -1,7 +1,7 @@
 """Connections to brokers, kept by worker processes and shared by their tasks.
 
-Spark reuses a Python worker for many tasks, and a connection costs some round trips. They are keyed by process, since
-workers are forked, and by everything that makes one connection differ from another. zmq is first imported here.
+Spark reuses a Python worker for many tasks, and a connection costs some round trips. Connections are keyed by process,
+since workers are forked, and by all settings of the connection. zmq is first imported here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _lock = Lock()
 
 
 def connection(to: Connect) -> Connection:
-    """The process's connection to a broker, made when it is first asked for. Unreachable when nobody answers."""
+    """The process's connection to a broker, made on first use. Raises Unreachable if the broker does not answer."""
     key = (os.getpid(), to)
     with _lock:
         if key not in _connections:
-            from mtl.client import connect  # noqa: PLC0415 it loads zmq, which planning does not need
+            from mtl.client import connect  # noqa: PLC0415 loads zmq, which planning does not need
 
             _connections[key] = connect(
                 to.endpoint,
@@ -40,5 +40,5 @@ def connection(to: Connect) -> Connection:
                 curve_server_key=to.curve_server_key,
                 curve_key_file=to.curve_key_file,
             )
-        set_modules_aside()  # a task or a commit has loaded all that it needs
+        set_modules_aside()  # the task or commit has loaded all its modules by now
         return _connections[key]

@@ -1,8 +1,8 @@
-"""`format("mtl")`: what Spark asks for by name, and hands options to.
+"""The data source `format("mtl")`: Spark finds it by name and passes the options to it.
 
-Light on purpose: Spark imports it to find out its name, and makes one for every plan. Readers and writers, and with
-them pyarrow and the client, are imported when they are asked for. pyspark is checked here, so that a missing or old
-one is said in words.
+Few imports on purpose: Spark imports this module to read the format's name, and makes a data source for every plan.
+Readers and writers, and with them pyarrow and the client, are imported on first use. The import checks PySpark's
+version, so that a missing or old PySpark is a SparkMissing error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ except ImportError as error:
     ) from error
 
 HAS_LIMITS = versions.has_limits(pyspark.__version__)
-"""Whether Spark asks for a batch within limits. Importing this is a SparkMissing where PySpark is too old."""
+"""Whether Spark asks for a batch within limits. SparkMissing on import if PySpark is too old."""
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 
 
 class MtlDataSource(DataSource):
-    """MTL resources as DataFrames: read and written, in batches and streams. Options: pyspark_mtl.options.settings."""
+    """MTL resources as DataFrames: reads and writes, batch and streaming. Options: pyspark_mtl.options.table."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check the options one by one; what they mean together depends on what is done with them. Asks nobody."""
+        """Check each option by itself; `reader` and `writer` check combinations. Sends no request."""
         super().__init__(options)
-        set_modules_aside()  # planning is done by workers, too, and needs no connection
+        set_modules_aside()  # planning workers make no connection, so connections.py does not do it for them
         self._given: Given = parse(options)
 
     @classmethod
@@ -61,21 +61,21 @@ class MtlDataSource(DataSource):
         return "mtl"
 
     def schema(self) -> str:
-        """The columns of a source that was given none. SchemaError where only a user can say what a body holds."""
+        """The columns of a source without a user's schema. SchemaError if the bodyFormat needs one."""
         typed = bodies(self._given)
         if typed is not None:
             return columns.ddl(columns.of_typed_source(typed.format, metadata=typed.metadata))
         return columns.ddl(columns.of_source(include_properties=self._given["includeProperties"]))
 
     def reader(self, schema: StructType) -> BatchReader:
-        """A batch read. OptionError and SchemaError for what has no meaning there or does not fit."""
+        """A batch read. OptionError for options that do not apply to it, SchemaError for a schema that does not fit."""
         from pyspark_mtl.source.source import BatchReader  # noqa: PLC0415 see above
 
         settings = self._read_settings(schema, streaming=False)
         return BatchReader(settings, self._shape_of_source(schema, settings.bodies))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 Spark's name, here and below
-        """A streaming read. Spark 4.3.0 shows an error of this method as UnboundLocalError, so the reader tells it."""
+        """A streaming read. The reader raises errors later: Spark 4.3.0 shows one raised here as UnboundLocalError."""
         reader = _stream_reader()
         try:
             if not HAS_LIMITS:
@@ -117,7 +117,7 @@ class MtlDataSource(DataSource):
 
     @staticmethod
     def _shape_of_source(schema: StructType, typed: Bodies | None) -> Shape | None:
-        """How bodies become columns; None for raw ones, which need none of that code."""
+        """How bodies become columns; None for raw bodies, which need no decoder."""
         if typed is None:
             return None
         from pyspark_mtl.rows.bodies.shape import of_source  # noqa: PLC0415 see above
@@ -134,7 +134,7 @@ class MtlDataSource(DataSource):
 
 
 def _stream_reader() -> type[StreamReader]:
-    """The stream reader for this version of Spark; each needs classes that another does not have."""
+    """The stream reader for this version of Spark; each imports classes that other versions lack."""
     if HAS_LIMITS:
         from pyspark_mtl.source.stream_limited import LimitedStreamReader  # noqa: PLC0415 see above
 
@@ -149,16 +149,16 @@ def _columns(schema: StructType) -> list[Column]:
 
 
 def _arrow(schema: StructType) -> Any:
-    """The schema in Arrow's types. SchemaError for a type of Spark's that has no counterpart there."""
+    """The schema in Arrow's types. SchemaError for a Spark type without an Arrow type."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 } load pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 }
 
-    zone: dict[str, Any] = {"timezone": "UTC"} if HAS_LIMITS else {}  # what 4.0 and 4.1 take by themselves
+    zone: dict[str, Any] = {"timezone": "UTC"} if HAS_LIMITS else {}  # Spark 4.0 and 4.1 use UTC by default
     try:
         return to_arrow_schema(schema, **zone)
     except PySparkException as error:
-        raise SchemaError(f"a column of the schema has a type that no body holds: {error}") from error
+        raise SchemaError(f"a column of the schema has a type that bodies cannot hold: {error}") from error
 
 
 DefaultSource = MtlDataSource
-"""By this name Spark finds a data source in a package that begins with `pyspark_`."""
+"""The name under which Spark looks for a data source in packages named `pyspark_*`."""

@@ -1,10 +1,10 @@
-"""Hooks for tests, which stop a process at a moment that no test could hit by time. Off unless an environment variable
-says otherwise; no part of the connector depends on them.
+"""Test hooks: they stop a process at a moment that a test cannot hit by timing. Off unless an environment variable
+is set; no part of the connector depends on them.
 
-MTL_TEST_HOOK_AFTER_COMMIT names a file. When the broker has answered Stage.Commit and before Spark is told so, the sink
-writes "QUERY_ID BATCH_ID" into that file and then waits as long as there is a file of the same name with ".hold" added
-(at most limits.TEST_HOOK_HOLD_S). A test that finds the file and kills the driver there has made Spark repeat a commit
-that the broker knows.
+MTL_TEST_HOOK_AFTER_COMMIT names a file. After the broker's answer to Stage.Commit, before `commit` returns to Spark,
+the sink writes "QUERY_ID BATCH_ID" into that file. Then it waits while a file of the same name with ".hold" added
+exists (at most limits.TEST_HOOK_HOLD_S). A test that kills the driver at this moment makes Spark repeat a commit that
+the broker has already published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_S = 0.02
 
 
 def after_commit(query: str, batch: int) -> None:
-    """The broker has published a batch that Spark does not know to be published yet."""
+    """Called after the broker has published a batch, before Spark knows."""
     name = os.environ.get(AFTER_COMMIT)
     if not name:
         return
@@ -32,7 +32,7 @@ def after_commit(query: str, batch: int) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of `text` under `path`, or nothing: durable before it has the name."""
+    """Write `text` to `path` atomically: synced to the disk, then renamed."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     with draft.open("w", encoding="utf-8") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""How far a query is behind, out of what Spark reports of it: contents, stored octets, seconds. Pure.
+"""How far a query is behind, from its progress report in Spark: contents, stored octets, seconds. Pure.
 
-The source tells Spark's progress, as `latestOffset`, where each resource ends, and of one with contents that the batch
-leaves, how many octets (`bytes`) those have and when the oldest was appended (`since`, µs):
+In the report, `latestOffset` has the end of each resource (`n`). For a resource with unread contents it also has their
+stored octets (`bytes`) and the time at which the oldest of them was appended (`since`, µs since 1970):
 
     {"resources": {"orders": {"bytes": 8192, "i": "9f2c", "n": 4001, "since": 1769860800000000}}, "version": 1}
 """
@@ -20,7 +20,7 @@ from pyspark_mtl.source import offsets
 
 @dataclass(frozen=True)
 class Lag:
-    """What a batch left unread in a resource: contents, octets as stored, and the age of the oldest content then."""
+    """Unread contents of a resource after a batch: their number, stored octets, and the age of the oldest."""
 
     contents: int = 0
     bytes: int = 0
@@ -28,10 +28,10 @@ class Lag:
 
 
 def lags(sources: Iterable[Mapping[str, Any]], timestamp: str) -> dict[str, Lag]:
-    """The lag in each resource, of the `sources` of a query's progress and its `timestamp` (ISO 8601).
+    """The lag in each resource, from the `sources` and the `timestamp` (ISO 8601) of a query's progress.
 
-    Of a resource that several sources read (a self-join) the larger lag counts. Sources of other formats, and those
-    that have not looked yet, have none.
+    If several sources read a resource (a self-join), the larger lag counts. Sources of other formats, and sources
+    without a first look at the broker, have no lag.
     """
     found: dict[str, Lag] = {}
     for source in sources:
@@ -59,7 +59,7 @@ def _of_source(source: Mapping[str, Any], now_us: int) -> dict[str, Lag]:
 
 
 def _decoded(offset: object) -> Any:
-    """Spark shows offsets as text, and in JSON as they are; one that is not there as "null"."""
+    """An offset's value. Spark's progress objects have it as JSON text ("null" if absent), its JSON as a value."""
     if not isinstance(offset, str):
         return offset
     try:

@@ -3,66 +3,65 @@
 from __future__ import annotations
 
 LATEST_OFFSET_WAIT_MS = 250
-"""How long an idle query's latestOffset waits for contents. With the default trigger Spark calls it every 11 ms
-otherwise; a longer wait would only delay what else the trigger does."""
+"""How long an idle query's latestOffset waits for contents. Without the wait, Spark's default trigger calls it every
+11 ms; a longer wait would delay the trigger's other work."""
 
 PACED_S = 0.1
-"""Who asks again so long after the last answer takes its time by itself (Trigger.ProcessingTime, batches without rows)
-and is answered at once. The default trigger asks 11 ms after an answer without news."""
+"""A query whose call comes at least this long after the last answer paces itself (Trigger.ProcessingTime, batches
+without rows): it gets an answer without a wait. The default trigger calls 11 ms after an answer without news."""
 
 NEWS_WAIT_S = 30.0
-"""How long the broker keeps an idle query's question for news before it answers that there are none. A request costs
-client and broker 2 ms of processor time, so that every few seconds would show beside what an idle trigger costs. As
-long as a broker keeps one at all (mtl.limits.MAX_WAIT_S)."""
+"""How long the broker holds an idle query's watch request before it answers "no news": the longest that it accepts
+(mtl.limits.MAX_WAIT_S). A request costs client and broker 2 ms of processor time, which is much for an idle query if
+repeated every few seconds."""
 
 STOPPED_RETRY_S = 0.5
-"""How long a query waits before it asks again for a resource whose log the broker cannot open: the broker itself tries
-again after as long."""
+"""Pause between requests for a resource whose log the broker cannot open; the broker retries at the same interval."""
 
 MAX_OPEN_RESOURCES_PER_TASK = 100
-"""Resources that one task of a sink may write to: each is a log of its stages, with files of its own in the broker."""
+"""Resources that one task of a sink may write to: the stage has a log, with files in the broker, for each."""
 
 GATHERED_OCTETS = 8 << 20
-"""Octets of rows that a task waits for before it sends them: a frame of Spark has 10,000, which make a small pack, or
-eight smaller ones. What a pack costs by itself, in task, broker and reader, does not show beside some MiB."""
+"""Octets of rows that a task gathers before it sends them. One Spark frame (10,000 rows) makes one small pack, or
+several. With some MiB per pack, the fixed cost of a pack in task, broker and reader is negligible."""
 
 MAX_TRIGGER_DELAY_S = 15 * 60
 """Default of `maxTriggerDelay`, Kafka's own."""
 
 LONGEST_WAIT_S = 366 * 86400.0
-"""Of the options that are waits: more than a year is a mistyped unit."""
+"""Upper bound of options that are waits: more than a year is taken for a mistyped unit."""
 
 LONGEST_AGE_S = 100 * LONGEST_WAIT_S
-"""Of `createRetainAge`. Contents are kept for years; no age at all keeps them for ever."""
+"""Upper bound of `createRetainAge`. Contents may be kept for years; without an age they are kept for ever."""
 
 MAX_PARTITIONS = 100_000
-"""Tasks of one batch. More is a mistyped `maxRecordsPerPartition`; Spark's driver would choke on them."""
+"""Tasks of one batch. More comes from a mistyped `maxRecordsPerPartition`, and would overload Spark's driver."""
 
 MAX_BODY_ROWS = 1_000_000
-"""Rows of one typed body. Only an Arrow body has more than one, and one of nulls has any number in a few octets."""
+"""Rows of one typed body. Only Arrow bodies have several, and a few octets can stand for any number of null rows."""
 
 MAX_BODY_OCTETS = 64 << 20
-"""Octets of one Arrow body once it is decompressed and cast, and about what a task has of them at a time. Sixteen times
-MAX_CONTENT: few rows compress better. An executor has a multiple of it for each task."""
+"""Octets of one Arrow body after decompression and cast, and about the octets of bodies that a task decodes at a time.
+Sixteen times MAX_CONTENT: rows rarely compress better. An executor has a multiple of this for each task."""
 
 ARROW_BODY = 1 << 20
-"""Octets that a sink puts into one Arrow body: beyond, streams get no smaller per row. A quarter of MAX_CONTENT, for
-rows differ in size, and a body is cut by their mean."""
+"""Octets that a sink puts into one Arrow body: larger bodies take no fewer octets per row. A quarter of MAX_CONTENT:
+rows are divided by their mean size, so a body with large rows may exceed this."""
 
 FENCED_DEAD_LETTERS = 8
-"""How often a task takes the writer of its dead letters back from another attempt at the same contents. Attempts run
-two at a time (a speculated task, two actions of one foreachBatch), and each time one of them has written more."""
+"""How often a task retries after another attempt at the same contents fenced its dead-letter writer. Two attempts may
+run at a time (a speculated task, two actions of one foreachBatch); each takeover follows progress of one of them."""
 
 DEAD_LETTER_REASON = 500
-"""Letters of a dead letter's reason that are kept: a property is a note, and some reasons quote the body."""
+"""Characters of a dead letter's reason that are kept: properties are short, and some reasons quote the body."""
 
 LAST_QUERIES = 1000
-"""Queries whose last lag the listener keeps: more than a driver runs, so that one that starts them for ever does not
-grow."""
+"""Queries whose last lag the listener keeps: more than a driver runs at a time. Bounds the memory of a driver that
+starts queries for ever."""
 
 LET_GO_S = 2.0
-"""How long a reader process that ends waits for the broker to take back its holdings. Spark shows the error that ended
-it only afterwards, and without an answer the holdings expire by themselves."""
+"""How long a reader process that ends waits until the broker has released its holdings. Spark shows the error that
+ended the process only afterwards, and holdings that are not released expire."""
 
 TEST_HOOK_HOLD_S = 60
-"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten one cannot hang a query for ever."""
+"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten hold file cannot stop a query for ever."""

@@ -1,4 +1,7 @@
-"""`spark.streams.addListener(pyspark_mtl.LagListener())`: every query's lag, in the log and as a dict."""
+"""LagListener: the lag of every query, in the log and as a dict.
+
+spark.streams.addListener(pyspark_mtl.LagListener())
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class LagListener(StreamingQueryListener):
-    """Logs (at INFO) and keeps what each query's last trigger left unread in each resource."""
+    """Logs (at INFO) and keeps the lag of each query, by resource, after its last trigger."""
 
     def __init__(self) -> None:
         self._last: dict[str, dict[str, Lag]] = {}
@@ -24,7 +27,7 @@ class LagListener(StreamingQueryListener):
     def lag(self) -> dict[str, dict[str, dict[str, float]]]:
         """{query: {resource: {"contents", "bytes", "seconds"}}} after each query's last trigger.
 
-        A query goes by its name, by its id where it has none. One that has ended is still there.
+        The key of a query is its name, or its id if it has none. Queries that have ended stay.
         """
         return {
             query: {name: asdict(lag) for name, lag in found.items()}
@@ -35,12 +38,12 @@ class LagListener(StreamingQueryListener):
         """Nothing is known yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A trigger is over, or an idle query says that it lives."""
+        """Called after a trigger, and from time to time by an idle query."""
         progress = event.progress
         found = lags(progress.sources, progress.timestamp)
         query = progress.name or str(progress.id)
-        self._last.pop(query, None)  # the one heard of last is the last to go
-        if not found:  # of other formats; or its resources are gone, and what it was behind in them is over
+        self._last.pop(query, None)  # keeps the order of the last reports: the oldest is removed first
+        if not found:  # no source of format mtl, or all its resources are deleted
             return
         self._last[query] = found
         if len(self._last) > LAST_QUERIES:

@@ -1,7 +1,7 @@
-"""The versions of Spark that the connector works with, and what the older of them lack. Pure.
+"""The versions of Spark that the connector works with, and the features that older ones lack. Pure.
 
-Spark 4.2 and newer have all of it. 4.0 and 4.1 do not ask a source for a batch within limits (SPARK-55304), and nothing
-here imitates that: Trigger.AvailableNow would stop after one limited batch. Limits are refused there, by name.
+Spark 4.2 and newer have all features. 4.0 and 4.1 pass no limits to a source (SPARK-55304), and the connector does not
+imitate them, since Trigger.AvailableNow would stop after one limited batch. Options of limits are errors there.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from mtl.errors import OptionError, SparkMissing
 from pyspark_mtl.options.settings import Given
 
 OLDEST = (4, 0)
-"""Python data sources that stream, and record batches in and out of them."""
+"""The first version with streaming Python data sources that read and write record batches."""
 
 LIMITS = (4, 2)
-"""Readers with limits, which are told where a batch starts and that a run is AvailableNow."""
+"""The first version that passes limits and the start of a batch to readers, and supports Trigger.AvailableNow."""
 
 INSTALL = "pip install 'pyspark-mtl[spark]', or use the PySpark that your platform brings"
 
 NEED_LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-"""Options that mean nothing where Spark does not ask for a batch within limits."""
+"""Options that need a Spark that passes limits to sources."""
 
 
 def number(version: str) -> tuple[int, int]:
-    """(4, 2) of "4.2.1". SparkMissing when this version of PySpark is too old, or is no version."""
+    """(4, 2) of "4.2.1". SparkMissing if this version of PySpark is too old, or is not a version."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < OLDEST:
         raise SparkMissing(
@@ -44,14 +44,14 @@ def refuse_limits(given: Given, version: str) -> None:
         if name in given:
             raise OptionError(
                 f"option {name} needs Spark {LIMITS[0]}.{LIMITS[1]} or newer, which asks a source for a batch within "
-                f"limits; this is Spark {version}. Leave it out: a batch is then all that there is"
+                f"limits; this is Spark {version}. Leave it out: a batch then has all available contents"
             )
 
 
 def missing(version: str) -> str:
-    """What an older version lacks, for people. docs/how-to/spark-versions.md says the same."""
+    """A text about the features that an older version lacks; docs/how-to/spark-versions.md has it in detail."""
     return (
-        f"Spark {version} asks a source for all that there is: batches have no limits, Trigger.AvailableNow is one "
-        "batch, and the last batch of such a run is confirmed to its group by a later one. "
-        f"Spark {LIMITS[0]}.{LIMITS[1]} has all of it"
+        f"Spark {version} asks a source for all available contents: batches have no limits, Trigger.AvailableNow is "
+        "one batch, and the last batch of such a run is confirmed to its group by a later one. "
+        f"Spark {LIMITS[0]}.{LIMITS[1]} does not have these restrictions"
     )

@@ -1,8 +1,8 @@
-"""Spark's Python workers, where they cost what the connector can spare.
+"""Reduces the cost of garbage collection in Spark's Python workers.
 
-A worker that is used again collects all garbage after each use (pyspark.daemon), and looks at everything that its
-modules are made of. A micro-batch uses several workers, each of which is busy with that when it is wanted next. So what
-is loaded is set aside (gc.freeze), and a collection looks at what came since.
+A worker that Spark reuses runs a full collection after each use (pyspark.daemon), which visits all objects of its
+modules. A micro-batch uses several workers, and a worker may still be collecting when Spark needs it again. So the
+objects of loaded modules are frozen (gc.freeze), and a collection visits only newer objects.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import os
 import sys
 
 _REUSED = "SPARK_REUSE_WORKER"
-"""Spark sets it where a worker is used again, and nowhere else: nobody's own process is touched."""
+"""Spark sets this variable only in workers that it reuses; other processes are left alone."""
 
 _modules = 0
 
 
 def set_modules_aside() -> None:
-    """Let later collections pass over what this worker has loaded. What is garbage by now stays, too: so it is done
-    once for each load of modules, not for each use.
+    """Exclude loaded objects from later collections. Garbage that exists by now is never freed, so this is done once
+    for each load of modules, not for each use.
     """
     global _modules
     if _REUSED in os.environ and len(sys.modules) > _modules:

@@ -1,5 +1,5 @@
-"""The options of `format("mtl")`: their table, the values of their kinds, and settings made of them. Pure.
+"""The options of `format("mtl")`: their table, the parsers of their values, and the settings made from them. Pure.
 
-Read `table.py` first: one row for each option. `kinds.py` turns texts into values. `settings.py` checks that options
-fit together and makes the settings of a reader or a writer.
+Read `table.py` first: one row for each option. `kinds.py` parses values. `settings.py` checks combinations of options
+and makes the settings of a reader or a writer.
 """

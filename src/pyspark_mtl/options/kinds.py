@@ -1,8 +1,7 @@
-"""The kinds of option values: text to value, strictly. Pure.
+"""The kinds of option values: strict parsers. Pure.
 
-A parser takes the text that Spark hands over and returns the value, or raises ValueError with the rest of the sentence
-"option x: ...". Nothing is guessed: "False" is a boolean only because it is spelt like one, and a bare number is no
-duration.
+A parser takes the text from Spark and returns the value, or raises ValueError with the rest of the sentence
+"option x: ...". It guesses nothing: a number without a unit, for example, is not a duration.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86
 SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 LARGEST = (1 << 63) - 1
-"""Spark's bigint; a sequence or a limit above it cannot be told to Spark."""
+"""The largest bigint of Spark: sequences and limits above it cannot be passed to Spark."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
@@ -41,13 +40,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Places:
-    """A place for each resource: the one named for it, else `default`."""
+    """A place for each resource: the one in `named`, else `default`."""
 
     default: Place | None
     named: Mapping[str, Place] = field(default_factory=dict)
 
     def of(self, resource: str, otherwise: Place) -> Place:
-        """The place of `resource`; `otherwise` for one that is neither named nor covered by a default."""
+        """The place of `resource`; `otherwise` if it is neither in `named` nor covered by a default."""
         return self.named.get(resource, self.default or otherwise)
 
     def uses(self, kind: str) -> bool:
@@ -64,21 +63,21 @@ _NUMBERS = {-2: EARLIEST, -1: LATEST}  # Kafka's
 
 
 def text(value: str) -> str:
-    """Any text that is not empty."""
+    """Text that is not empty, without the blanks around it."""
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
 
 
 def secret(value: str) -> str:
-    """Any text that is not empty, as it is; never shown."""
+    """Text that is not empty, unchanged; never shown in an error."""
     if not value:
         raise ValueError("it is empty")
     return value
 
 
 def name(value: str) -> str:
-    """The name of a resource, group, application or virtual host: what fits an RFC 11 short string."""
+    """The name of a resource, group, application or virtual host: it fits an RFC 11 short string."""
     found = text(value)
     if len(found.encode()) > MAX_SHORT_STRING:
         raise ValueError(f"a name has at most {MAX_SHORT_STRING} octets")
@@ -91,12 +90,12 @@ def endpoint(value: str) -> str:
     """A ZeroMQ endpoint that another process can reach."""
     found = text(value)
     if not _ENDPOINT.fullmatch(found):
-        raise ValueError(f"{found!r} is no endpoint; one looks like tcp://127.0.0.1:5975")
+        raise ValueError(f"{found!r} is not an endpoint, such as tcp://127.0.0.1:5975")
     return found
 
 
 def boolean(value: str) -> bool:
-    """True or false, in any case; Spark hands booleans over as text."""
+    """True or false, in upper or lower case; Spark passes booleans as text."""
     found = BOOLEANS.get(value.strip().lower())
     if found is None:
         raise ValueError(f"{value!r} is neither true nor false")
@@ -116,7 +115,7 @@ def version(value: str) -> int:
 def _whole(value: str, least: int) -> int:
     digits = value.strip()
     if not (digits.isascii() and digits.isdigit()) or not least <= int(digits) <= LARGEST:
-        raise ValueError(f"{value!r} is no whole number from {least}")
+        raise ValueError(f"{value!r} is not a whole number from {least} to {LARGEST}")
     return int(digits)
 
 
@@ -125,7 +124,7 @@ def size(value: str) -> int:
     found = _SIZE.fullmatch(value.strip().lower())
     octets = int(found[1]) * SIZES[found[2]] if found else 0
     if not 1 <= octets <= LARGEST:
-        raise ValueError(f"{value!r} is no size; one looks like 1048576, 64m or 1g")
+        raise ValueError(f"{value!r} is not a size, such as 1048576, 64m or 1g")
     return octets
 
 
@@ -143,9 +142,9 @@ def _seconds(value: str, longest: float) -> float:
     found = _DURATION.fullmatch(value.strip().lower())
     seconds = float(found[1]) * DURATIONS.get(found[2], 0.0) if found else 0.0
     if not seconds > 0.0:
-        raise ValueError(f"{value!r} is no duration; one looks like 500ms, 5s, 15m or 7d")
+        raise ValueError(f"{value!r} is not a duration, such as 500ms, 5s, 15m or 7d")
     if seconds > longest:
-        raise ValueError(f"{value:.40} is longer than {longest / 86400:.0f} days; is the unit meant?")
+        raise ValueError(f"{value:.40} is longer than {longest / 86400:.0f} days; check the unit")
     return seconds
 
 
@@ -159,39 +158,39 @@ def names(value: str) -> tuple[str, ...]:
         found = value.split(",")
     parsed = tuple(sorted(name(one) for one in found))
     if len(set(parsed)) != len(parsed):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     if not 1 <= len(parsed) <= MAX_RESOURCES_PER_LEASE:
         raise ValueError(f"it has {len(parsed)} names; 1 to {MAX_RESOURCES_PER_LEASE} can be given together")
     return parsed
 
 
 def pattern(value: str) -> str:
-    """A regular expression of RE2's syntax, as the broker takes it, that matches whole names."""
+    """A regular expression in RE2's syntax, as the broker requires, that matches whole names."""
     found = text(value)
     matches(found, "")
     return found
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a pattern matches the whole of a name. ValueError for what is no pattern."""
-    # RE2 comes with Arrow, which nothing else here needs. Python's `re` is another language.
+    """Whether a pattern matches the whole name. ValueError for an invalid pattern."""
+    # RE2 is part of Arrow, which nothing else here needs. The syntax of Python's `re` is different.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
     try:
         found = pc.match_substring_regex(pa.array([name], pa.string()), rf"\A(?:{pattern})\z")
     except pa.ArrowInvalid as error:
-        raise ValueError(f"{pattern!r} is no regular expression of RE2's syntax: {error}") from error
+        raise ValueError(f"{pattern!r} is not a regular expression in RE2's syntax: {error}") from error
     return bool(found[0].as_py())
 
 
 def starting(value: str) -> Places:
-    """earliest, latest, group, or JSON of name to one of these or a sequence (Kafka's -2 and -1 are understood)."""
+    """earliest, latest, group, or a JSON object from name to one of these or a sequence (also Kafka's -2 and -1)."""
     return _places(value, _start_of, "earliest, latest, group")
 
 
 def ending(value: str) -> Places:
-    """Latest, or JSON of name to "latest" (or -1) or to the sequence to end before."""
+    """Latest, or a JSON object from name to "latest" (or -1) or to the sequence to end before."""
     return _places(value, _end_of, "latest")
 
 
@@ -201,12 +200,12 @@ def instant(value: str) -> Places:
 
 
 def instants(value: str) -> Places:
-    """JSON of name to time."""
+    """A JSON object from name to time."""
     return Places(None, {key: Place("time", _microseconds(one)) for key, one in _object(value).items()})
 
 
 def one_of(*words: str) -> Any:
-    """A parser for one of a few words, in any case."""
+    """A parser for one of `words`, in upper or lower case."""
 
     def parse(value: str) -> str:
         found = value.strip().lower()
@@ -224,7 +223,9 @@ def _places(value: str, one: Any, words: str) -> Places:
     try:
         return Places(one(value.strip().lower()))
     except ValueError:
-        raise ValueError(f"{value!r} is neither one of {words} nor JSON of resource to place") from None
+        raise ValueError(
+            f"{value!r} is neither one of {words} nor a JSON object from resource to place"
+        ) from None
 
 
 def _start_of(value: object) -> Place:
@@ -232,26 +233,26 @@ def _start_of(value: object) -> Place:
         return _WORDS[value]
     if type(value) is int and (value in _NUMBERS or 1 <= value <= LARGEST):
         return _NUMBERS.get(value) or Place("sequence", value)
-    raise ValueError(f"{value!r} is no place to start at; sequences begin at 1")
+    raise ValueError(f"{value!r} is not a place to start at: earliest, latest, group or a sequence from 1")
 
 
 def _end_of(value: object) -> Place:
     place = _start_of(value)
     if place.kind in {"earliest", "group"}:
-        raise ValueError(f"{value!r} is no place to end at")
+        raise ValueError(f"{value!r} is not a place to end at: latest or a sequence from 1")
     return place
 
 
 def _microseconds(value: object) -> int:
-    """Kafka's milliseconds since 1970, or ISO 8601 with its zone."""
-    written = str(value).strip()  # of a boolean, "True": no digits
+    """A time in µs, from Kafka's milliseconds since 1970 or ISO 8601 with a time zone."""
+    written = str(value).strip()  # a boolean becomes "True", which has no digits
     if written.isascii() and written.isdigit() and int(written) <= LARGEST // 1000:
         return int(written) * 1000
     try:
         return microseconds(written)
     except ValueError:
         raise ValueError(
-            f"{value!r} is no time; give milliseconds since 1970 or ISO 8601 with its zone, "
+            f"{value!r} is not a time; give milliseconds since 1970 or ISO 8601 with a time zone, "
             "such as 2026-01-31T12:00:00Z"
         ) from None
 
@@ -259,7 +260,7 @@ def _microseconds(value: object) -> int:
 def _object(value: str) -> dict[str, Any]:
     found = _json(value)
     if not isinstance(found, dict) or not found:
-        raise ValueError("a JSON object of resource to value is needed")
+        raise ValueError("a JSON object from resource to value is needed")
     return {name(key): item for key, item in found.items()}
 
 
@@ -267,7 +268,7 @@ def _json(value: str) -> Any:
     try:
         return json.loads(value, object_pairs_hook=_no_doubles)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The settings that a read or a write has by its options (pyspark_mtl.options.table). Pure.
+"""The settings of a read or a write, made from its options (pyspark_mtl.options.table). Pure.
 
-Spark hands options over as text under lower-cased names. They are taken strictly: an unknown name is an error that
-suggests the right one, so is a value that does not fit, an option that has no meaning where it is given, and two that
-contradict each other. Only names are ever shown of an unknown option, never its value: it may be a misspelt secret.
+Spark passes options as text under lower-cased names. The check is strict. Errors are: an unknown name (the message
+suggests the right one), an invalid value, an option that does not apply to this read or write, and two options that
+contradict each other. An error shows the name of an unknown option, never its value: it may be a misspelt secret.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 @dataclass(frozen=True)
 class Connect:
-    """How to reach the broker, and what to show there. Times in seconds. Files and variables are read where a
-    connection is made: on the driver and on executors.
+    """The broker's address and the user's credentials. Times in seconds. Files and environment variables are read
+    when a connection is made: on the driver and on executors.
     """
 
     endpoint: str
@@ -48,14 +48,14 @@ class Limits:
 
     @property
     def any(self) -> bool:
-        """Whether a batch is limited at all."""
+        """Whether a batch has any limit."""
         return not (self.max_contents is None and self.max_bytes is None and self.min_contents is None)
 
 
 @dataclass(frozen=True)
 class Bodies:
-    """What bodies are, where they are typed: their format and which columns are not theirs. For a read also what
-    becomes of bad ones: `mode`, the name of the column that has them, the resource that they are written to.
+    """Typed bodies: their `format`, and whether metadata columns belong to the content (`metadata`). For a read also
+    the treatment of bad bodies: `mode`, the name of their column, and the dead-letter resource.
     """
 
     format: str
@@ -67,7 +67,9 @@ class Bodies:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """What a read does. Exactly one of `resources` and `pattern` is set. `ending` latest means no end in a stream."""
+    """The settings of a read. Exactly one of `resources` and `pattern` is set. In a stream, `ending` latest means that
+    it has no end.
+    """
 
     connect: Connect
     resources: tuple[str, ...] | None
@@ -87,8 +89,8 @@ class ReadSettings:
 
 @dataclass(frozen=True)
 class Creation:
-    """What a resource is like that a write creates: durability "sync" or "os", and what it keeps, as octets, seconds,
-    contents and groups; None and no group are no bound.
+    """The configuration of a resource that a write creates: durability "sync" or "os", and retention in octets,
+    seconds, contents and groups; None and no group mean no bound.
     """
 
     durability: str
@@ -101,8 +103,8 @@ class Creation:
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """What a write does. `resource` None means: the column names it; `create` None: what is not there is an error;
-    `truncate`: it takes the place of what the resources held.
+    """The settings of a write. `resource` None: the column `resource` names it. `create` None: a missing resource is an
+    error. `truncate`: the write replaces the contents of the resources.
     """
 
     connect: Connect
@@ -118,7 +120,7 @@ class WriteSettings:
 
 @dataclass(frozen=True)
 class Given:
-    """The options that were given, parsed, under their proper names; a password is one of them."""
+    """The options that were given, parsed, under their proper names. Not shown by repr: one may be a password."""
 
     values: Mapping[str, Any] = field(repr=False)
 
@@ -127,18 +129,18 @@ class Given:
         return self.values.get(name, BY_KEY[name.lower()].default)
 
     def __contains__(self, name: str) -> bool:
-        """Whether it was given."""
+        """Whether the option was given."""
         return name in self.values
 
 
 def parse(options: Mapping[str, str]) -> Given:
-    """Names and values, each by itself. OptionError for an unknown name or a value that does not fit."""
+    """Check and parse each option by itself. OptionError for an unknown name or an invalid value."""
     values = {}
     for key, text in options.items():
         option = BY_KEY.get(key.lower())
         if option is not None:
             values[option.name] = _value(option, text)
-        elif key.lower() not in SPARKS_OWN and not key.startswith("__"):  # Spark's internal ones, no user's
+        elif key.lower() not in SPARKS_OWN and not key.startswith("__"):  # Spark's internal options
             raise OptionError(f"unknown option {key!r}; {_suggestion(key)}")
     return Given(values)
 
@@ -154,11 +156,11 @@ def _suggestion(key: str) -> str:
     close = difflib.get_close_matches(key.lower(), BY_KEY, n=1, cutoff=0.6)
     if close:
         return f"did you mean {BY_KEY[close[0]].name!r}?"
-    return f"there are {', '.join(sorted(option.name for option in OPTIONS))}"
+    return f"the options are {', '.join(sorted(option.name for option in OPTIONS))}"
 
 
 def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
-    """The settings of a read. OptionError for what has no meaning there, is missing, or contradicts."""
+    """The settings of a read. OptionError if an option does not apply, is missing, or contradicts another."""
     use = Use.STREAM_READ if streaming else Use.BATCH_READ
     _meaningful(given, use)
     resources, pattern = given["resources"], given["resourcePattern"]
@@ -188,18 +190,18 @@ def read_settings(given: Given, *, streaming: bool) -> ReadSettings:
 
 
 def write_settings(given: Given, *, streaming: bool, overwrite: bool = False) -> WriteSettings:
-    """The settings of a write; `overwrite` is what Spark wants of it. OptionError for what has no meaning there or
-    contradicts.
+    """The settings of a write; `overwrite` as Spark passes it. OptionError if an option does not apply or contradicts
+    another.
     """
     _meaningful(given, Use.STREAM_WRITE if streaming else Use.BATCH_WRITE)
     exactly_once = given["deliveryGuarantee"] == "exactly-once"
     application = given.values.get("txnAppId")
     if not exactly_once and application is not None:
         raise OptionError(
-            "txnAppId has no meaning with deliveryGuarantee=at-least-once: nothing is remembered"
+            "txnAppId has no meaning with deliveryGuarantee=at-least-once: the broker remembers no batches then"
         )
     if not streaming and ("txnAppId" in given) != ("txnVersion" in given):
-        raise OptionError("a batch write is repeatable with both txnAppId and txnVersion; only one is given")
+        raise OptionError("a batch write needs both txnAppId and txnVersion, or neither; only one is given")
     if overwrite:
         _check_overwrite(given, "outputMode" if streaming else "mode", exactly_once=exactly_once)
     return WriteSettings(
@@ -234,15 +236,17 @@ def _creation(given: Given) -> Creation | None:
 def _check_overwrite(given: Given, mode: str, *, exactly_once: bool) -> None:
     if given["overwriteMode"] is None:
         raise OptionError(
-            f"format mtl appends: resources are logs. Use .{mode}('append'); or overwriteMode=truncate, with which "
-            "what is written takes the place of all that the resource held"
+            f"format mtl appends: resources are logs. Use .{mode}('append'), or overwriteMode=truncate, with which "
+            "the rows replace all contents of the resource"
         )
     if not exactly_once:
-        raise OptionError("overwriteMode=truncate is one step with what is written: it needs exactly-once")
+        raise OptionError(
+            "overwriteMode=truncate is part of the commit: it needs deliveryGuarantee=exactly-once"
+        )
 
 
 def bodies(given: Given) -> Bodies | None:
-    """How bodies are typed; None for raw ones. OptionError for what has no meaning with raw or typed bodies."""
+    """The types of bodies; None for raw bodies. OptionError for an option that does not apply to the bodyFormat."""
     if given["bodyFormat"] == "raw":
         for name in ("includeMetadata", "mode", "columnNameOfCorruptRecord", "deadLetter"):
             if name in given:
@@ -322,12 +326,12 @@ def _ending(given: Given, *, streaming: bool) -> Places:
 
 
 def _foremost(given: Given, *names: str) -> Places | None:
-    """The value of the first that is given. Kafka's order, so that its users' settings mean the same here."""
+    """The value of the first option that is given. The order is Kafka's, so that settings mean the same here."""
     return next((given[name] for name in names if name in given), None)
 
 
 def _names_fit(what: str, places: Places, resources: tuple[str, ...] | None) -> None:
-    """With listed resources every one has its place and no other is named, as Kafka's users know it."""
+    """Check that a JSON object of places names all listed resources and no others, as with Kafka."""
     if resources is None or not places.named:
         return
     for name in places.named:

@@ -1,7 +1,7 @@
-"""Every option of `format("mtl")` in one table: its name, where it has a meaning, how it is read, its default. Pure.
+"""Every option of `format("mtl")` in one table: name, where it applies, parser, default, meaning. Pure.
 
-docs/reference/options.md has a table that is made of it (`scripts/docs`). What the options mean together is in
-pyspark_mtl.options.settings.
+docs/reference/options.md is generated from it (`scripts/docs`). pyspark_mtl.options.settings checks combinations of
+options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark_mtl.options import kinds
 
 
 class Use(Flag):
-    """Where an option has a meaning."""
+    """The reads and writes that an option applies to."""
 
     STREAM_READ = auto()
     BATCH_READ = auto()
@@ -29,7 +29,7 @@ class Use(Flag):
 
     @property
     def words(self) -> str:
-        """For people: "a streaming read"."""
+        """As in error messages: "a streaming read"."""
         return _USES[self]
 
 
@@ -43,7 +43,7 @@ _USES = {
 
 @dataclass(frozen=True)
 class Option:
-    """A row of the table. `default` is what an absent option means; text where it depends on others."""
+    """A row of the table. `default` is the value of an absent option; a text if it depends on other options."""
 
     name: str
     use: Use
@@ -68,16 +68,16 @@ OPTIONS: tuple[Option, ...] = (
         Use.ALL,
         kinds.duration,
         RETRY_DEADLINE_S,
-        "how long a request, a read or a commit is tried again, reconnecting, before it is an error",
+        "how long a request, a read or a commit is retried, with reconnects, before it is an error",
     ),
-    # --- who we are there, and encryption -------------------------------------------------------------------
+    # --- authentication and encryption ----------------------------------------------------------------------
     Option("user", Use.ALL, kinds.text, None, "log in as this user"),
     Option(
         "password",
         Use.ALL,
         kinds.secret,
         None,
-        "its password; better where only those see it who need it: the next two",
+        "its password; passwordFile and passwordEnv are safer, since they keep it out of plans and logs",
     ),
     Option(
         "passwordFile",
@@ -91,28 +91,28 @@ OPTIONS: tuple[Option, ...] = (
         Use.ALL,
         kinds.text,
         None,
-        "an environment variable, of the driver and every executor, that is the password",
+        "the name of an environment variable, on the driver and every executor, that holds the password",
     ),
     Option(
         "saslMechanism",
         Use.ALL,
         kinds.text,
         None,
-        "SCRAM-SHA-256, PLAIN, EXTERNAL or ANONYMOUS, and no other; else the strongest that the broker offers",
+        "the only mechanism to use: SCRAM-SHA-256, PLAIN, EXTERNAL or ANONYMOUS; else the broker's strongest",
     ),
     Option(
         "curveServerKey",
         Use.ALL,
         kinds.text,
         None,
-        "the broker's public CURVE key, or its file on the driver and every executor: encrypts everything",
+        "the broker's public CURVE key, or a file with it on the driver and every executor; encrypts all traffic",
     ),
     Option(
         "curveKeyFile",
         Use.ALL,
         kinds.text,
         None,
-        "a private CURVE key, by its file on the driver and every executor, that the broker knows the user by",
+        "a file with the user's private CURVE key, on the driver and every executor",
     ),
     # --- what is read ---------------------------------------------------------------------------------------
     Option("resources", Use.READ, kinds.names, None, "names, separated by commas, or a JSON array of names"),
@@ -121,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         kinds.pattern,
         None,
-        "a regular expression (RE2's) that matches whole names; what comes later is read from its beginning",
+        "a regular expression (RE2) that matches whole names; later resources are read from their first content",
     ),
     Option(
         "includeProperties", Use.READ, kinds.boolean, False, "adds the column properties map<string,string>"
@@ -131,8 +131,8 @@ OPTIONS: tuple[Option, ...] = (
         Use.ALL,
         kinds.boolean,
         True,
-        "contents that retention removed, or a resource deleted or made again, end the query, as does a batch that was "
-        "published with other counts (a checkpoint rolled back or copied); false: what is lost is logged and skipped",
+        "true: lost contents (removed by retention, or the resource was deleted or made again) end the query, as does "
+        "a batch that was published with other counts (rolled back or copied checkpoint); false: log and skip",
     ),
     # --- where reading starts and ends ----------------------------------------------------------------------
     Option(
@@ -140,21 +140,21 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         kinds.name,
         None,
-        "a durable cursor in the broker that a stream's progress is confirmed to; it can be started from",
+        "a durable cursor in the broker: a stream confirms its progress to it, and reads can start from it",
     ),
     Option(
         "startingOffsets",
         Use.READ,
         kinds.starting,
-        "group where one is named, else latest for streams, earliest for batches",
-        "earliest, latest, group, or JSON of resource to one of these or a sequence; new queries only",
+        "group if that option is given, else latest for streams, earliest for batches",
+        "earliest, latest, group, or JSON from resource to one of these or a sequence; new queries only",
     ),
     Option(
         "startingOffsetsByTimestamp",
         Use.READ,
         kinds.instants,
         None,
-        "JSON of resource to starting time; wins over startingOffsets",
+        "JSON from resource to starting time; wins over startingOffsets",
     ),
     Option(
         "startingTimestamp",
@@ -168,21 +168,21 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         kinds.one_of("error", "latest"),
         "error",
-        "what a starting time after all contents means",
+        "a starting time after all contents: an error, or start at the end (latest)",
     ),
     Option(
         "endingOffsets",
         Use.READ,
         kinds.ending,
         "latest for batches, no end for streams",
-        "JSON of resource to the sequence to end before, or to latest; or latest for all; latest in batches only",
+        "JSON from resource to the sequence to end before, or to latest; or latest for all; latest in batches only",
     ),
     Option(
         "endingOffsetsByTimestamp",
         Use.READ,
         kinds.instants,
         None,
-        "JSON of resource to ending time; wins over endingOffsets",
+        "JSON from resource to ending time; wins over endingOffsets",
     ),
     Option(
         "endingTimestamp",
@@ -192,55 +192,51 @@ OPTIONS: tuple[Option, ...] = (
         "end before the first content at or after this time; wins over the other ends",
     ),
     # --- how much at a time ---------------------------------------------------------------------------------
-    Option(
-        "maxOffsetsPerTrigger", Use.STREAM_READ, kinds.count, None, "at most so many contents in one batch"
-    ),
+    Option("maxOffsetsPerTrigger", Use.STREAM_READ, kinds.count, None, "the most contents in one batch"),
     Option(
         "maxBytesPerTrigger",
         Use.STREAM_READ,
         kinds.size,
         None,
-        "at most so many stored octets in one batch, such as 64m, but at least one chunk",
+        "the most stored octets in one batch, such as 64m; a batch has at least one chunk",
     ),
     Option(
         "minOffsetsPerTrigger",
         Use.STREAM_READ,
         kinds.count,
         None,
-        "wait until so many contents are there, at most for maxTriggerDelay",
+        "wait until this many contents are there, at most for maxTriggerDelay",
     ),
     Option(
         "maxTriggerDelay",
         Use.STREAM_READ,
         kinds.duration,
         float(MAX_TRIGGER_DELAY_S),
-        "longest time between two batches because of minOffsetsPerTrigger",
+        "the longest time that minOffsetsPerTrigger delays a batch after the one before",
     ),
-    Option("minPartitions", Use.READ, kinds.count, None, "split what is read into at least so many tasks"),
-    Option(
-        "maxRecordsPerPartition", Use.READ, kinds.count, None, "split what is read so that no task has more"
-    ),
+    Option("minPartitions", Use.READ, kinds.count, None, "the fewest tasks that a batch is split into"),
+    Option("maxRecordsPerPartition", Use.READ, kinds.count, None, "the most contents of one task"),
     Option(
         "confirmOn",
         Use.STREAM_READ,
         kinds.one_of("commit", "start"),
         "commit",
-        "when progress is confirmed: on Spark's commit, or one trigger earlier (never with async progress tracking)",
+        "when progress is confirmed: on Spark's commit, or one trigger earlier (not with async progress tracking)",
     ),
-    # --- what a body is -------------------------------------------------------------------------------------
+    # --- bodies ---------------------------------------------------------------------------------------------
     Option(
         "bodyFormat",
         Use.ALL,
         kinds.one_of("raw", "text", "json", "msgpack", "arrow"),
         "raw",
-        "raw: octets; else the columns of a schema, as text, a JSON object, a MessagePack map or an Arrow IPC stream",
+        "raw: octets; else columns of a schema, as text, a JSON object, a MessagePack map or an Arrow IPC stream",
     ),
     Option(
         "includeMetadata",
         Use.ALL,
         kinds.boolean,
         False,
-        "with a bodyFormat: columns resource, sequence, timestamp and properties are the content's, not the body's",
+        "with a bodyFormat: the columns resource, sequence, timestamp and properties are not part of the body",
     ),
     Option(
         "mode",
@@ -254,18 +250,18 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         kinds.text,
         "_corrupt_record",
-        "the string column of the schema, if it has one, that bad bodies are put in",
+        "name of the string column for bad bodies; used if the schema has it",
     ),
     Option(
         "deadLetter",
         Use.READ,
         kinds.name,
         None,
-        "a resource that every bad body is written to once, with where it came from; made if it does not exist",
+        "a resource to which every bad body is written once, with its origin; created if it does not exist",
     ),
     # --- what is written ------------------------------------------------------------------------------------
     Option(
-        "resource", Use.WRITE, kinds.name, None, "where all rows go; without it, the column resource says"
+        "resource", Use.WRITE, kinds.name, None, "the target of all rows; else the column resource names it"
     ),
     Option("createResource", Use.WRITE, kinds.boolean, False, "create a resource that does not exist"),
     Option(
@@ -273,28 +269,28 @@ OPTIONS: tuple[Option, ...] = (
         Use.WRITE,
         kinds.one_of("sync", "os"),
         "sync",
-        "of a created resource: sync, on the disk before it is confirmed; os, with the operating system",
+        "of a created resource: sync, on the disk before it is confirmed; os, in the operating system's cache",
     ),
     Option(
         "createRetainBytes",
         Use.WRITE,
         kinds.size,
         None,
-        "of a created resource: keep at most so much, such as 10g",
+        "of a created resource: the most octets to keep, such as 10g",
     ),
     Option(
         "createRetainAge",
         Use.WRITE,
         kinds.age,
         None,
-        "of a created resource: keep contents for so long, such as 7d",
+        "of a created resource: how long to keep contents, such as 7d",
     ),
     Option(
         "createRetainContents",
         Use.WRITE,
         kinds.count,
         None,
-        "of a created resource: keep at most so many contents",
+        "of a created resource: the most contents to keep",
     ),
     Option(
         "createRetainFor",
@@ -308,29 +304,29 @@ OPTIONS: tuple[Option, ...] = (
         Use.WRITE,
         kinds.size,
         None,
-        "of a created resource: the size at which contents go although a group needs them",
+        "of a created resource: the size above which contents are removed although a group needs them",
     ),
     Option(
         "overwriteMode",
         Use.WRITE,
         kinds.one_of("truncate"),
         None,
-        "truncate: mode overwrite and output mode complete take the place of all that the resource held (with a column "
-        "resource: each that rows go to), in one step; without it they are errors",
+        "truncate: mode overwrite and output mode complete replace all contents of the resource (with a column "
+        "resource: of each that has rows), atomically; without it they are errors",
     ),
     Option(
         "deliveryGuarantee",
         Use.WRITE,
         kinds.one_of("exactly-once", "at-least-once"),
         "exactly-once",
-        "exactly-once: a batch becomes visible as a whole, once; at-least-once: rows are appended as they come",
+        "exactly-once: a batch becomes visible as a whole, once; at-least-once: rows are appended as they arrive",
     ),
     Option(
         "txnAppId",
         Use.WRITE,
         kinds.name,
-        "the query's id, behind `user` and a dot for a user; a fresh one for each batch write",
-        "whose batches the broker remembers; a batch write with it needs txnVersion",
+        "the query's id (with a user: `user`, a dot and the id); a new one for each batch write",
+        "the application for which the broker remembers batches; a batch write with it needs txnVersion",
     ),
     Option("txnVersion", Use.BATCH_WRITE, kinds.version, None, "the number of this write of txnAppId"),
 )
@@ -338,7 +334,7 @@ OPTIONS: tuple[Option, ...] = (
 BY_KEY = {option.name.lower(): option for option in OPTIONS}
 
 SPARKS_OWN = frozenset({
-    # Spark adds these to the options of a source or sink, or takes them out of what the user gave for the query.
+    # Spark adds these to the options of a source or sink, or copies them from the options of the query.
     "path",
     "paths",
     "checkpointlocation",

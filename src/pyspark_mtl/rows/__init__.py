@@ -1,5 +1,5 @@
-"""Between contents and rows: columns of contents, properties, and typed rows. Pure.
+"""Conversion between contents and rows: columns, properties, typed rows. Pure.
 
-Read `columns.py` first: the columns that a content has. `frames.py` makes record batches of packs, and packs of them;
-`typed.py` does so with the formats of `bodyFormat`, which are in the package `bodies`.
+Read `columns.py` first: the columns of a content. `frames.py` converts packs to record batches, and back; `typed.py`
+does so with the formats of `bodyFormat`, which are in the package `bodies`.
 """

@@ -1,7 +1,7 @@
-"""The columns of a row: what a source has, and what a sink takes. Pure; a schema is pairs of name and Spark's type.
+"""The columns of sources and sinks, and checks of a user's schema. Pure; a schema is pairs of name and Spark type.
 
-A row is a content. A sink takes the rows of a source as they are: `sequence` is the broker's to give and is left out,
-`timestamp` travels on as a property.
+A row is a content. A sink accepts the rows of a source unchanged: it ignores `sequence`, which the broker assigns, and
+writes `timestamp` as a property.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mtl.errors import SchemaError
 
 
 class Column(NamedTuple):
-    """A column by name, Spark's simple name of its type, and whether it may be null."""
+    """A column: its name, Spark's simple name of its type, and whether it may be null."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ SINK = {
     "timestamp": ("timestamp",),
     "sequence": ("bigint",),
 }
-"""What a sink knows, and the types it takes for it. Only `body` is required."""
+"""The columns that a sink accepts, and their types. Only `body` is required."""
 
 
 def of_source(*, include_properties: bool) -> tuple[Column, ...]:
@@ -46,21 +46,21 @@ def of_source(*, include_properties: bool) -> tuple[Column, ...]:
 
 
 def of_typed_source(body_format: str, *, metadata: bool) -> tuple[Column, ...]:
-    """The columns of a source with typed bodies that was given no schema: only text needs none. Else SchemaError."""
+    """The columns of a source with typed bodies and no user's schema. SchemaError unless the format is text."""
     if body_format != "text":
         raise SchemaError(
-            f"bodyFormat={body_format} needs a schema that says what a body holds: .schema('id bigint, name string')"
+            f"bodyFormat={body_format} needs a schema of the body's fields: .schema('id bigint, name string')"
         )
     return (*(SOURCE[:-1] if metadata else ()), Column("body", "string"))
 
 
 def ddl(columns: Sequence[Column]) -> str:
-    """The columns as Spark's DDL, the way a schema is given."""
+    """The columns in Spark's DDL."""
     return ", ".join(f"{column.name} {column.type}" for column in columns)
 
 
 def check_source(given: Sequence[Column], *, include_properties: bool) -> None:
-    """A schema that a user gave for a source replaces ours unchecked, so it has to be the same. Else SchemaError."""
+    """SchemaError if a user's schema for a raw source differs from the source's own: Spark does not check that."""
     expected = of_source(include_properties=include_properties)
     if tuple(given) == expected:
         return
@@ -71,30 +71,30 @@ def check_source(given: Sequence[Column], *, include_properties: bool) -> None:
         hint = "; every column is nullable"
     raise SchemaError(
         f"the schema ({ddl(given)}) does not fit: rows of format mtl are ({ddl(expected)}){hint}. "
-        "Leave the schema out, and shape the rows with select"
+        "Leave the schema out, and change the rows with select"
     )
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Columns are found by their names, so each has one of its own. Else SchemaError."""
+    """SchemaError if two columns have the same name: columns are found by name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise SchemaError(f"the schema names {', '.join(map(repr, twice))} more than once")
 
 
 def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
-    """The columns of what is to be written. SchemaError for no body, an unknown column, one twice or another type."""
+    """SchemaError if a sink does not accept these columns: no body, an unknown or repeated name, another type."""
     names = [column.name for column in given]
     check_names(names)
     if "body" not in names:
         raise SchemaError(
-            f"the DataFrame ({ddl(given)}) has no column 'body', which becomes the contents' body"
+            f"the DataFrame ({ddl(given)}) has no column 'body', which is the body of the contents"
         )
     for column in given:
         types = SINK.get(column.name)
         if types is None:
             raise SchemaError(
-                f"column {column.name!r} is none that a content has ({', '.join(SINK)}); "
+                f"column {column.name!r} is not a column of a content ({', '.join(SINK)}); "
                 "leave it out, or make it part of the body"
             )
         if column.type not in types:
@@ -103,7 +103,7 @@ def check_sink(given: Sequence[Column], *, resource: str | None) -> None:
 
 
 def check_target(given: Sequence[Column], *, resource: str | None, metadata: bool) -> None:
-    """Every row has to go somewhere: by the option, or by a column that is the content's. Else SchemaError."""
+    """SchemaError unless each row has a target: the option resource, or a column `resource` of the content."""
     if resource is None and not (metadata and any(column.name == "resource" for column in given)):
         hint = "" if metadata else " with includeMetadata=true"
-        raise SchemaError(f"where to write? Give the option resource, or a column 'resource'{hint}")
+        raise SchemaError(f"no resource to write to: give the option resource, or a column 'resource'{hint}")

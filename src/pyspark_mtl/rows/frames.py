@@ -1,7 +1,7 @@
-"""Packs to rows and rows to packs, in whole columns: nothing here looks at a row by itself.
+"""Converts packs to rows and rows to packs, in whole columns, without a loop over rows.
 
-The bodies of a pack are the bodies of the rows, the same memory; what is added to them is what all contents of a pack
-share. The other way round a frame of Spark becomes packs of the same bodies, sliced where a pack would be too large.
+The rows of a pack share the memory of its bodies; the added columns follow from values that all contents of a pack
+share. In the other direction a frame of Spark becomes packs of the same bodies, sliced to the size limit of a pack.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ROWS = pa.schema([
     ("timestamp", pa.timestamp("us", tz="UTC")),
     ("body", pa.binary()),
 ])  # fmt: skip
-"""What Spark compares the first batch of a task with: order, types and nullability."""
+"""The schema with which Spark compares the first batch of a task: order, types and nullability."""
 
 ROWS_WITH_PROPERTIES = ROWS.append(pa.field("properties", MAP))
 
 _TIMESTAMP = ROWS.field("timestamp").type
 
-# Columns are made of buffers, not of Python values: where pandas is installed, the first `pa.scalar` or `pa.array` of a
-# process imports it, which costs each of Spark's workers a third of a second.
+# Columns are made of buffers, not of Python values: the first `pa.scalar` or `pa.array` of a process imports pandas if
+# it is installed, which takes each of Spark's workers a third of a second.
 
 
 def _numbers(values: Iterable[int], kind: Any) -> Any:
@@ -49,7 +49,7 @@ _COUNTING = _numbers(range(MAX_PACK_CONTENTS), pa.int64())
 
 
 def _names(resource: str, count: int) -> Any:
-    """A resource's name for each row. Packs of about one size share a column, and small ones wait for no long one."""
+    """A resource's name for each row, cut from a cached column of the next power of two."""
     return _repeated(resource, min(1 << count.bit_length(), MAX_PACK_CONTENTS)).slice(0, count)
 
 
@@ -63,7 +63,7 @@ def _repeated(resource: str, count: int) -> Any:
 
 
 def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, include_properties: bool) -> Any:
-    """The rows of a pack: contents `first` and on of `resource`, appended at `timestamp_us` (µs since 1970)."""
+    """The rows of a pack: contents of `resource` from `first` on, appended at `timestamp_us` (µs since 1970)."""
     count = pack.num_rows
     columns = [
         _names(resource, count),
@@ -80,7 +80,7 @@ def rows(pack: Any, resource: str, first: int, timestamp_us: int | None, *, incl
 def contents(frame: Any, resource: str | None) -> Iterator[tuple[str, Any]]:
     """A frame's rows as contents (batches of mtl.wire.packs.SCHEMA) by resource, each resource's rows in their order.
 
-    They all go to `resource`, or where the column of that name says. SchemaError for a null body or resource.
+    The target is `resource`, or with None the column `resource`. SchemaError for a null body or resource.
     """
     body = _column(frame, "body", pa.binary())
     if body.null_count:
@@ -95,7 +95,7 @@ def contents(frame: Any, resource: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def gathered(frames: Iterable[Any], octets: int) -> Iterator[Any]:
-    """The same rows in frames of at least `octets` each, but for the last one, so that they make large packs."""
+    """The same rows in frames of at least `octets` each (the last may be smaller), so that they make large packs."""
     waiting: list[Any] = []
     size = 0
     for frame in frames:
@@ -108,20 +108,20 @@ def gathered(frames: Iterable[Any], octets: int) -> Iterator[Any]:
 
 
 def _together(frames: list[Any]) -> list[Any]:
-    """One frame, or as many as it takes where one could not have all octets of a column."""
+    """The frames as one; several only if one column would exceed the octets of an Arrow column."""
     return frames if len(frames) < 2 else pa.Table.from_batches(frames).combine_chunks().to_batches()
 
 
 def _column(frame: Any, name: str, kind: Any) -> Any:
-    """A column as `kind`, or None: Spark may hand over large or non-nullable variants of it."""
+    """A column cast to `kind`, or None if it is missing: Spark may pass a large or non-nullable variant."""
     index = frame.schema.get_field_index(name)
     return None if index < 0 else frame.column(index).cast(kind)
 
 
 def _by_resource(batch: Any, names: Any) -> Iterator[tuple[str, Any]]:
-    """Groups in the order in which resources first appear; the sort is stable, so rows keep theirs."""
+    """The rows of each resource, in the order of first occurrence; a stable sort keeps the order of rows."""
     if names.null_count:
-        raise SchemaError("the resource of a row is null; every row has to say where it goes")
+        raise SchemaError("the resource of a row is null; every row has to name one")
     encoded = names.dictionary_encode()
     resources = encoded.dictionary.to_pylist()
     if len(resources) > 1:
@@ -135,14 +135,14 @@ def _by_resource(batch: Any, names: Any) -> Iterator[tuple[str, Any]]:
 
 def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
     """Slices of a batch of contents that each fit a pack: at most `max_pack` octets of bodies and properties together,
-    and MAX_PACK_PROPERTIES of the latter.
+    and at most MAX_PACK_PROPERTIES octets of properties.
 
-    ContentTooLarge for a body above `max_content`, before anything is yielded.
+    ContentTooLarge for a body above `max_content`, before the first slice.
     """
     body, properties = batch.column("body"), batch.column("properties")
     bodies, tables = _offsets(body), _offsets(properties)
     at, count = 0, batch.num_rows
-    if bodies[count] - bodies[0] > max_content:  # otherwise none of them is too large, either
+    if bodies[count] - bodies[0] > max_content:  # otherwise no single body can be too large
         largest = pc.max(pc.binary_length(body)).as_py()
         if largest > max_content:
             raise ContentTooLarge(largest, max_content)
@@ -156,7 +156,7 @@ def split(batch: Any, max_content: int, max_pack: int) -> Iterator[Any]:
 
 
 def _offsets(column: Any) -> memoryview:
-    """Where each value of a binary column begins in its data, and where the last one ends."""
+    """The start of each value in the data of a binary column, and the end of the last one."""
     if not len(column):
         return memoryview(bytes(4)).cast("i")
     return memoryview(column.buffers()[1]).cast("B").cast("i")[column.offset :]

@@ -1,7 +1,7 @@
-"""Properties of many contents at once: field tables to the column map<string,string>, and back.
+"""Converts the properties of many contents at once: field tables to the column map<string,string>, and back.
 
-Arrow does the work per row; Python looks at each distinct table, and at each distinct pair of a name and a value.
-Values of a map are text. Field tables have types (RFC 11), which a reader sees as text (`mtl.wire.text`).
+Arrow does the work per row; Python handles each distinct table, and each distinct pair of a name and a value, once.
+Values of a map are text. Values of field tables have types (RFC 11); a reader converts them to text (`mtl.wire.text`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAP = pa.map_(pa.string(), pa.string())
 _PAIRS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]))
 
 TIMESTAMP = "timestamp"
-"""The property that carries a row's timestamp: ISO 8601 in UTC with microseconds; a time field has whole seconds."""
+"""The property with a row's timestamp: text, ISO 8601 in UTC with µs, since a time field has only whole seconds."""
 
 _TIMESTAMP_LENGTH = len("2026-01-31T12:00:00.000000Z")
 
@@ -31,7 +31,7 @@ _TIMESTAMP_LENGTH = len("2026-01-31T12:00:00.000000Z")
 
 
 def to_maps(tables: Any) -> Any:
-    """The maps of encoded field tables (binary, null: no entries). A content without properties has an empty map."""
+    """The maps of encoded field tables (binary; null means no properties, and becomes an empty map)."""
     encoded = tables.dictionary_encode()
     distinct = [[], *(_texts(table) for table in encoded.dictionary.to_pylist())]
     indices = pc.add(pc.fill_null(encoded.indices, -1), 1)
@@ -46,10 +46,10 @@ def _texts(table: bytes) -> list[tuple[str, str | None]]:
 
 
 def to_tables(count: int, maps: Any | None, times: Any | None) -> Any:
-    """Encoded field tables (binary, null: no entries) of `count` rows, from their maps and timestamps where there are.
+    """Encoded field tables (binary; null means no entries) of `count` rows, from their maps and timestamps, if given.
 
-    A timestamp takes the place of a property of that name. FieldError for a name that no property can have, and for a
-    table above MAX_TABLE.
+    A timestamp replaces a property of that name. FieldError for an invalid name of a property, and for a table above
+    MAX_TABLE.
     """
     columns = []
     if maps is not None:
@@ -67,14 +67,14 @@ def to_tables(count: int, maps: Any | None, times: Any | None) -> Any:
 def _table(entries: bytes) -> bytes | None:
     if len(entries) + 4 > MAX_TABLE:
         raise FieldError(
-            f"properties of {len(entries) + 4} octets; {MAX_TABLE} is the limit, what is larger is a body"
+            f"properties of {len(entries) + 4} octets, more than {MAX_TABLE}; put large values into the body"
         )
     return len(entries).to_bytes(4, "big") + entries if entries else None
 
 
 def _map_entries(maps: Any, *, without: str | None) -> Any:
-    """Of each map its encoded entries, joined; none of the name `without`. A null map has none."""
-    lists = maps.cast(_PAIRS)  # Arrow can flatten and measure lists, but no maps
+    """The encoded entries of each map, joined, except the name `without`. A null map has none."""
+    lists = maps.cast(_PAIRS)  # Arrow can flatten and measure lists, but not maps
     keys, values = lists.flatten().flatten()
     keys, values = keys.dictionary_encode(), values.dictionary_encode()
     places = len(values.dictionary) + 1
@@ -97,7 +97,7 @@ def _entry(name: str, value: str | None, without: str | None) -> bytes:
 
 
 def _time_entries(times: Any) -> Any:
-    """Of each time (UTC, µs) the encoded entry `timestamp`; of a null one, nothing."""
+    """The encoded entry `timestamp` of each time (UTC, µs); no octets for a null."""
     written = pc.strftime(times.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%SZ")
     lengths = pc.binary_length(written)
     if pc.any(pc.not_equal(lengths, _TIMESTAMP_LENGTH)).as_py():

@@ -1,6 +1,6 @@
-"""Rows with typed bodies: a pack of contents to rows of a schema, by the mode for bad ones; and a frame to contents.
+"""Rows with typed bodies: converts packs to rows of a schema, with a mode for bad bodies, and frames to contents.
 
-A frame becomes the columns that raw frames have (`frames.contents`), so the sink below knows nothing of types.
+The sink gets raw frames (`frames.contents`), so it does not depend on body formats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Bad(NamedTuple):
 
 
 class TypedRows:
-    """Makes rows of packs. Pure; one for a task, since it holds what was prepared for the schema."""
+    """Makes rows of packs. Pure; one per task, since it holds the decoder made for the schema."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -40,8 +40,8 @@ class TypedRows:
     def __call__(
         self, pack: Any, resource: str, first: int, timestamp_us: int | None
     ) -> Iterator[tuple[Any, list[Bad]]]:
-        """The rows of a pack (as `frames.rows`), and the contents that are none; in parts where all would take too much
-        memory at a time. BadBody with mode FAILFAST.
+        """The rows of a pack (arguments as `frames.rows`), and its contents with bad bodies; in several parts if all
+        would take too much memory at a time. BadBody with mode FAILFAST.
         """
         while pack.num_rows:
             decoded = self._decode(pack.column("body"))
@@ -79,7 +79,7 @@ def _spread(batch: Any, origin: Any) -> Any:
 
 
 def _corrupt(pack: Any, bad: dict[int, str]) -> Any:
-    """A column with the bodies that are bad, as text: octets that are none show as U+FFFD."""
+    """A column with the bad bodies as text; octets that are not UTF-8 become U+FFFD."""
     if not bad:
         column = pa.nulls(pack.num_rows, pa.string())
     else:
@@ -101,7 +101,7 @@ def _letter(pack: Any, first: int, index: int, reason: str) -> Bad:
 
 
 def raw(shape: Shape, rows: Iterable[Any]) -> Iterator[Any]:
-    """Frames of typed rows as raw frames: their bodies, and beside them what is the content's."""
+    """Frames of typed rows as raw frames: encoded bodies, and the columns of the content."""
     for frame in rows:
         given = frame.cast(shape.columns)
         body = given.select(shape.body.names)
@@ -115,14 +115,14 @@ def raw(shape: Shape, rows: Iterable[Any]) -> Iterator[Any]:
 
 
 def _bundled(given: Any, body: Any) -> Iterator[Any]:
-    """Many rows in a body: those of one resource each, in their order."""
+    """Bodies of many rows: each body has rows of one resource, in their order."""
     if "resource" not in given.schema.names or "resource" in body.schema.names:
         bodies = list(streams(body))
         yield pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
         return
     names = given.column("resource")
     if names.null_count:
-        raise SchemaError("the resource of a row is null; every row has to say where it goes")
+        raise SchemaError("the resource of a row is null; every row has to name one")
     for name in names.unique().to_pylist():
         bodies = list(streams(body.filter(pc.equal(names, name))))
         columns = {"resource": [name] * len(bodies), "body": pa.array(bodies, pa.binary())}

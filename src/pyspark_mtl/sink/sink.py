@@ -1,8 +1,8 @@
 """The sink: Spark's stream writer and batch writer into MTL resources, exactly once.
 
-Tasks fill stages, which nobody sees. Spark's commit names them in one Stage.Commit, under (application, version): the
-broker publishes their contents atomically and remembers the version, so that a commit which Spark repeats after a
-failure does nothing a second time. A batch without rows is committed too, of no stages: it has its place in the order.
+Tasks write into stages, which readers do not see. Spark's commit names them in one Stage.Commit, under (application,
+version). The broker publishes their contents atomically and remembers the version, so a commit that Spark repeats after
+a failure has no effect. A batch without rows is committed too, without stages, to keep the order of versions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError:  # Spark 4.0
     from pyspark.sql.datasource import DataSourceStreamWriter
 
     class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[no-redef,misc]
-        """Spark 4.0 gives record batches to every DataSourceArrowWriter, one of a stream too."""
+        """Spark 4.0 passes record batches to every DataSourceArrowWriter, also in a stream."""
 
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task reports to the driver; public values only. `query` is None in a batch write, and where nothing is to
-    be committed.
+    """A task's report to the driver; public values only. `query` is None in a batch write, and in a report without
+    anything to commit.
     """
 
     written: Written = field(default_factory=Written)
@@ -55,7 +55,7 @@ class Message(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Batch:
-    """What the broker remembers a commit by; `query` is None in a batch write."""
+    """The identity of a commit in the broker; `query` is None in a batch write."""
 
     application: str
     query: str | None
@@ -66,14 +66,14 @@ class Batch:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes micro-batches. Made anew for every batch, and again for its commit: it holds nothing but settings."""
+    """Writes micro-batches. Spark makes one for every batch, and another for its commit, so it holds only settings."""
 
     def __init__(self, settings: WriteSettings, shape: Shape | None = None) -> None:
         self._settings = settings
         self._shape = shape
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """A task: stage its rows. Without rows it does not speak to the broker."""
+        """Stage the rows of a task. Sends no request if there are none."""
         query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
         frames = _with_rows(iterator, self._shape)
         if frames is None:
@@ -82,18 +82,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Message(written, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
-        """Publish the batch, once. Spark may call this again for a batch that was published; the broker knows."""
+        """Publish the batch, once. If Spark repeats the call, the broker recognizes the batch."""
         done = _messages(messages)
         if not self._settings.exactly_once:
-            return  # its tasks have appended what they had
+            return  # the tasks have appended their rows already
         stages, replaced = _stages(done), _replaced(self._settings, done)
         query = next((message.query for message in done if message.query is not None), None)
         if query is None:
             if replaced:
                 raise OptionError(
-                    "no task ran that could say which query this is; write with foreachBatch instead"
+                    "no task ran, so the id of the query is unknown; write with foreachBatch instead"
                 )
-            return  # there is nothing in it
+            return  # an empty batch
         application = _application(self._settings, query)
         result = _commit(self._settings, application, batchId, stages, replaced, query)
         if result.already:
@@ -101,12 +101,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         hooks.after_commit(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Throw away what was staged; published stages are left alone."""
+        """Discard the stages of the batch; the broker keeps published ones."""
         _abort(self._settings, messages)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame, all or nothing. Without txnAppId the write is an application of its own."""
+    """Writes a DataFrame, all or nothing. Without txnAppId each write is an application of its own."""
 
     def __init__(self, settings: WriteSettings, shape: Shape | None = None) -> None:
         self._settings = settings
@@ -119,7 +119,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _application(self._settings, f"write-{self._id}")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """A task: stage its rows. Without rows it does not speak to the broker."""
+        """Stage the rows of a task. Sends no request if there are none."""
         frames = _with_rows(iterator, self._shape)
         if frames is None:
             return Message()
@@ -135,16 +135,16 @@ class BatchWriter(DataSourceArrowWriter):
         result = _commit(self._settings, self._application, self._version, stages, replaced)
         if result.already:
             _check_replay(self._settings, Batch(self._application, None, self._version), result, done)
-        if self._settings.application is None:  # nobody will ever repeat it
+        if self._settings.application is None:  # a write without txnAppId is never repeated
             connection(self._settings.connect).stage_forget(self._application)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Throw away what was staged."""
+        """Discard the stages of the write."""
         _abort(self._settings, messages)
 
 
 def _with_rows(frames: Iterator[Any], shape: Shape | None) -> Iterator[Any] | None:
-    """The frames from the first one with rows on, as raw ones; None when there is none."""
+    """The frames, from the first one with rows on, as raw frames; None if no frame has rows."""
     for frame in frames:
         if frame.num_rows:
             found = _chain(frame, frames)
@@ -153,7 +153,7 @@ def _with_rows(frames: Iterator[Any], shape: Shape | None) -> Iterator[Any] | No
 
 
 def _raw(shape: Shape, frames: Iterator[Any]) -> Iterator[Any]:
-    from pyspark_mtl.rows.typed import raw  # noqa: PLC0415 raw bodies do without that code
+    from pyspark_mtl.rows.typed import raw  # noqa: PLC0415 not needed for raw bodies
 
     return raw(shape, frames)
 
@@ -168,28 +168,28 @@ def _property(name: str) -> str:
     value = context.getLocalProperty(name) if context is not None else None
     if value is None:
         raise OptionError(
-            f"Spark does not say {name!r} to this task; write with foreachBatch and txnAppId instead"
+            f"Spark did not set the property {name!r} of this task; write with foreachBatch and txnAppId instead"
         )
     return value
 
 
 def _application(settings: WriteSettings, name: str) -> str:
-    """What the broker remembers batches by: txnAppId, else a name that this user may use without a grant."""
+    """The application of batches in the broker: txnAppId, else a name that this user may use without a grant."""
     return settings.application or connection(settings.connect).own_name(name)
 
 
 def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[Message]:
-    """What tasks reported, in partition order; failed ones reported nothing."""
+    """The reports of tasks, in partition order; failed tasks have none."""
     return [message for message in messages if isinstance(message, Message)]
 
 
 def _stages(messages: Iterable[Message]) -> list[str]:
-    """The stages to publish, in partition order: that is the order of the contents."""
+    """The stages to publish, in partition order, which becomes the order of the contents."""
     return [stage for message in messages for stage in message.written.stages]
 
 
 def _replaced(settings: WriteSettings, messages: Sequence[Message]) -> list[str]:
-    """The resources whose former contents go with the commit."""
+    """The resources whose former contents the commit removes."""
     if not settings.truncate:
         return []
     if settings.resource is not None:
@@ -211,13 +211,13 @@ def _commit(
     except Refused as refused:
         if stages or refused.reason != UNKNOWN_RESOURCE:
             raise
-    for resource in replaced:  # no task had rows for it, so none has made it
+    for resource in replaced:  # no task had rows for it, so no task has created it
         create(settings, resource)
     return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
 
 
 def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Best effort: Spark is failing the batch for a reason of its own, and stages that stay behind expire."""
+    """Abort stages, best effort: errors are logged, since the batch fails anyway and stages expire."""
     stages = _stages(_messages(messages))
     if not stages:
         return
@@ -230,11 +230,11 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
 def _check_replay(
     settings: WriteSettings, batch: Batch, result: CommitResult, messages: Sequence[Message]
 ) -> None:
-    """The broker had published this batch before and did nothing now: one line, for tests and people.
+    """Log that the broker had published this batch before, and did nothing now.
 
-    Refused 409 when the batch has other counts than it had: a checkpoint that was rolled back or copied plans another
-    batch under the same number, and what is in it would be lost, or be published again by the next one. Of Arrow bodies
-    only the resources are compared: how many there are depends on how the same rows lie in tasks and record batches.
+    Refused 409 if the batch now has other counts. A checkpoint that was rolled back or copied plans another batch under
+    the same number; its rows would be lost, or published again by the next batch. For Arrow bodies only the resources
+    are compared: the number of bodies depends on how the rows are spread over tasks and record batches.
     """
     log.info("batch already published: %s", batch)
     now: Counter[str] = Counter()
@@ -246,11 +246,11 @@ def _check_replay(
         return
     text = (
         f"batch {batch.version} of {batch.application} was published with {then} contents and comes again with "
-        f"{dict(now)}: the checkpoint was rolled back or copied, or the query is not repeatable. What was published "
-        "first stays, and nothing was published now"
+        f"{dict(now)}: the checkpoint was rolled back or copied, or the query is not repeatable. The first contents "
+        "stay, and nothing was published now"
     )
     if settings.fail_on_data_loss:
         raise Refused(
-            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false it is logged, and the query goes on"
+            409, ROLLED_BACK, f"{text}. With failOnDataLoss=false this is logged, and the query goes on"
         )
     log.warning("%s", text)

@@ -1,7 +1,7 @@
-"""What a task writes: rows into stages (or straight into resources), a writer lease for all resources of a frame.
+"""Writes the rows of a task into stages (or directly into resources), with one writer lease for each frame's resources.
 
-Resources that a later frame brings get a lease of their own; a task without rows never speaks to the broker. A stage is
-invisible until the driver names it in Stage.Commit; that of a failed or a second attempt is never named, and expires.
+New resources in a later frame get another lease; a task without rows sends no request. A stage is invisible until the
+driver names it in Stage.Commit; the stage of a failed or second attempt is never named, and expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def create(settings: WriteSettings, resource: str) -> None:
-    """Make a resource that is not there. OptionError where that is not wanted."""
+    """Create a missing resource. OptionError without createResource=true."""
     wanted = settings.create
     if wanted is None:
         raise OptionError(
@@ -46,16 +46,16 @@ def create(settings: WriteSettings, resource: str) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    """What a task has written: the public ids of its sealed stages, in order, and the contents for each resource."""
+    """The result of a task: the public ids of its sealed stages, in order, and the content count of each resource."""
 
     stages: tuple[str, ...] = ()
     contents: tuple[tuple[str, int], ...] = ()
 
 
 class TaskWriter:
-    """The writers of one task. `version` numbers the batch of `application` that its stages are for.
+    """The writers of one task. Its stages are for batch `version` of `application`.
 
-    As a context manager it drops its writers when the task fails; `finish` is what makes its contents count.
+    As a context manager it abandons its writers if the task fails. Contents count only after `finish`.
     """
 
     def __init__(self, settings: WriteSettings, application: str, version: int) -> None:
@@ -91,7 +91,7 @@ class TaskWriter:
         return list(dict.fromkeys(self._writers.values()))
 
     def _open(self, resources: list[str]) -> None:
-        """One lease for all of these, for every lease costs a connection and, in the broker, a stage."""
+        """Open one lease for all of these: each lease costs a connection, and a stage in the broker."""
         if not resources:
             return
         if len(self._writers) + len(resources) > MAX_OPEN_RESOURCES_PER_TASK:
@@ -121,14 +121,14 @@ class TaskWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the writers of a task that failed, without waiting for anything."""
+        """Abandon the writers of a task that failed, without a wait."""
         if kind is not None:
             for writer in self._opened:
                 writer.abandon()
 
 
 def write(settings: WriteSettings, frames: Iterable[Any], application: str, version: int) -> Written:
-    """All rows of a task. They are durable on return, and invisible until the driver's commit (when exactly-once)."""
+    """Write all rows of a task. On return they are durable; with exactly-once they stay invisible until the commit."""
     with TaskWriter(settings, application, version) as task:
         for frame in gathered(frames, GATHERED_OCTETS):
             task.write(frame)

@@ -1,7 +1,7 @@
-"""How much one batch takes, and whether it waits for more. Pure; time is an argument, in seconds.
+"""Admission: how much one batch takes, and whether it waits for more. Pure; time is an argument, in seconds.
 
-All limits of a query hold together. They are split over the resources in proportion to what waits in each, and every
-resource that has anything gets at least one content, so a small one is never starved by a large one.
+All limits of a query apply together. They are split over the resources in proportion to their waiting contents. Every
+resource with waiting contents gets at least one, so a large resource never starves a small one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Waiting:
-    """What waits in one resource: contents [first, end), and how many stored octets: about, and surely no more than."""
+    """Waiting contents [first, end) of one resource, with an estimate and an upper bound of their stored octets."""
 
     resource: str
     first: int
@@ -28,10 +28,10 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a batch may take of one resource: up to `end`, and no more octets than `max_bytes` from `first` on.
+    """A batch's share of one resource: contents up to `end`, and at most `max_bytes` octets from `first` on.
 
-    `max_bytes` None means that `end` is all there is to keep. The broker knows where its chunks end, so the last
-    step, the sequence within so many octets, is asked of it (Resource.Locate).
+    `max_bytes` None means that only `end` applies. Otherwise the broker, which knows where its chunks end, computes the
+    sequence within `max_bytes` (Resource.Locate).
     """
 
     resource: str
@@ -41,16 +41,16 @@ class Allowance:
 
 
 def share(sizes: Sequence[int], total: int) -> list[int]:
-    """`total` split over `sizes` in proportion: at most each size, at least 1 of whatever is not empty.
+    """`total` split in proportion to `sizes`: each part is at most its size, and at least 1 unless its size is 0.
 
-    The parts add up to min(total, sum of sizes), unless more sizes are not empty than `total`: then each gets its 1.
-    What rounding leaves over goes to the largest remainders, the earlier of equal ones.
+    The parts add up to min(total, sum of sizes). If more than `total` sizes are not 0, each of these gets 1 instead.
+    The remainder from rounding goes to the largest fractions, and among equal ones to the first.
     """
     if total >= sum(sizes):
         return list(sizes)
     parts = [min(size, 1) for size in sizes]
     rest = [index for index, size in enumerate(sizes) if size]
-    while True:  # whoever's proportion is less than 1 has its 1 already; the others share what that leaves
+    while True:  # sizes with a share below 1 keep their 1; the rest of `total` is split over the other sizes
         left = total - sum(parts) + len(rest)
         wanted = sum(sizes[index] for index in rest)
         larger = [index for index in rest if sizes[index] * left >= wanted]
@@ -66,13 +66,13 @@ def share(sizes: Sequence[int], total: int) -> list[int]:
 
 
 def share_bytes(octets: Sequence[int], total: int) -> list[int]:
-    """`total` split in proportion to `octets`, which are estimates and bound nothing; at least 1 each."""
+    """`total` split in proportion to `octets`, at least 1 each. They are estimates, so parts may exceed them."""
     weights = [max(1, one) for one in octets]
     return [max(1, total * weight // sum(weights)) for weight in weights]
 
 
 def allow(waiting: Sequence[Waiting], max_contents: int | None, max_bytes: int | None) -> list[Allowance]:
-    """What a batch may take of each resource that has anything waiting, in the order given."""
+    """A batch's share of each resource with waiting contents, in the order given."""
     present = [one for one in waiting if one.count > 0]
     counts = [one.count for one in present]
     if max_contents is not None:
@@ -91,12 +91,12 @@ def _octets(present: Sequence[Waiting], max_bytes: int | None) -> list[int | Non
 
 
 def is_held_back(count: int, minimum: int | None, max_delay: float, since_last: float) -> bool:
-    """Whether a batch of `count` contents waits for more, `since_last` seconds after the last one was let through."""
+    """Whether a batch of `count` contents waits for more, `since_last` seconds after the last admitted batch."""
     return minimum is not None and count < minimum and since_last < max_delay
 
 
 def capped(waiting: Waiting, end: int) -> Waiting:
-    """What of `waiting` lies before `end`, where the stream or its run is to end."""
+    """The part of `waiting` before `end`, the end of the stream or of its run."""
     if end >= waiting.end:
         return waiting
     kept = max(0, end - waiting.first)

@@ -1,10 +1,10 @@
-"""Bad bodies, written to the resource that `deadLetter` names: each once, with the coordinates of its source.
+"""Writes bad bodies to the resource that `deadLetter` names: each once, with the coordinates of its source.
 
-A task may run again, or twice at a time. All attempts at the same contents write under one name, which the broker
-remembers, and number the dead letters in the order of the source: whoever comes later goes on behind what is there
-(PROTOCOL.md 5.4). The name says everything that decides which bodies are bad: the range, the schema and the format.
-What is planned in other ranges (a batch that failed, repeated with another minPartitions) or for another user has other
-names, and after a day without use the broker forgets: any of these may write a dead letter again, and never lose one.
+A task may run again, or twice at a time. All attempts at the same contents use one writer name, which the broker
+remembers, and number the dead letters in the order of the source. A later attempt goes on after the letters that are
+there (PROTOCOL.md 5.4). The name is derived from everything that decides which bodies are bad: range, schema, format.
+A letter may be written again, but is never lost, in these cases: the range changes (a failed batch is repeated with
+another minPartitions), the user changes, or the name was unused for a day and the broker forgot it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from mtl.client import Writer
 
 PREFIX = "dead-letter-"
-"""Of the properties that say where a dead letter came from and why, as the broker's queues name theirs."""
+"""Prefix of the properties with a dead letter's origin and reason, as in the broker's queues."""
 
 
 def writer_name(contents: Range, shape: Shape) -> str:
-    """The name that every attempt at these contents writes under: text of 40 characters."""
+    """The writer name of all attempts at these contents: text of 40 characters."""
     said = (
         contents.resource,
         contents.incarnation,
@@ -45,7 +45,7 @@ def writer_name(contents: Range, shape: Shape) -> str:
 
 
 def properties(bad: Bad, contents: Range) -> dict[str, Value]:
-    """The content's own properties and its coordinates; only the latter where both are too large for a table."""
+    """The content's own properties and its coordinates; only its coordinates if both exceed a table."""
     origin: dict[str, Value] = {
         f"{PREFIX}resource": contents.resource,
         f"{PREFIX}incarnation": contents.incarnation,
@@ -62,9 +62,9 @@ def properties(bad: Bad, contents: Range) -> dict[str, Value]:
 
 
 class DeadLetters:
-    """The dead letters of one task, in a context manager. Writes nothing where no resource is named for them.
+    """Writes the dead letters of one task; a context manager. Writes nothing without the option `deadLetter`.
 
-    Raises Fenced when other attempts at the same contents take the writer over and over again.
+    Raises Fenced if other attempts at the same contents take over the writer FENCED_DEAD_LETTERS times.
     """
 
     def __init__(self, connect: Connect, contents: Range, shape: Shape) -> None:
@@ -76,7 +76,7 @@ class DeadLetters:
         self._count = 0
 
     def write(self, letters: Sequence[Bad]) -> None:
-        """Write these behind those before, and wait until they are durable; pass over what another attempt wrote."""
+        """Append these letters, and wait until they are durable; skips letters that another attempt has written."""
         if self._target is None or not letters:
             return
         for left in reversed(range(FENCED_DEAD_LETTERS)):
@@ -123,5 +123,5 @@ class DeadLetters:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let go of the writer: what was written is durable, the rest is the next attempt's."""
+        """Abandon the writer: written letters are durable, the next attempt writes the rest."""
         self._drop()

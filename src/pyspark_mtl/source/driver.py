@@ -1,8 +1,8 @@
-"""What the reader process on Spark's driver does with the broker: look, locate, hold and confirm.
+"""The requests of the reader process on Spark's driver: look, locate, hold and confirm.
 
 Spark runs one such process per source and query. It reads no contents: the tasks do, on leases of their own. For each
-resource it holds a reader lease that is never summoned, the holder's; Confirm on it is how Spark's commits reach the
-broker, and what is not confirmed is not retention's to take (PROTOCOL.md 5.3).
+resource it has a reader lease that is never summoned, the holder. A Confirm on it passes Spark's commit to the broker,
+and retention keeps contents that are not confirmed (PROTOCOL.md 5.3).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from mtl.client import Connection, Reader
 
 _GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
-"""Why a resource that was read earlier cannot be held: nothing is left to confirm there."""
+"""The reasons why a resource that was read earlier cannot be held: nothing is left to confirm."""
 
 
 class Driver:
-    """The broker, as one query's driver sees it. Connects with the first call."""
+    """The broker's interface for the driver of one query. Connects with the first call."""
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
         self._holders: dict[str, _Holder] = {}
         self._confirmed: dict[str, Position] = {}
         self._histories: dict[str, tuple[str, Epochs]] = {}
-        """Per resource the epochs of its log, and the last of them."""
+        """Per resource: the last epoch of its log, and all epochs."""
         self._news = News(lambda: self._broker, settings.resources, settings.pattern)
 
     @property
@@ -51,13 +51,13 @@ class Driver:
     # --- looking --------------------------------------------------------------------------------------------
 
     def look(self, known: Known | None = None, wait: float = 0.0) -> dict[str, Description]:
-        """The query's resources that exist. With `known` it waits, up to `wait` seconds, until that is not so any more
+        """The query's resources that exist. With `known` it waits, up to `wait` seconds, until they differ from it
         (`News.look`).
         """
         return self._news.look(known, wait)
 
     def is_silent(self, wait: float) -> bool:
-        """Whether `look` with the same arguments would find what it found last, as far as the broker tells."""
+        """Whether `look` with the same arguments would find no change; waits up to `wait` seconds for one."""
         return self._news.is_silent(wait)
 
     def look_at(self, names: Sequence[str]) -> dict[str, Description]:
@@ -65,8 +65,8 @@ class Driver:
         return describe(self._broker, names)
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
-        """The epochs of the logs of resources as they were found. A log's last epoch tells whether it has others than
-        when it was asked for them before, which is so once per start of the broker.
+        """The epochs of the logs of resources. Requested only if a log's last epoch has changed since the last request,
+        which happens once per start of the broker.
         """
         asked = list(found)
         stale = [
@@ -89,10 +89,10 @@ class Driver:
     # --- locating -------------------------------------------------------------------------------------------
 
     def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
-        """The sequence that `place` means in a resource as it was found.
+        """The sequence of `place` in a resource as it was found.
 
-        A group that has no cursor there begins at the earliest content; with `create_cursor` it has one then. A time
-        after all contents is an OptionError, unless that is to mean the end.
+        A group without a cursor begins at the earliest content; `create_cursor` creates the cursor. A time after all
+        contents is an OptionError, or the end with startingOffsetsByTimestampStrategy=latest.
         """
         if place.kind == "earliest":
             return found.earliest
@@ -106,7 +106,7 @@ class Driver:
         if not matched and not self._settings.late_start_is_latest:
             raise OptionError(
                 f"{found.resource!r} has no content at or after the starting time; "
-                "startingOffsetsByTimestampStrategy=latest would start at its end"
+                "to start at its end, give startingOffsetsByTimestampStrategy=latest"
             )
         return sequence if matched else found.next
 
@@ -118,11 +118,11 @@ class Driver:
         return found.next if place.kind == "latest" else place.value
 
     def within(self, resource: str, first: int, octets: int) -> int:
-        """The end of what lies within so many stored octets of `first`: at least one chunk."""
+        """The end of the contents within `octets` stored octets from `first` on: at least one chunk."""
         return self._broker.locate_end(resource, first, bytes=octets)
 
     def unread(self, found: Description, first: int, end: int) -> Located | None:
-        """Octets and age of contents [first, end), as far as they are kept; None where the resource is gone."""
+        """Octets and age of the contents in [first, end) that are kept; None if the resource is gone."""
         start = max(first, found.earliest)
         try:
             return self._broker.unread(found.resource, start, end - start, incarnation=found.incarnation)
@@ -145,7 +145,9 @@ class Driver:
     # --- holding and confirming -----------------------------------------------------------------------------
 
     def hold(self, resource: str, position: Position) -> int | None:
-        """Hold a resource from `position` on, unless it is held; the epoch that members name, if there is a group."""
+        """Hold a resource from `position` on, unless it is held. Returns the epoch of the group for its members, or
+        None without a group.
+        """
         holder = self._holders.get(resource)
         if holder is None or holder.incarnation != position.incarnation or holder.is_gone:
             self._let_go(resource)
@@ -154,7 +156,7 @@ class Driver:
         return holder.reader.epoch if self._settings.group is not None else None
 
     def try_to_hold(self, resource: str, position: Position) -> bool:
-        """As `hold`; False when the place, or the resource, is gone."""
+        """Like `hold`, but returns False if the position or the resource is gone."""
         try:
             self.hold(resource, position)
         except Refused as refused:
@@ -164,10 +166,10 @@ class Driver:
         return True
 
     def confirm(self, positions: Mapping[str, Position]) -> None:
-        """Everything before these is done with. Fenced when another driver took over.
+        """Confirm all contents before these positions. Fenced if another driver took over.
 
-        On return the broker has taken it in: the Pong to the Ping behind each Confirm says so. What is confirmed
-        already costs nothing, and a resource that a nameless group does not hold has nothing to remember it.
+        On return the broker has processed them: a Ping follows each Confirm, and its Pong has arrived. Positions that
+        are confirmed already cost no request. Without a group, resources that are not held are skipped.
         """
         moved = {}
         for resource, position in positions.items():
@@ -183,8 +185,8 @@ class Driver:
         self._holders[resource].reader.confirm(position.next - 1, log_epoch=position.epoch)
 
     def _is_held(self, resource: str, position: Position) -> bool:
-        """Whether there is a holder to confirm on. A durable group gets one: after a restart, the first commit is for
-        a batch of the run before.
+        """Whether there is a holder to confirm on. With a durable group one is made if it is missing: after a restart,
+        the first commit is for a batch of the run before.
         """
         holder = self._holders.get(resource)
         if holder is not None:
@@ -192,9 +194,9 @@ class Driver:
         return self._settings.group is not None and self.try_to_hold(resource, position)
 
     def _await_pong(self, resource: str, position: Position) -> None:
-        """Wait for the Pong; hold the resource anew when its lease did not survive a restart of the broker.
+        """Wait for the Pong; hold the resource again if its lease did not survive a restart of the broker.
 
-        That is so where retention has moved past the place that the lease began at: what it took was confirmed.
+        The lease is lost if retention has removed (confirmed) contents from its first position on.
         """
         try:
             self._holders[resource].reader.ping_holder()
@@ -222,7 +224,7 @@ class Driver:
         )
 
     def close(self) -> None:
-        """Let go of the holdings, for a moment at most. Nothing depends on it: they expire where nobody answers."""
+        """Release the holdings, waiting LET_GO_S at most. Best effort: holdings that are not released expire."""
         letting_go = threading.Thread(target=self._let_go_of_all, daemon=True)
         letting_go.start()
         letting_go.join(LET_GO_S)
@@ -239,15 +241,15 @@ class _Holder:
 
     @property
     def is_gone(self) -> bool:
-        """Whether a restart of the broker showed that its place is not there any more."""
+        """Whether the lease was lost in a restart of the broker, because its position is gone."""
         return isinstance(self.reader.error, Refused) and self.reader.error.reason in _GONE
 
 
 def driver_id() -> str:
-    """Names Spark's driver, the parent of this process: its host, process and start.
+    """The id of Spark's driver, the parent of this process: its host, process number and start time.
 
-    Reader processes of one driver (a self-join, two loads, two queries) share a group's cursor by it, and only another
-    driver fences them; the start tells a process from an older one of the same number.
+    Reader processes of one driver (a self-join, two loads, two queries) have the same id and so share a group's cursor;
+    only another driver fences them. The start time distinguishes processes that reuse a number.
     """
     parent = os.getppid()
     return f"{socket.gethostname()}/{parent}/{_started(parent)}"

@@ -1,8 +1,8 @@
-"""Where a bounded stream ends in each resource: a backfill by endingOffsets or endingTimestamp.
+"""The end of a bounded stream in each resource: a backfill by endingOffsets or endingTimestamp.
 
-An end is a sequence that the options name, or the first content at or after a time. The latter is not known before such
-a content is there; until then the stream reads on. It is never kept in the checkpoint: asked again, the broker answers
-the same.
+An end is a sequence in the options, or the first content at or after a time. An end by time is unknown until such a
+content exists; until then the stream reads on. The checkpoint does not store it, since the broker's answer to the same
+request never changes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from mtl.wire.control import Description
 from pyspark_mtl.options.kinds import LATEST, Place, Places
 
 Locate = Callable[[Description, Place], int]
-"""The sequence to end before, at most `next`; `next` also for a time after all contents."""
+"""Returns the sequence to end before, at most `next`; `next` also for a time after all contents."""
 
 
 class Ends:
-    """The ends of one query run. `places` LATEST stands for no end: a stream reads on."""
+    """The ends of one query run. A place LATEST in `places` means that the stream has no end."""
 
     def __init__(self, places: Places, locate: Locate) -> None:
         self._places = places
@@ -26,14 +26,14 @@ class Ends:
         self._found: dict[tuple[str, str], int] = {}
 
     def known(self, resource: str, incarnation: str) -> int | None:
-        """The sequence to end before, where it is settled already; asks nobody."""
+        """The sequence to end before, if it is known already; sends no request."""
         place = self._places.of(resource, LATEST)
         return place.value if place.kind == "sequence" else self._found.get((resource, incarnation))
 
     def bound(self, found: Description) -> int | None:
-        """The sequence that nothing may be read from on, for now; None without an end.
+        """The sequence to end before, as of now; None without an end.
 
-        An end by time that lies below what is there stays where it is: contents only ever come behind it.
+        An end by time below `next` is final, since new contents are only appended, and is kept.
         """
         place = self._places.of(found.resource, LATEST)
         if place.kind == "latest":

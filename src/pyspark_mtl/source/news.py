@@ -1,10 +1,10 @@
-"""What a query's resources look like now, asked of the broker once for many triggers.
+"""The state of a query's resources, requested from the broker once for many triggers.
 
-The first trigger that finds nothing new leaves its question with the broker, so that those that follow cost no request:
-it is answered when there is news (a resource has more contents, is new, is not there any more or was made again), or
-when its time is up. Until then, and while the connection that it went over is up, what was found last still holds, but
-for what retention took; a batch's planning looks again. The question says what the query knows, so that it is answered
-at once where that is wrong already. While something that is named does not exist every trigger looks for it.
+The first trigger without news leaves a watch request with the broker, so that the next triggers need no request. The
+broker answers it when there is news (a resource has more contents, is new, was deleted or made again), or when its time
+is up. Until then, and while its connection is up, the last state is still valid, except for contents that retention
+removed; the planning of a batch requests the state again. The watch request contains the state that the query knows, so
+the broker answers at once if that is out of date. While a named resource does not exist, every trigger sends a request.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 Found = dict[str, Description]
 
 Known = Mapping[str, Position]
-"""The resources that a query knows: which incarnation, and up to where there is no news."""
+"""The resources that a query knows: their incarnation, and the sequence from which on contents are news."""
 
 
 class News:
-    """Looks at the resources of `names`, or at those that match `pattern`. `broker` is asked for with every request."""
+    """Looks at the resources of `names`, or those that match `pattern`. Calls `broker` before every request."""
 
     def __init__(
         self, broker: Callable[[], Connection], names: Sequence[str] | None, pattern: str | None
@@ -41,9 +41,9 @@ class News:
         self._asked: tuple[dict[str, Position], Watch] | None = None
 
     def look(self, known: Known | None, wait: float) -> Found:
-        """Those that exist. With `known` it waits, up to `wait` seconds, until one's `next` is above the one known, one
-        is there that is not known, or a known one is not there or has another incarnation; and the question stays with
-        the broker.
+        """The resources that exist. With `known` it waits, up to `wait` seconds, until a resource has contents above
+        the known `next`, an unknown resource exists, or a known one is deleted or has another incarnation. Without
+        news it leaves a watch request with the broker.
         """
         asked = self._asked
         if known is None or asked is None or asked[0] != known:
@@ -58,18 +58,18 @@ class News:
             return self._ask(known, wait)
         if news is not None:
             self._found, self._asked = news, None
-        elif not asked[1].stands:  # the broker may have begun anew meanwhile, and know more
+        elif not asked[1].stands:  # the broker may have restarted, and have other resources
             return self._ask(known, wait)
         return self._found
 
     def is_silent(self, wait: float) -> bool:
-        """Whether `look` left a question with the broker that stands, and has no answer within `wait` seconds: then it
-        would find again what it found last.
+        """Whether the watch request of `look` is still valid and gets no answer within `wait` seconds, so that `look`
+        would find no change.
         """
         return self._asked is not None and self._asked[1].is_silent(wait)
 
     def _ask(self, known: Known | None, wait: float) -> Found:
-        """Ask now. Where there is nothing new, leave the question with the broker for the triggers that follow."""
+        """Request the state now. Without news, leave a watch request with the broker for the next triggers."""
         self._asked = None
         found = self._found = describe(self._broker(), self._names, self._pattern, known, wait)
         if known is not None and not _news(found, known) and found.keys() >= set(self._names or ()):
@@ -82,7 +82,7 @@ class News:
 
 
 def _news(found: Found, known: Known) -> bool:
-    """Whether one has more contents, is new, or was made again. Where one is gone, the broker answers at once."""
+    """Whether a resource has more contents, is new, or was made again. The broker answers at once if one is gone."""
     return any(
         name not in known or one.next > known[name].next or one.incarnation != known[name].incarnation
         for name, one in found.items()
@@ -90,7 +90,7 @@ def _news(found: Found, known: Known) -> bool:
 
 
 def _told(known: Known) -> tuple[dict[str, int], dict[str, str]]:
-    """What is known, as the broker is told it: `after` and `incarnations` of Resource.Describe."""
+    """The known state as parameters `after` and `incarnations` of Resource.Describe."""
     after = {name: one.next for name, one in known.items()}
     return after, {name: one.incarnation for name, one in known.items()}
 
@@ -104,11 +104,11 @@ def describe(
     *,
     history: bool = False,
 ) -> Found:
-    """Those of `names` that exist, or those that match `pattern`; waits as `News.look` does. With `history` they have
-    the epochs of their logs.
+    """The resources of `names` that exist, or those that match `pattern`; waits as `News.look` does. With `history`
+    they have the epochs of their logs.
 
-    While the broker cannot open the log of one nobody knows where it ends: then it is asked again, within the
-    connection's `retry_deadline`, and that is `Refused` 503 `storage` in the end.
+    While the broker cannot open the log of a resource, the end of the log is unknown and the request is repeated.
+    After the connection's `retry_deadline` this raises `Refused` 503 `storage`.
     """
     give_up = time.monotonic() + broker.settings.retry_deadline
     while True:
@@ -122,7 +122,7 @@ def describe(
 
 
 def _unknown(found: Found) -> Iterator[str]:
-    """What is wrong with those whose end nobody knows."""
+    """An error text for each resource whose end is unknown."""
     return (f"{one.resource!r} is stopped: {one.trouble}" for one in found.values() if one.known_next is None)
 
 
@@ -143,7 +143,7 @@ def _described(
     except Refused as refused:
         if names is None or refused.reason != UNKNOWN_RESOURCE:
             raise
-    # A pattern finds what is there and waits for what is not.
+    # A pattern returns the resources that exist, and waits for the others.
     pattern = "|".join(map(re.escape, names))
     return broker.describe(
         pattern=pattern, after=after, incarnations=incarnations, wait=wait, history=history

@@ -2,18 +2,18 @@
 
     {"resources": {"orders": {"e": "3.0a1b2c3d", "f": 1, "i": "9f2c", "n": 4001}}, "version": 1}
 
-`i` is the resource's incarnation, `n` the next sequence to read, and `e` the epoch of the content before that
-(PROTOCOL.md 5.1.1): by both a broker whose data is another copy is recognized. Offsets of before there were epochs have
-none, and are not checked until the query reads on. `f` is where reading began; it is there only in the first offset
-that names the resource (or this incarnation of it, or that goes on further back, in another copy of the data), so that
-Spark's own log pins what "latest", a time or a group's cursor meant when the query began. Keys are sorted and positions
-that stand still keep their text, so an idle query's offset never changes and costs no batch.
+`i` is the resource's incarnation, `n` the next sequence to read, and `e` the epoch of the content before `n`
+(PROTOCOL.md 5.1.1). `i` and `e` detect a broker with another copy of the data. Offsets written before epochs existed
+have no `e`, and are not checked until the query reads on. `f` is the sequence at which reading began. Only the first
+offset that names the resource has it (or its new incarnation, or an earlier position after a change to another copy).
+So Spark's own log fixes the meaning of "latest", a time or a group's cursor at the start of the query. Keys are sorted
+and unchanged positions keep their text, so an idle query's offset never changes and causes no batch.
 
-The offset of a query that has not begun is `{"new": true, "resources": {}, "version": 1}`. Only `initialOffset` answers
-it, and no checkpoint holds it: an offset without resources and without `new` is of a query that has begun and found
-none, so what that query finds later is read from its first content.
+The offset of a query that has not begun is `{"new": true, "resources": {}, "version": 1}`. Only `initialOffset` returns
+it, and no checkpoint contains it. An offset without resources and without `new` is of a query that has begun and found
+no resource; that query reads resources found later from their first content.
 
-The JSON outlives every version of this code: tests/golden/pyspark_mtl holds examples that must stay readable.
+The JSON has to be readable by every later version: tests/golden/pyspark_mtl has examples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH = re.compile(r"[0-9]{1,18}\.[0-9a-f]{8}")
 @dataclass(frozen=True)
 class Position:
     """The next sequence to read (from 1) in one incarnation of a resource, and the epoch of the content before it.
-    `began` only where reading begins there.
+    `began` is the sequence at which reading began; only in the first offset with the resource.
     """
 
     incarnation: str
@@ -44,7 +44,7 @@ class Position:
 
     @property
     def settled(self) -> Position:
-        """The same in a later offset: where reading began is in Spark's log by now."""
+        """The same position in a later offset, without `began`, which Spark's log has by then."""
         return replace(self, began=None)
 
 
@@ -56,7 +56,7 @@ class Offset:
     new: bool = False
 
     def json(self) -> dict[str, Any]:
-        """The JSON value, keys sorted; Spark keeps its text."""
+        """The JSON value, with sorted keys, since Spark compares its text."""
         new: dict[str, Any] = {"new": True} if self.new else {}
         return {
             **new,
@@ -65,10 +65,10 @@ class Offset:
         }
 
     def with_positions(self, changed: Mapping[str, Position]) -> Offset:
-        """This offset with some positions replaced or added, of a query that has begun; itself when nothing moves.
+        """This offset with some positions replaced or added, of a query that has begun; itself if nothing moves.
 
-        Positions that are not `changed` stay as they are: of resources that left the options (parked) or are gone.
-        Where anything moves, what began earlier is dropped everywhere, for it is in Spark's log by now.
+        Other positions stay: those of resources that are no longer in the options (parked), or were deleted. If
+        anything moves, `began` is dropped from all older positions, since Spark's log has it by now.
         """
         merged = {**self.resources, **changed}
         if merged == self.resources and not self.new:
@@ -78,7 +78,7 @@ class Offset:
         )
 
     def without(self, gone: Collection[str]) -> Offset:
-        """This offset without the resources that are gone for good; itself when it has none of them."""
+        """This offset without the deleted resources `gone`; itself if it has none of them."""
         if self.resources.keys().isdisjoint(gone):
             return self
         return Offset(
@@ -87,7 +87,7 @@ class Offset:
 
 
 INITIAL = Offset(new=True)
-"""What initialOffset answers, always: a moving one would lose data when batch 0 is replayed."""
+"""The constant answer of initialOffset: a changing one would lose data when batch 0 is replayed."""
 
 
 def _position_json(position: Position) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _position_json(position: Position) -> dict[str, Any]:
 
 
 def parse(value: object) -> Offset:
-    """The offset of a JSON value. OffsetError unless this connector wrote it, in a version that this one knows."""
+    """The offset of a JSON value. OffsetError unless this connector wrote it, in a known version."""
     if not isinstance(value, dict) or type(value.get("version")) is not int:
         raise OffsetError(f"the checkpoint holds an offset that is not of this source: {value!r:.200}")
     if value["version"] != VERSION:
@@ -131,8 +131,8 @@ def _parse_position(name: object, value: object) -> Position:
 class Range:
     """Contents [first, until) of one incarnation of a resource.
 
-    `before` is the epoch of the content before `first`, `last` that of the last one, as far as offsets tell. `epochs`
-    are those of the log, once it is known to have these contents (planning.py).
+    `before` is the epoch of the content before `first`, `last` that of the last content; None if the offsets do not
+    have it. `epochs` are those of the log, set after the check that the log has these contents (planning.py).
     """
 
     resource: str
@@ -149,16 +149,16 @@ class Range:
 
     @property
     def count(self) -> int:
-        """How many contents it holds."""
+        """The number of contents."""
         return self.until - self.first
 
 
 def between(start: Offset, end: Offset) -> list[Range]:
-    """What a batch reads, per resource that moved, sorted by name.
+    """The ranges that a batch reads, one per resource that moved, sorted by name.
 
-    A resource begins where `start` left it; where `start` does not know it, or knew another incarnation of it or
-    another copy of its log, it begins at the `began` of `end`. One that `end` does not name was found to be gone, and
-    told so, when `end` was made (progress.py). OffsetError where `end` does not follow from `start`.
+    A range begins at the position in `start`. If `start` lacks the resource, or has another incarnation of it or
+    another copy of its log, the range begins at the `began` of `end`. A resource that only `start` has was deleted;
+    the loss was reported when `end` was made (progress.py). OffsetError if `end` does not follow from `start`.
     """
     ranges = (
         _between(name, start.resources.get(name), end.resources[name]) for name in sorted(end.resources)
@@ -170,7 +170,9 @@ def _between(name: str, before: Position | None, after: Position) -> Range:
     goes_on = before is not None and goes_on_from(before, after)
     first = before.next if before is not None and goes_on else after.began
     if first is None:
-        raise OffsetError(f"the batch's end is the first to name {name!r} and does not say where it began")
+        raise OffsetError(
+            f"the batch's end is the first offset with {name!r} and has no `f`, where reading began"
+        )
     if first > after.next:
         raise OffsetError(f"the batch ends before it starts in {name!r}: from {first} to {after.next}")
     epoch = before.epoch if before is not None and goes_on else None
@@ -178,5 +180,5 @@ def _between(name: str, before: Position | None, after: Position) -> Range:
 
 
 def goes_on_from(before: Position, after: Position) -> bool:
-    """Whether a batch that ends `after` begins where the one before it ended."""
+    """Whether a batch that ends at `after` begins at `before`, the end of the batch before it."""
     return before.incarnation == after.incarnation and (after.began is None or after == before)

@@ -1,7 +1,7 @@
-"""From what a batch reads to its tasks. Pure.
+"""Plans the tasks of a batch from its ranges. Pure.
 
-A range of contents is cut at sequences: a reader that begins inside a stored chunk is sent all of it and trims, which
-costs less than asking the broker where its chunks lie.
+A range is cut at any sequence, not at chunks: a reader that begins inside a stored chunk gets all of it and trims it,
+which costs less than a request for the positions of chunks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark_mtl.source.offsets import Range
 
 @dataclass(frozen=True)
 class Split:
-    """How ranges are cut: at least so many pieces, and none with more contents than."""
+    """How ranges are cut: the fewest pieces, and the most contents of a piece."""
 
     min_partitions: int | None = None
     max_records: int | None = None
@@ -48,7 +48,7 @@ def _least_pieces(whole: Range, max_records: int | None) -> int:
 
 
 def _more_pieces(ranges: Sequence[Range], pieces: Sequence[int], wanted: int) -> list[int]:
-    """Pieces in proportion to the contents, but no fewer than are needed already and no empty ones."""
+    """`wanted` pieces, split in proportion to the contents, but no fewer than `pieces`, and none of them empty."""
     proportional = share([one.count for one in ranges], wanted)
     return [max(one) for one in zip(pieces, proportional, strict=True)]
 
@@ -62,7 +62,7 @@ def _cut(whole: Range, pieces: int) -> Iterator[Range]:
 
 
 class Extent(NamedTuple):
-    """What there is of a resource now: contents from `earliest` up to the end of its `history`, of an incarnation."""
+    """The contents of a resource now: its incarnation, from `earliest` up to the end of its `history`."""
 
     incarnation: str
     earliest: int
@@ -70,9 +70,9 @@ class Extent(NamedTuple):
 
 
 def lost(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[DataLoss]:
-    """What of `ranges` is gone, exactly, by the extents of the resources that exist.
+    """The exact losses in `ranges`, by the extents of the resources that exist.
 
-    The DataLoss values are returned, not raised: what happens then is failOnDataLoss's to say.
+    The DataLoss values are returned, not raised: the caller raises or logs them, by failOnDataLoss.
     """
     return [loss for one in ranges for loss in _lost(one, extents.get(one.resource))]
 
@@ -103,32 +103,32 @@ def _parted(one: Range, parting: int, first: int, epoch: str | None) -> DataLoss
 
 
 def parted(resource: str, parting: int, first: int, until: int, epoch: str | None) -> str:
-    """What to say when contents [first, until), of `epoch`, are not in a log, which parts with that of a query at
-    `parting`.
+    """The error text for contents [first, until), of `epoch`, that are not in a log. From `parting` on this log differs
+    from the one that the query read.
     """
     lost = f"contents {first} to {until - 1} ({max(0, until - first)} in all) are gone"
     if epoch is None:
         return f"resource {resource!r} ends at {parting}: {lost}; is the broker's data an older copy?"
     return (
         f"resource {resource!r}: {lost}. From {parting} on it does not have the contents of epoch {epoch} and before: "
-        "the broker's data is another copy, or a crash took what was not synced"
+        "the broker's data is another copy, or a crash lost contents that were not synced"
     )
 
 
 def dated(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[Range]:
-    """`ranges` with the epochs of their contents, for their readers to check; they are in the logs as they are now."""
+    """`ranges` with the epochs of their contents, which readers check. The logs have to contain the ranges."""
     return [replace(one, epochs=_epochs(one, extents[one.resource].history)) for one in ranges]
 
 
 def _epochs(one: Range, history: History) -> tuple[tuple[int, str], ...]:
-    """Those of the contents from the one before `first` up to the last."""
+    """The epochs of the contents from the one before `first` up to the last."""
     before = [first for first, _ in history.entries if first < one.first][-1:]
     begin = (before or [one.first])[0]
     return tuple(entry for entry in history.entries if begin <= entry[0] < one.until)
 
 
 def without(ranges: Sequence[Range], losses: Sequence[DataLoss]) -> list[Range]:
-    """`ranges` without what is lost, which is at an end of a range, or all of it."""
+    """`ranges` without the losses; each loss is the start, the end or all of a range."""
     kept = list(ranges)
     for loss in losses:
         kept = [_cut_off(one, loss) if one.resource == loss.resource else one for one in kept]

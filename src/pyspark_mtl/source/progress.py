@@ -1,6 +1,6 @@
-"""How a streaming query's offset moves: what is new, what was lost, how much of it the next batch takes.
+"""Moves a streaming query's offset: finds new contents and losses, and decides how much the next batch takes.
 
-It asks the broker through a small interface and is told the time, so that it runs in a test without either.
+The broker is behind a small interface and time is an argument, so that tests need neither a broker nor a clock.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
 
 
 class Broker(Protocol):
-    """What of the broker is asked here (pyspark_mtl.source.driver.Driver)."""
+    """The requests to the broker that this module needs (pyspark_mtl.source.driver.Driver)."""
 
     def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
-        """The query's resources that exist; waits until there is something else than is known."""
+        """The query's resources that exist; waits until they differ from `known`."""
 
     def is_silent(self, wait: float) -> bool:
-        """Whether nothing came since the last look with `known`, nor comes within `wait` seconds."""
+        """Whether nothing has changed since the last look with `known`, nor does within `wait` seconds."""
 
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
@@ -44,11 +44,11 @@ class Broker(Protocol):
         """The sequence to end before; a time after all contents means the end."""
 
     def within(self, resource: str, first: int, octets: int) -> int:
-        """The end of what lies within so many stored octets of `first`."""
+        """The end of the contents within `octets` stored octets from `first` on."""
 
 
 class Progress:
-    """One query run's view of what there is to read. `now` is monotonic, in seconds."""
+    """The progress of one query run. `now` is monotonic, in seconds."""
 
     def __init__(self, settings: ReadSettings, broker: Broker, now: float) -> None:
         self._settings = settings
@@ -60,31 +60,30 @@ class Progress:
         self._caps: dict[str, Description] | None = None
         self._seen: dict[str, int] = {}
         self._told: set[tuple[str, str]] = set()
-        self._deleted: list[str] = []  # nothing but the offset knows their names any more
+        self._deleted: list[str] = []  # found by the pattern earlier; only the offset has their names now
         self._ends = Ends(settings.ending, broker.locate_end)
         self.looked = False
         self.latest: dict[str, Description] = {}
-        """The resources as they were found last, once `looked` is true; a look may have found none."""
+        """The resources that the last look found; valid if `looked` (a look may find none)."""
 
     def fix_the_end(self) -> None:
-        """Trigger.AvailableNow: read up to what is there now, per incarnation, and nothing that comes later.
+        """Trigger.AvailableNow: read only the contents that exist now, per incarnation.
 
-        A resource that is deleted before it was read up to there is a loss in this run, one that is deleted later in
-        the next run.
+        A resource that is deleted before its end was read is a loss in this run; after that, in the next run.
         """
         self._caps = dict(self._broker.look())
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the end is fixed: minimum and delay are ignored then."""
+        """Whether the end is fixed. Then minOffsetsPerTrigger and maxTriggerDelay are ignored."""
         return self._caps is not None
 
     def advance(self, start: Offset, now: float, *, unlimited: bool, wait: float = WAIT_S) -> Offset:
-        """The end of the next batch after `start`, or `start` itself when there is nothing to do.
+        """The end of the next batch after `start`, or `start` itself if there is nothing to read.
 
-        Waits for contents when there are none, `wait` seconds at most. DataLoss for what is gone, unless failOnDataLoss
-        is false; Refused 404 for a resource that is named and never was there. One that a pattern found and that is
-        gone leaves the offset with the loss: nobody could take it out of the options.
+        Without new contents it waits, `wait` seconds at most. DataLoss for lost contents, unless failOnDataLoss is
+        false. Refused 404 for a named resource that never existed. A deleted resource that a pattern had found is
+        removed from the offset with the loss, since no option names it.
         """
         found = self._found(start, self._patience(now, wait))
         self._histories = self._broker.histories(self._of_other_epochs(start, found))
@@ -115,12 +114,12 @@ class Progress:
         return end
 
     def is_idle(self, start: Offset, now: float, wait: float = WAIT_S) -> bool:
-        """Whether `advance` from `start` would find nothing, as it did with the same object the last time; waits as
-        that does. It looks at no resource, so that an idle query of thousands costs no more than one of a single one.
+        """Whether `advance` from `start` would find nothing, as in its last call with the same object; waits like
+        `advance`. Looks at no resource, so the cost for an idle query does not grow with the number of resources.
         """
         return start is self._idle and self._broker.is_silent(self._patience(now, wait))
 
-    # --- what there is --------------------------------------------------------------------------------------
+    # --- finding contents and losses ------------------------------------------------------------------------
 
     def _found(self, start: Offset, patience: float) -> dict[str, Description]:
         """The resources that this batch may read."""
@@ -136,8 +135,8 @@ class Progress:
         return {name: one for name, one in found.items() if self._is_of_this_run(start, one)}
 
     def _known(self, start: Offset) -> dict[str, Position]:
-        """What is no news: the resources as they were found last, up to where the query knows them. One that was not
-        found is not among them, so that it is news when it comes back and none while it does not.
+        """The known state, which is no news: the resources that were found last, up to the sequence that the query
+        knows. A resource that was not found is left out, so that only its return is news.
         """
         if not self.looked:
             return dict(start.resources)
@@ -148,7 +147,7 @@ class Progress:
         }
 
     def _missing(self, start: Offset, found: Mapping[str, Description]) -> list[str]:
-        """What should be there and is not: what is named, or what the pattern has found before."""
+        """Resources that should exist but do not: those that are named, or that the pattern has found before."""
         pattern = self._settings.pattern
         if pattern is None:
             return [name for name in self._settings.resources or () if name not in found]
@@ -156,15 +155,15 @@ class Progress:
         return [name for name in known if name not in found and matches(pattern, name)]
 
     def _is_finished(self, start: Offset, name: str) -> bool:
-        """Whether an AvailableNow run has read a resource up to where the run ends."""
+        """Whether an AvailableNow run has read a resource up to the end of the run."""
         reached, cap = self._reached(start, name), self._cap(name)
         if reached is None or cap is None:
             return False
         return reached.incarnation == cap.incarnation and reached.next >= cap.next
 
     def _is_of_this_run(self, start: Offset, found: Description) -> bool:
-        """Whether an AvailableNow run looks at a resource. It ignores one that came later, and one that has the name of
-        a resource that the run has finished.
+        """Whether an AvailableNow run reads a resource. It ignores resources that were created after its start, and a
+        resource with the name of one that the run has finished.
         """
         name, cap = found.resource, self._cap(found.resource)
         if cap is None:
@@ -176,14 +175,14 @@ class Progress:
         return None if self._caps is None else self._caps.get(name)
 
     def _reached(self, start: Offset, name: str) -> Position | None:
-        """What was read of a resource: nothing of one that only the beginning of an AvailableNow run has seen."""
+        """How far a resource was read. For one that only `fix_the_end` has seen, its earliest content; else None."""
         before, cap = start.resources.get(name), self._cap(name)
         if before is None and cap is not None:
             return Position(cap.incarnation, cap.earliest, cap.earliest)
         return before
 
     def _patience(self, now: float, wait: float) -> float:
-        """How long to wait for contents: not past the moment at which what waits already is let through."""
+        """How long to wait for contents: at most until maxTriggerDelay admits the contents that are held back."""
         if self.is_fixed:
             return 0.0
         left = self._last_batch + self._settings.limits.max_delay - now
@@ -200,13 +199,13 @@ class Progress:
                 name,
                 before.next,
                 before.next,
-                f"resource {name!r} was deleted: whatever came in it from {before.next} on is gone",
+                f"resource {name!r} was deleted: its contents from {before.next} on, if any, are gone",
             ),
             before.incarnation,
         )
 
     def _position(self, start: Offset, name: str, found: Description) -> Position:
-        """Where reading goes on in a resource; where it begins in one that is new."""
+        """The position at which reading goes on in a resource, or begins in a new one."""
         before = self._reached(start, name)
         if before is None or (name not in start.resources and before.incarnation == found.incarnation):
             began = self._begin(found, self._place(start, name))
@@ -219,8 +218,8 @@ class Progress:
                     name,
                     before.next,
                     before.next,
-                    f"resource {name!r} was deleted and made again: whatever came in it from {before.next} on, "
-                    f"in its incarnation {before.incarnation}, is gone",
+                    f"resource {name!r} was deleted and made again: the contents of its incarnation "
+                    f"{before.incarnation} from {before.next} on, if any, are gone",
                 ),
                 before.incarnation,
             )
@@ -236,12 +235,12 @@ class Progress:
             return Position(found.incarnation, at, at, history.epoch_of(at))
         if before.next < found.earliest:
             end = self._ends.known(name, found.incarnation) or found.next
-            if self._settings.fail_on_data_loss or end <= found.earliest:  # or no batch comes that would tell
+            if self._settings.fail_on_data_loss or end <= found.earliest:  # else the next batch reports it
                 self._lost(DataLoss(name, before.next, min(found.earliest, end)), before.incarnation)
         return before
 
     def _of_other_epochs(self, start: Offset, found: Mapping[str, Description]) -> list[Description]:
-        """Resources whose last content is of another epoch than what the query has read of them last."""
+        """Resources whose last epoch differs from that of the last content that the query has read."""
         known = ((one, start.resources.get(name)) for name, one in found.items())
         return [one for one, before in known if before and before.epoch not in {None, one.log_epoch}]
 
@@ -252,19 +251,19 @@ class Progress:
         return self._broker.histories([found])[found.resource].epoch_of(position)
 
     def last_to_read(self, found: Description) -> int:
-        """Where the resource ends for this query: at what is there, or at the end that the options give."""
+        """The end of the resource for this query: its current end, or the end that the options give."""
         end = self._ends.known(found.resource, found.incarnation)
         return found.next if end is None else min(end, found.next)
 
     def _is_done(self, name: str, position: Position) -> bool:
-        """Whether a resource was read to its end: what becomes of it then is no loss."""
+        """Whether a resource was read to the end of the query: a deletion after that is not a loss."""
         end = self._ends.known(name, position.incarnation)
         return end is not None and position.next >= end
 
     def _place(self, start: Offset, name: str) -> Place:
-        """A new query begins where its options say; what is found later, where no content of it is missed.
+        """Where reading begins: in a new query by its options; in resources found later at their first content.
 
-        Only its start tells whether a query is new (offsets.INITIAL): one without a resource may have begun earlier.
+        A query is new if `start` is offsets.INITIAL; an old query may have no resources yet.
         """
         starting = self._settings.starting
         if start.new:
@@ -283,7 +282,7 @@ class Progress:
         return min(max(began, found.earliest), found.next)
 
     def _lost(self, loss: DataLoss, of: str) -> None:
-        """Ends the query, or is said once `of` an incarnation, or of a place in another copy."""
+        """Raise the loss, or log it. It is logged once for each `of`: an incarnation, or a place in another copy."""
         if self._settings.fail_on_data_loss:
             raise loss
         if (loss.resource, of) not in self._told:
@@ -313,7 +312,7 @@ class Progress:
 
 
 def _history(found: Description) -> History:
-    """What a description says of the epochs of its log: which one is the last."""
+    """The epochs of a log as its description has them: only the last one."""
     return History(() if found.log_epoch is None else ((1, found.log_epoch),), found.next)
 
 

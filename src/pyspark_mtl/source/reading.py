@@ -1,7 +1,7 @@
-"""What a task reads: a part of one resource, and how an executor turns it into rows.
+"""Reads the contents of a task, a part of one resource, on an executor, and turns them into rows.
 
-A task depends on nothing but its own values, all of them public: it holds no lease, token or connection. On the
-executor it has a reader lease of its own, a member of the driver's holding where there is one.
+A task is only public values: it has no lease, token or connection. On the executor it opens a reader lease of its own,
+with a group as a member of the driver's holding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """Contents to read, and the driver's hold on them (`epoch` of `group`, None without a durable group)."""
+    """Contents to read, and the driver's holding (`epoch` of `group`; both None without a durable group)."""
 
     contents: Range
     group: str | None = None
@@ -33,8 +33,10 @@ class Task:
 
 
 def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data_loss: bool) -> Iterator[Any]:
-    """The rows of a task, as record batches. DataLoss when contents are gone, unless that is to be skipped."""
-    from pyspark_mtl.rows.frames import rows  # noqa: PLC0415 pyarrow.compute is slow to load, and the driver does without
+    """The rows of a task, as record batches. DataLoss if contents are gone; without `fail_on_data_loss` they are
+    skipped.
+    """
+    from pyspark_mtl.rows.frames import rows  # noqa: PLC0415 pyarrow.compute is slow to load; the driver needs none
 
     for pack in packs(connect, task, fail_on_data_loss=fail_on_data_loss):
         yield rows(
@@ -43,9 +45,9 @@ def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data
 
 
 def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[Pack]:
-    """The contents of a task. Every one of the range is yielded once: what the reader delivers is counted against it.
+    """The contents of a task, each exactly once: the sequence numbers of the deliveries are checked.
 
-    DataLoss when contents are gone, unless that is to be skipped.
+    DataLoss if contents are gone; without `fail_on_data_loss` they are logged and skipped.
     """
     first, until = task.contents.first, task.contents.until
     while first < until:
@@ -59,14 +61,12 @@ def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[
             log.warning("skipped, since failOnDataLoss is false: %s", loss)
             if loss.first > first and loss.end >= until:
                 until = loss.first  # only the end is gone
-            else:  # without an extent the resource itself is gone, and with it all that was left
+            else:  # without an extent the resource itself is gone, and with it the rest of the range
                 first = min(loss.end, until) if loss.end > first else until
 
 
 def _packs(connect: Connect, task: Task, first: int, until: int) -> Iterator[Pack]:
-    """What a lease delivers of contents [first, until), each pack where the one before it ended. DataLoss says what is
-    missing.
-    """
+    """Packs of contents [first, until) from one lease, without gaps. DataLoss with the missing contents."""
     wanted = task.contents
     try:
         with _reader(connect, task, first, until) as reader:
@@ -76,7 +76,7 @@ def _packs(connect: Connect, task: Task, first: int, until: int) -> Iterator[Pac
                 first = pack.first + pack.count
                 yield pack
     except Refused as refused:
-        # Deleted, or made again: before the lease was granted, or later.
+        # The resource was deleted, or made again, before or after the lease was granted.
         if refused.reason not in {INCARNATION, UNKNOWN_RESOURCE}:
             raise
         raise DataLoss(wanted.resource, first, until) from refused

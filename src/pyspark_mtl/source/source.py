@@ -1,8 +1,8 @@
 """The source: Spark's stream reader and batch reader over MTL resources.
 
-Which process calls what is Spark's affair, and odd: constructors have no side effects, an error that is found while a
-reader is made is kept and raised by the first method that may, and readers are pickled to executors with nothing in
-them but their settings.
+Spark calls methods of one reader in several processes. So constructors have no side effects, an error found while a
+reader is made is kept and raised by the first method that may raise it, and the readers that are pickled for executors
+have only their settings.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class TaskPartition(InputPartition):
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads resources in micro-batches. `settings` may be the error that says why there are none.
+    """Reads resources in micro-batches. `settings` is an error instead if the options are invalid.
 
-    What Spark of every version asks for; `latestOffset` is in stream_limited.py and stream_unlimited.py.
+    Has the methods that all versions of Spark call; `latestOffset` is in stream_limited.py and stream_unlimited.py.
     """
 
     def __init__(self, settings: ReadSettings | MtlError, shape: Shape | None = None) -> None:
@@ -57,19 +57,19 @@ class StreamReader(DataSourceStreamReader):
         self._driver: Driver | None = None
         self._progress: Progress | None = None
         self._report: dict[str, Any] | None = None
-        """What was told of the resources that the last look found."""
+        """The report (reportLatestOffset) of the resources that the last look found."""
         self._reached(INITIAL)
         self._answered = -math.inf
 
     # --- called on the driver -------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 Spark's names, here and below
-        """A constant: where reading begins is pinned by the first offset that names a resource."""
+        """A constant: the first offset that names a resource fixes where reading begins."""
         self._query()
         return INITIAL.json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a batch. DataLoss when some of it is gone; with failOnDataLoss=false that is logged, here."""
+        """The tasks of a batch. DataLoss if contents are gone; with failOnDataLoss=false the loss is logged here."""
         driver, _ = self._query()
         ranges = offsets.between(offsets.parse(start), offsets.parse(end))
         if not ranges:
@@ -83,12 +83,12 @@ class StreamReader(DataSourceStreamReader):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything before `end`."""
+        """Confirm all contents before `end`, with which Spark is done."""
         driver, _ = self._query()
         self._confirm(driver, offsets.parse(end))
 
     def stop(self) -> None:
-        """Let go of what is held; called where Spark lets the process end by itself, or on SIGTERM (see below)."""
+        """Release the holdings; called when the process ends by itself, or on SIGTERM (see _stop_on_sigterm)."""
         if self._driver is not None:
             self._driver.close()
 
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader):
         return _rows(self._settings, self._shape, partition)
 
     def _next_batch(self, begin: offsets.Offset, *, unlimited: bool) -> offsets.Offset:
-        """The end of the batch that begins at `begin`, whose contents retention leaves alone from here on."""
+        """The end of the batch that begins at `begin`. From here on retention keeps the batch's contents."""
         driver, progress = self._query()
         self._report = None
         now = time.monotonic()
@@ -111,8 +111,8 @@ class StreamReader(DataSourceStreamReader):
         return end
 
     def _is_idle(self, start: dict[str, Any]) -> bool:
-        """Whether the next batch would begin where the last one ended, and there is nothing for it. Nothing else is
-        done then, so that such a trigger costs little more than one of a source that does nothing at all.
+        """Whether the next batch would begin where the last one ended, and be empty. Nothing else is done for such a
+        trigger, so that an idle query costs little.
         """
         now = time.monotonic()
         if self._progress is None or start != self._end_json:
@@ -123,11 +123,11 @@ class StreamReader(DataSourceStreamReader):
         return True
 
     def _patience(self, now: float) -> float:
-        """How long an answer without news may wait for some: who takes time between his questions is not kept."""
+        """How long an answer without news may wait for some: not at all for a caller that paces itself (PACED_S)."""
         return 0.0 if now - self._answered >= PACED_S else WAIT_S
 
     def _reached(self, end: offsets.Offset) -> None:
-        """Batches are planned up to here; kept as Spark knows it, too, which says it again with every trigger."""
+        """Set the end of the planned batches, also as JSON, for comparison with Spark's `start` of a trigger."""
         self._end, self._end_json = end, end.json()
 
     @staticmethod
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader):
 
 
 class BatchReader(DataSourceReader):
-    """Reads resources once, up to the ends that were there when the read was planned."""
+    """Reads resources once, up to their ends at the time of planning."""
 
     def __init__(self, settings: ReadSettings, shape: Shape | None = None) -> None:
         self._settings = settings
@@ -185,9 +185,9 @@ class BatchReader(DataSourceReader):
 
 def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:
     if not isinstance(partition, TaskPartition):
-        return iter(())  # how Spark hands over an empty plan of a batch read
+        return iter(())  # Spark's partition of a batch read without tasks
     if shape is not None:
-        from pyspark_mtl.source.typed_reading import read  # noqa: PLC0415 raw bodies do without that code
+        from pyspark_mtl.source.typed_reading import read  # noqa: PLC0415 not needed for raw bodies
 
         return read(settings.connect, partition.task, shape, fail_on_data_loss=settings.fail_on_data_loss)
     return reading.read(
@@ -205,7 +205,7 @@ def _start(one: Range) -> Position:
 def _what_is_kept(
     driver: Driver, ranges: Sequence[Range], found: dict[str, Description], *, fail_on_data_loss: bool
 ) -> list[Range]:
-    """What of `ranges` can still be read; the rest is raised, or logged on the driver once."""
+    """The parts of `ranges` that can still be read. Losses are raised, or logged once on the driver."""
     histories = driver.histories(found.values())
     extents = {name: Extent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()}
     losses = lost(ranges, extents)
@@ -217,17 +217,20 @@ def _what_is_kept(
 
 
 def _together(losses: Sequence[DataLoss]) -> DataLoss:
-    """The first of them, saying all."""
+    """The first loss, with the messages of all."""
     first = losses[0]
     text = "; ".join(loss.message for loss in losses)
     return DataLoss(
-        first.resource, first.first, first.end, f"{text}. With failOnDataLoss=false it is skipped and logged"
+        first.resource,
+        first.first,
+        first.end,
+        f"{text}. With failOnDataLoss=false this is logged and skipped",
     )
 
 
 def _stop_on_sigterm() -> None:
-    """Spark ends this process by SIGTERM, twice, without calling `stop`. Leaving by SystemExit calls it, so the next
-    run of the query does not wait for the holdings of this one to expire. Nothing else depends on it.
+    """Raise SystemExit on SIGTERM, so that `stop` is called. Spark ends this process by two SIGTERMs, without `stop`;
+    the next run of the query would then have to wait until the holdings of this one expire.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _leave)

@@ -1,4 +1,4 @@
-"""The stream reader of Spark 4.2 and newer, which asks for a batch within limits and says where it starts."""
+"""The stream reader for Spark 4.2 and newer, which passes the limits and the start of a batch."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from pyspark_mtl.source.source import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
-    """Batches within limits, and runs with an end."""
+    """Adds batches with limits, and Trigger.AvailableNow."""
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """With limits, a marker: Trigger.Once says ReadAllAvailable instead, and means it."""
+        """With limits, any ReadMaxRows as a marker; Trigger.Once passes ReadAllAvailable instead: no limits."""
         if isinstance(self._given, ReadSettings) and self._given.limits.any:
             return ReadMaxRows(self._given.limits.max_contents or LARGEST)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end of the run to what is there now."""
+        """Fix the end of the run at the current end of each resource."""
         _, progress = self._query()
         progress.fix_the_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch. Under AvailableNow `start` is in the commit log, so it is confirmed here: Spark
-        commits no last batch.
+        """The end of the next batch. With AvailableNow this confirms `start`, which is in the commit log: Spark does
+        not call `commit` for the last batch of a run.
         """
         if self._is_idle(start):
             return start
@@ -44,11 +44,11 @@ class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
             self._confirm(driver, begin)
         end = self._next_batch(begin, unlimited=isinstance(limit, ReadAllAvailable))
         if progress.is_fixed and end == begin:
-            driver.close()  # the run is over; Spark ends the process without a word
+            driver.close()  # the run is over; Spark ends the process without a call
         return self._end_json
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What latestOffset found, for the query's progress: see lag.py. Only what a batch leaves is asked for."""
+        """The resources that latestOffset found, for the query's progress (lag.py). Requests only unread contents."""
         if self._progress is None or not self._progress.looked:
             return None
         if self._report is None:

@@ -1,6 +1,6 @@
-"""The stream reader of Spark 4.0 and 4.1, which asks for all that there is and does not say where a batch starts.
+"""The stream reader for Spark 4.0 and 4.1, which always ask for all contents and do not pass the start of a batch.
 
-It needs no telling. A batch starts where the one before ended, and a query that starts again first plans the empty
+The start is known without that. A batch starts where the one before ended, and a restarted query first plans the empty
 range at the last offset in its log (PythonMicroBatchStream.setLatestSeenOffset; seen on 4.0.5 and 4.1.4).
 """
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class UnlimitedStreamReader(StreamReader):
-    """Every batch is all that there is. What that lacks is logged once."""
+    """Every batch has all available contents. The missing features are logged once."""
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 as 4.0 and 4.1 call it
         """The end of the next batch."""

@@ -1,4 +1,4 @@
-"""What a task with typed bodies reads: its contents as rows of the schema, and bad ones as dead letters on the way."""
+"""Reads the contents of a task with typed bodies as rows of the schema, and writes bad bodies as dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_mtl.source.reading import Task, packs
 
 
 def read(connect: Connect, task: Task, shape: Shape, *, fail_on_data_loss: bool) -> Iterator[Any]:
-    """The rows of a task, as record batches. The dead letters of a batch are durable before it is handed over.
+    """The rows of a task, as record batches. The dead letters of a batch are durable before the batch is yielded.
 
     Raises BadBody (mode FAILFAST) and DataLoss as `reading.packs`.
     """

@@ -168,5 +168,5 @@ def test_a_schema_that_is_missing_or_cannot_be_is_an_error(
     reader = spark.read.format("mtl").options(endpoint=broker.endpoint, resources=resource, bodyFormat="json")
     with pytest.raises(PySparkException, match="bodyFormat=json needs a schema"):
         reader.load()
-    with pytest.raises(PySparkException, match="a type that no body holds; parse_json makes variants"):
+    with pytest.raises(PySparkException, match="a type that bodies cannot hold; parse_json makes variants"):
         reader.schema("v variant").load().collect()

@@ -68,7 +68,7 @@ def test_sources_of_other_formats_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("batches", "words"),
     [
-        ([], "is no checkpoint of a streaming query that has begun"),
+        ([], "is not the checkpoint of a streaming query that has begun"),
         ([[{"topic": {"0": 7}}, "-"]], "none of its sources has the format mtl"),
         ([[{"resources": {}, "version": 9}]], "an offset of version 9"),
     ],
@@ -87,7 +87,7 @@ def test_a_log_that_is_not_sparks_is_an_error(tmp_path: Path, text: str) -> None
 
 
 def test_no_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OffsetError, match="is no checkpoint"):
+    with pytest.raises(OffsetError, match="is not the checkpoint"):
         read(tmp_path / "nothing")
 
 

@@ -1,7 +1,7 @@
-"""How many octets an Arrow body takes once it is decompressed and cast, said before anything is allocated for it.
+"""Computes how many octets an Arrow body takes after decompression and cast, before they are allocated.
 
-A few octets can stand for gigabytes: a compressed buffer, a dictionary's value or a view that is used many times, a
-null column, a fixed-size list of nulls. What Arrow would allocate is stated in the stream, so it is added up first.
+A few octets can stand for gigabytes: a compressed buffer, a dictionary value or view that is used many times, a null
+column, a fixed-size list of nulls. The stream states the sizes that Arrow would allocate; this module adds them up.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from mtl.wire.flatbuffers import I64, U32, field, follow, length, read
 from pyspark_mtl.limits import MAX_BODY_ROWS
 
 _TEXT = 64
-"""Octets that a number or a time has as text, at most."""
+"""Most octets of a number or a time as text."""
 
 _OFFSET = 4
-"""Octets of an offset of Spark's strings, lists and maps."""
+"""Octets of an offset in Spark's strings, lists and maps."""
 
 # --- decompressing ------------------------------------------------------------------------------------------
 
 
 def decompressed(body: Any, names: Collection[str]) -> int:
-    """What decompressing the columns of these names takes, and all dictionaries, by the lengths that are stated there.
+    """Octets of the columns `names`, and of all dictionaries, after decompression, as the stream states them.
 
-    Nothing is decompressed, and nothing allocated but for the stream's schema. Whatever Arrow raises for a damaged
-    stream, and Malformed for damaged metadata.
+    Decompresses nothing, and allocates only the stream's schema. Raises Arrow's errors for a damaged stream, and
+    Malformed for damaged metadata.
     """
     total = 0
     schema: Any = None
@@ -57,10 +57,10 @@ def _next(messages: Any) -> Any:
 
 
 def _stated(meta: bytes, batch: int, body: memoryview, wanted: list[bool] | None) -> Iterator[int]:
-    """The length of each buffer of a batch once it is decompressed; of those alone that are `wanted`, if all are told.
+    """The decompressed length of each `wanted` buffer of a batch; of all buffers if `wanted` does not fit their number.
 
-    RecordBatch {2 buffers [{offset, length}], 3 compression}; a compressed buffer begins with its length, -1 where it
-    is not compressed after all.
+    RecordBatch {2 buffers [{offset, length}], 3 compression}; a buffer of a compressed batch begins with its
+    decompressed length, or with -1 if this buffer is not compressed.
     """
     if not field(meta, batch, 3):
         return
@@ -74,7 +74,7 @@ def _stated(meta: bytes, batch: int, body: memoryview, wanted: list[bool] | None
 
 
 def _variadic(meta: bytes, batch: int) -> Iterator[int]:
-    """How many buffers of data each column of views has, in their order (RecordBatch field 4)."""
+    """The number of data buffers of each column of views, in column order (RecordBatch field 4)."""
     for number in range(length(meta, batch, 4)):
         yield read(I64, meta, follow(meta, field(meta, batch, 4)) + 4 + 8 * number)
 
@@ -88,7 +88,7 @@ def _wanted(schema: Any, names: Collection[str], variadic: Iterator[int]) -> lis
 
 
 def _buffers(kind: Any, variadic: Iterator[int]) -> int:
-    """The buffers of a column in a message, by Columnar.rst "RecordBatch message"."""
+    """The number of buffers of a column in a message (Columnar.rst, "RecordBatch message")."""
     if isinstance(kind, pa.BaseExtensionType):
         return _buffers(kind.storage_type, variadic)
     if types.is_null(kind):
@@ -118,7 +118,7 @@ def _buffers(kind: Any, variadic: Iterator[int]) -> int:
 
 
 def cast(column: Any, kind: Any) -> int:
-    """What a valid column takes once it is cast to a type of Spark's, at most. ValueError for one that cannot be."""
+    """Most octets of a valid column after a cast to a Spark type. ValueError if it cannot be cast."""
     if isinstance(column, pa.ExtensionArray):
         return cast(column.storage, kind)
     if types.is_null(column.type):
@@ -140,7 +140,7 @@ def cast(column: Any, kind: Any) -> int:
 
 
 def nulls(count: int, kind: Any) -> int:
-    """What so many rows of a type of Spark's take where their values take nothing."""
+    """Octets of `count` rows of a Spark type, without the octets of values of variable length."""
     if types.is_struct(kind):
         return sum(nulls(count, kind.field(at).type) for at in range(kind.num_fields))
     if types.is_nested(kind) or types.is_string(kind) or types.is_binary(kind):
@@ -160,7 +160,7 @@ def _of_struct(column: Any, kind: Any) -> int:
 
 
 def _of_text(column: Any) -> int:
-    """The octets of the values of a column that is cast to text or binary."""
+    """Octets of a column's values after a cast to text or binary."""
     kind = column.type
     if types.is_dictionary(kind):
         return _of_dictionary(column)
@@ -175,7 +175,7 @@ def _of_text(column: Any) -> int:
 
 
 def _of_dictionary(column: Any) -> int:
-    """Each row has a copy of its value: counted one by one, unless there are more than a body may have rows."""
+    """Octets of a dictionary column's values, one copy per row. An upper bound if it exceeds MAX_BODY_ROWS rows."""
     values = column.dictionary
     if not isinstance(values, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
         if types.is_nested(values.type) or types.is_dictionary(values.type):
@@ -188,4 +188,4 @@ def _of_dictionary(column: Any) -> int:
 
 
 def _unfit(column: Any, kind: Any) -> ValueError:
-    return ValueError(f"a column of {column.type} is not read as {kind}")
+    return ValueError(f"a column of type {column.type} cannot be read as {kind}")

@@ -1,4 +1,4 @@
-"""Bodies to columns, by the name of their format."""
+"""Chooses the decoder of bodies by the name of their format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns to bodies: the other direction of `decoding`, so that what is written is read as it was."""
+"""Encodes columns as bodies: the inverse of `decoding`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MSGPACK = msgspec.msgpack.Encoder()
 
 
 def encode(name: str, rows: Any) -> Any:
-    """The bodies (binary) of rows, one of each, in text, json or msgpack. SchemaError for what the format cannot say.
+    """One body (binary) for each row, in format text, json or msgpack. SchemaError for values outside the format.
 
-    JSON has no NaN and no infinity: they become null. Binary is base64, a time RFC 3339, a decimal a number.
+    In JSON NaN and infinity become null, binary becomes base64, a time RFC 3339 and a decimal a number.
     """
     try:
         return _ENCODERS[name](rows)
@@ -49,7 +49,7 @@ def _dicts(rows: Any) -> list[dict[str, Any]]:
 
 
 def streams(rows: Any, octets: int = ARROW_BODY) -> Iterator[bytes]:
-    """The rows as Arrow IPC streams of about so many octets, each a body. ContentTooLarge for too large a row."""
+    """The rows as Arrow IPC streams of about `octets` octets, each a body. ContentTooLarge for too large a row."""
     count = rows.num_rows
     step = max(1, count * octets // max(1, rows.nbytes))
     for start in range(0, count, step):
@@ -57,7 +57,7 @@ def streams(rows: Any, octets: int = ARROW_BODY) -> Iterator[bytes]:
 
 
 def _fitting(rows: Any) -> Iterator[bytes]:
-    """One stream; two halves where rows that are larger than the others make it too large for a content."""
+    """The rows as one stream, or as halves while the stream is too large for a content."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)

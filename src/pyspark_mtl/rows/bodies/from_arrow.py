@@ -1,4 +1,4 @@
-"""Arrow: a body is an IPC stream, its schema and any number of record batches, and so any number of rows."""
+"""Decodes Arrow bodies: each is an IPC stream with any number of record batches, and so of rows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pyspark_mtl.rows.bodies import arrow_octets
 from pyspark_mtl.rows.bodies.values import UNFIT, Decoded
 
 _DAMAGED = (*UNFIT, OSError, MemoryError, KeyError, EOFError, Malformed)
-"""What reading a damaged stream raises besides; see mtl.wire.packs."""
+"""The errors that a damaged stream can raise; see mtl.wire.packs."""
 
 
 class FromArrow:
-    """Decodes bodies (binary) with these fields. Columns are found by name, and cast where nothing is lost by it. The
-    other columns of a body are not decompressed (but for one where it has none of the fields, which tells its rows).
+    """Decodes bodies (binary) with the fields of `schema`. Columns are found by name, and cast if that loses nothing.
+    Other columns of a body are not decompressed; if it has none of the fields, its first column gives the row count.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -26,8 +26,8 @@ class FromArrow:
         self._nulls = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
 
     def __call__(self, bodies: Any) -> Decoded:
-        """The rows of each body, in order; a bad body is one row of nulls. It ends after the body with which they take
-        more than MAX_BODY_OCTETS.
+        """The rows of each body, in order; a bad body becomes one row of nulls. Stops after the body that makes the
+        total exceed MAX_BODY_OCTETS.
         """
         parts: list[Any] = []
         bad: dict[int, str] = {}
@@ -51,12 +51,12 @@ class FromArrow:
         return Decoded(rows, bad, pa.array(origin, pa.int64()), len(bodies))
 
     def _rows(self, body: Any) -> tuple[list[Any], int]:
-        """The rows of a body, and how many octets they take at most."""
+        """The rows of a body, and the most octets that they take."""
         with pa.ipc.open_stream(body) as stream:
             names = stream.schema.names
         included = [at for at, name in enumerate(names) if name in self._names] or [
             0
-        ]  # no field means all of them
+        ]  # an empty list would include all columns
         _check_octets(arrow_octets.decompressed(body, {names[at] for at in included if names}))
         options = pa.ipc.IpcReadOptions(included_fields=included if names else [])
         found, count, octets = [], 0, 0
@@ -84,7 +84,7 @@ class FromArrow:
         for field in self._schema:
             places = batch.schema.get_all_field_indices(field.name)
             if len(places) > 1:
-                raise ValueError(f"the column {field.name!r} is there {len(places)} times")
+                raise ValueError(f"the column {field.name!r} occurs {len(places)} times")
             columns.append(
                 batch.column(places[0]).cast(field.type) if places else pa.nulls(batch.num_rows, field.type)
             )
@@ -94,6 +94,6 @@ class FromArrow:
 def _check_octets(octets: int) -> None:
     if octets > MAX_BODY_OCTETS:
         raise ValueError(
-            f"{octets} octets in one body once it is decompressed and cast, more than {MAX_BODY_OCTETS}; "
+            f"a body of {octets} octets after decompression and cast, more than {MAX_BODY_OCTETS}; "
             "put fewer rows into a body"
         )

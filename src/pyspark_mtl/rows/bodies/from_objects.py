@@ -1,7 +1,7 @@
-"""JSON and MessagePack: a body is one object, or map, of the fields. Each is decoded by itself, in C.
+"""Decodes JSON and MessagePack: a body is one object or map with the fields. msgspec (C) decodes each by itself.
 
-What a body means so never depends on its neighbours. It is quicker, too, than Arrow's reader of JSON, which takes many
-objects at once, but first has to be kept from taking two bodies for one, or one for two.
+So the meaning of a body never depends on its neighbours. It is also faster than Arrow's JSON reader: that reads many
+objects at once, but needs a check first that no body is part of an object or several objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_mtl.rows.bodies.values import Decoded, decode_rows, row_type
 
 
 def from_json(schema: Any) -> Callable[[Any], Decoded]:
-    """A decoder of JSON bodies (binary) with these fields. Its words and numbers are RFC 8259's: NaN is none."""
+    """A decoder of JSON bodies (binary) with these fields. Strictly RFC 8259: NaN, for example, is an error."""
     return _one_by_one(msgspec.json.Decoder(row_type(schema)).decode, schema)
 
 

@@ -1,4 +1,4 @@
-"""Text: a body is one string in UTF-8."""
+"""Decodes text: a body is one string in UTF-8."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark_mtl.rows.bodies.values import Decoded, decode_rows
 
 
 class FromText:
-    """Decodes bodies (binary) into the one column of `schema`: a cast, which checks the octets and copies none."""
+    """Decodes bodies (binary) into the one column of `schema`, by a cast that checks the octets without a copy."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         (self._name,) = schema.names
 
     def __call__(self, bodies: Any) -> Decoded:
-        """The rows, one of each body."""
+        """One row for each body."""
         try:
             return Decoded(pa.RecordBatch.from_arrays([bodies.cast(pa.string())], schema=self._schema), {})
         except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Which columns of a schema are fields of the body, and which belong to the content around it."""
+"""Divides the columns of a schema into fields of the body and columns of the content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark_mtl.rows.columns import check_names
 from pyspark_mtl.rows.frames import ROWS_WITH_PROPERTIES
 
 _KEYS = (types.is_string, types.is_int8, types.is_int16, types.is_int32, types.is_int64)
-"""What the key of a map may be: the names of a JSON object are text, and whole numbers can be told from it."""
+"""The types of map keys: the names of a JSON object are text, from which whole numbers can be parsed."""
 
 _LEAVES = (
     *_KEYS,
@@ -31,9 +31,9 @@ _LEAVES = (
 
 @dataclass(frozen=True)
 class Shape:
-    """A schema, divided. `columns` are all of it in their order; `body` those that the body holds.
+    """A divided schema: `columns` are all columns in their order, `body` those in the body.
 
-    `corrupt` is the name of the column that a bad body is put in, None where the schema has none.
+    `corrupt` is the name of the column for bad bodies, or None if the schema has none.
     """
 
     options: Bodies
@@ -43,23 +43,23 @@ class Shape:
 
 
 def of_source(columns: Any, options: Bodies) -> Shape:
-    """The shape of rows with `columns` (a pyarrow.Schema), as a reader makes them. SchemaError for what cannot be."""
+    """The shape of rows with `columns` (a pyarrow.Schema) that a reader makes. SchemaError for an invalid schema."""
     corrupt = options.corrupt if options.corrupt in columns.names else None
     if corrupt is not None and columns.field(corrupt).type != pa.string():
-        raise SchemaError(f"the column {corrupt!r} takes bad bodies; it has to be string")
+        raise SchemaError(f"the column {corrupt!r} is for bad bodies; it has to be of type string")
     shape = _divided(columns, options, corrupt)
     _check_nulls(columns)
     return shape
 
 
 def of_sink(columns: Any, options: Bodies) -> Shape:
-    """The shape of a DataFrame that is written. SchemaError for what cannot be."""
+    """The shape of a DataFrame that is written. SchemaError for an invalid schema."""
     shape = _divided(columns, options, None)
     if options.format == "arrow":
         for name in ("properties", "timestamp"):
             if name in _metadata(columns, options):
                 raise SchemaError(
-                    f"with bodyFormat=arrow a content is many rows, and has one {name!r} for all of them; "
+                    f"with bodyFormat=arrow a content has many rows and only one {name!r} for all of them; "
                     "leave the column out"
                 )
     return shape
@@ -81,23 +81,23 @@ def _divided(columns: Any, options: Bodies, corrupt: str | None) -> Shape:
 
 
 def _metadata(columns: Any, options: Bodies) -> list[str]:
-    """The columns of the content, which have to be of the type that a raw row has."""
+    """The names of the content's columns. SchemaError if their types differ from those of raw rows."""
     if not options.metadata:
         return []
     names = [name for name in columns.names if name in ROWS_WITH_PROPERTIES.names and name != "body"]
     for name in names:
         given, wanted = columns.field(name).type, ROWS_WITH_PROPERTIES.field(name).type
         if given != wanted:
-            raise SchemaError(f"the column {name!r} is the content's by includeMetadata, and is {wanted}")
+            raise SchemaError(f"the column {name!r} has to be {wanted} with includeMetadata; it is {given}")
     return names
 
 
 def _check_nulls(fields: Sequence[Any], inside: str = "") -> None:
-    """Every column may be null at every depth: nobody can promise what a body holds."""
+    """SchemaError for a column that is not nullable, at any depth: a body may lack any field."""
     for field in fields:
         name = f"{inside}{field.name}"
         if not field.nullable:
-            raise SchemaError(f"the column {name!r} is NOT NULL; what comes from a body may be null")
+            raise SchemaError(f"the column {name!r} is NOT NULL; columns of a body have to be nullable")
         if types.is_map(field.type):
             _check_nulls([field.type.item_field], f"{name}.")
         else:
@@ -109,18 +109,20 @@ def _check_type(name: str, field: Any) -> None:
     metadata = [child.metadata for child in children(kind) if child.metadata]
     if any(key in one for one in metadata for key in (b"variant", b"geometry")):
         raise SchemaError(
-            f"the column {name!r} is a type that no body holds; parse_json makes variants of text"
+            f"the column {name!r} is a type that bodies cannot hold; parse_json makes variants of text"
         )
     if types.is_map(kind) and not any(is_key(kind.key_type) for is_key in _KEYS):
-        raise SchemaError(f"the column {name!r} is a map by {kind.key_type}; keys are text or whole numbers")
+        raise SchemaError(
+            f"the column {name!r} is a map with keys of {kind.key_type}; keys have to be text or whole numbers"
+        )
     if not (types.is_nested(kind) or any(is_leaf(kind) for is_leaf in _LEAVES)):
-        raise SchemaError(f"the column {name!r} is {kind}, a type that no body holds")
+        raise SchemaError(f"the column {name!r} is {kind}, a type that bodies cannot hold")
     for child in children(kind):
         _check_type(f"{name}.{child.name}", child)
 
 
 def children(kind: Any) -> list[Any]:
-    """The fields that a nested type is made of; none of a leaf."""
+    """The fields of a nested type; a leaf has none."""
     return (
         [kind.field(index) for index in range(kind.num_fields)]
         if not types.is_map(kind)

@@ -1,7 +1,7 @@
-"""What a column's value is in Python, as msgspec decodes it, and rows of such values as columns.
+"""The Python types of column values, for msgspec, and rows of such values as columns.
 
-A row is a dict of the fields that its body has; names that the schema does not know are passed over, fields that are
-missing are null. A value has to be of its column's type: text is no number, and 1.5 is no whole number.
+A row is a dict of the fields in its body. Names outside the schema are ignored, and missing fields are null. A value
+has to have its column's type: text is not converted to a number, nor 1.5 to a whole number.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import pyarrow as pa
 from pyarrow import types
 
 UNFIT = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What Arrow raises for a value that a column cannot hold."""
+"""The errors of Arrow for a value that a column cannot hold."""
 
 _ILLEGIBLE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What msgspec raises for octets that are no value of the type that is wanted."""
+"""The errors of msgspec for octets that are not a value of the wanted type."""
 
 
 class Decoded(NamedTuple):
-    """Bodies as rows: a batch of the body's columns, and why a body is bad, by its index; its row is nulls.
+    """Bodies as rows: a batch of the body's columns, and the reasons why bodies are bad, by their index. The row of a
+    bad body is all nulls.
 
-    `origin` has each row's body (int64) where a body may be several rows, None where body and row are one. `taken` is
-    how many of the bodies these are, from the first on, where all of them would take too much memory at a time.
+    `origin` has the index of each row's body (int64), or None if each body is one row. `taken` is the number of bodies
+    decoded, if decoding stopped before the last one to bound memory; None if all were decoded.
     """
 
     rows: Any
@@ -36,21 +37,21 @@ class Decoded(NamedTuple):
 
 
 def row_type(schema: Any) -> Any:
-    """The type of a row with these fields, for msgspec."""
+    """The msgspec type of a row with these fields."""
     return _struct(schema)
 
 
 def optional(kind: Any) -> Any:
-    """The type of a value that may be missing, for msgspec."""
+    """The msgspec type of a value that may be missing."""
     return Optional[_value(kind)]  # noqa: UP045 the type is made here
 
 
-_Row: Any = TypedDict  # made of a schema, not written down for a type checker
+_Row: Any = TypedDict  # made from a schema at run time: Any hides it from the type checker
 
 
 def _struct(fields: Iterable[Any]) -> Any:
     members = {field.name: optional(field.type) for field in fields}
-    # msgspec 0.22 finds a name beyond ASCII only if its UTF-8 form was asked for before.
+    # msgspec 0.22 finds a non-ASCII name only after it was encoded to UTF-8 once.
     msgspec.json.encode(list(members))
     return _Row("Row", members, total=False)
 
@@ -66,7 +67,7 @@ def _value(kind: Any) -> Any:
         largest = (1 << (kind.bit_width - 1)) - 1
         return Annotated[int, msgspec.Meta(ge=-largest - 1, le=largest)]
     if types.is_timestamp(kind):
-        # A time without a zone is UTC where a zone is wanted; one with a zone is no local time.
+        # A column with a zone takes a time without one as UTC; a column without a zone refuses a time with one.
         return datetime if kind.tz else Annotated[datetime, msgspec.Meta(tz=False)]
     if types.is_decimal(kind):
         return Decimal
@@ -76,7 +77,7 @@ def _value(kind: Any) -> Any:
 
 
 def decode_rows(bodies: Iterable[Any], decode: Callable[[Any], Any], schema: Any) -> Decoded:
-    """Bodies one by one: `decode` makes a row of one, or raises what msgspec raises."""
+    """Decode bodies one by one: `decode` makes a row of a body, or raises msgspec's errors."""
     rows: list[dict[str, Any]] = []
     bad: dict[int, str] = {}
     for index, body in enumerate(bodies):
@@ -89,7 +90,7 @@ def decode_rows(bodies: Iterable[Any], decode: Callable[[Any], Any], schema: Any
 
 
 def _columns(rows: list[dict[str, Any]], bad: dict[int, str], schema: Any) -> Any:
-    """The rows as a batch. One that a column cannot hold (a decimal with too many digits) is bad, too."""
+    """The rows as a batch. A row with a value that its column cannot hold (too many digits) is added to `bad`."""
     kind = pa.struct(list(schema))
     try:
         structs = pa.array(rows, kind)

@@ -57,7 +57,9 @@ def test_a_misspelt_option_is_an_error_that_suggests_the_right_one(key: str, sug
 
 
 def test_an_option_like_no_other_is_an_error_that_names_all() -> None:
-    with pytest.raises(OptionError, match=r"unknown option 'zzzz'; there are bodyFormat, .*virtualHost"):
+    with pytest.raises(
+        OptionError, match=r"unknown option 'zzzz'; the options are bodyFormat, .*virtualHost"
+    ):
         parse({"zzzz": "x"})
 
 
@@ -192,7 +194,7 @@ def test_an_overwrite_has_to_be_meant() -> None:
     assert not write_settings(given, streaming=False).truncate
     assert write_settings(given, streaming=False, overwrite=True).truncate
     given = parse(lowered(resource="a", overwriteMode="truncate", deliveryGuarantee="at-least-once"))
-    with pytest.raises(OptionError, match="it needs exactly-once"):
+    with pytest.raises(OptionError, match="it needs deliveryGuarantee=exactly-once"):
         write_settings(given, streaming=True, overwrite=True)
 
 
@@ -208,7 +210,7 @@ def test_a_batch_write_is_repeatable_with_both() -> None:
         (False, {"txnVersion": "1"}, "only one is given"),
         (True, {"txnVersion": "1"}, "no meaning in a streaming write, only in a batch write"),
         (True, {"resources": "a"}, "no meaning in a streaming write"),
-        (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "nothing is remembered"),
+        (True, {"deliveryGuarantee": "at-least-once", "txnAppId": "x"}, "remembers no batches"),
         (True, {"deliveryGuarantee": "maybe"}, "not one of exactly-once, at-least-once"),
         (True, {"createRetainAge": "7d"}, "createRetainAge has no meaning without createResource=true"),
         (False, {"overwriteMode": "replace"}, "'replace' is not one of truncate"),

@@ -60,7 +60,7 @@ def test_a_body_is_enough_where_the_resource_is_known() -> None:
     [
         ((Column("resource", "string"),), None, "has no column 'body'"),
         ((BODY,), None, "option resource, or a column 'resource'"),
-        ((BODY, Column("value", "int")), "orders", "column 'value' is none that a content has"),
+        ((BODY, Column("value", "int")), "orders", "column 'value' is not a column of a content"),
         ((BODY, BODY), "orders", "names 'body' more than once"),
         ((Column("body", "int"),), "orders", "'body' is int; it has to be binary or string"),
         ((BODY, Column("timestamp", "timestamp_ntz")), "orders", "'timestamp' is timestamp_ntz"),
@@ -85,5 +85,5 @@ def test_a_column_of_the_body_says_nothing_about_where_to_write() -> None:
     column = Column("resource", "string")
     check_target([column], resource=None, metadata=True)
     check_target([column], resource="orders", metadata=False)
-    with pytest.raises(SchemaError, match=r"where to write.*with includeMetadata=true"):
+    with pytest.raises(SchemaError, match=r"no resource to write to.*with includeMetadata=true"):
         check_target([column], resource=None, metadata=False)

@@ -77,7 +77,7 @@ def test_a_name_that_no_property_can_have_is_an_error(name: str, words: str) -> 
 
 def test_properties_that_are_a_body_are_an_error() -> None:
     maps = column([{f"name-{at}": "x" * 1000 for at in range(70)}])
-    with pytest.raises(FieldError, match="what is larger is a body"):
+    with pytest.raises(FieldError, match="put large values into the body"):
         to_tables(1, maps, None)
 
 

@@ -182,7 +182,7 @@ def test_an_abort_never_hides_why_the_batch_failed(
 
 def test_a_task_that_spark_tells_no_query_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTask, "properties", {})
-    with pytest.raises(OptionError, match=r"does not say 'sql.streaming.queryId'"):
+    with pytest.raises(OptionError, match=r"did not set the property 'sql.streaming.queryId'"):
         StreamWriter(settings()).write(frames(1))
 
 
@@ -232,7 +232,7 @@ def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(clien
 
 
 def test_an_overwrite_that_no_task_ran_for_cannot_say_whose_it_is(client: FakeClient) -> None:
-    with pytest.raises(OptionError, match="which query this is"):
+    with pytest.raises(OptionError, match="the id of the query is unknown"):
         StreamWriter(settings(overwrite=True)).commit([], 7)
     assert client.commits == {}
 

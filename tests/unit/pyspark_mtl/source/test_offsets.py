@@ -127,8 +127,8 @@ def test_consecutive_ranges_hold_every_content_once(steps: list[dict[str, int]])
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        ({}, {"a": Position("i", 4)}, "does not say where it began"),
-        ({"a": Position("i", 1)}, {"a": Position("j", 4)}, "does not say where it began"),
+        ({}, {"a": Position("i", 4)}, "has no `f`, where reading began"),
+        ({"a": Position("i", 1)}, {"a": Position("j", 4)}, "has no `f`, where reading began"),
         ({"a": Position("i", 9)}, {"a": Position("i", 4)}, "ends before it starts in 'a': from 9 to 4"),
     ],
 )

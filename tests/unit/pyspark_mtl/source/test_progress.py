@@ -295,7 +295,7 @@ def test_what_the_pattern_has_found_and_is_deleted_is_a_loss_or_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     start = Offset({"a": Position("i1", 9), "b": Position("i1", 5, 1), "elsewhere": Position("j", 7)})
-    with pytest.raises(DataLoss, match="resource 'b' was deleted: whatever came in it from 5 on is gone"):
+    with pytest.raises(DataLoss, match="resource 'b' was deleted: its contents from 5 on, if any, are gone"):
         advance(query(FakeBroker({"a": Log(9)}), resourcePattern="[ab]"), start)
     broker = FakeBroker({"a": Log(9)})
     forgiving = query(broker, resourcePattern="[ab]", failOnDataLoss="false")
@@ -460,7 +460,7 @@ class Gone:
 
 
 GONE = [
-    pytest.param(Gone({}, "was deleted: whatever came in it from 11 on"), id="deleted"),
+    pytest.param(Gone({}, "was deleted: its contents from 11 on"), id="deleted"),
     pytest.param(
         Gone({"a": Log(5, incarnation="i2")}, "was deleted and made again"), id="made again, shorter"
     ),

@@ -41,17 +41,21 @@ def test_it_travels() -> None:
     [
         ([pa.field("id", pa.int64(), nullable=False)], {}, "'id' is NOT NULL"),
         ([("a", pa.struct([pa.field("b", pa.int8(), nullable=False)]))], {}, "'a.b' is NOT NULL"),
-        ([ID, ("_corrupt_record", pa.binary())], {}, "has to be string"),
+        ([ID, ("_corrupt_record", pa.binary())], {}, "has to be of type string"),
         (
             [ID, ("resource", pa.int64())],
             {"metadata": True},
-            "'resource' is the content's by includeMetadata",
+            "'resource' has to be string with includeMetadata",
         ),
         ([("resource", pa.string())], {"metadata": True}, "no column for the body"),
         ([ID, ID], {}, "'id' more than once"),
         ([("d", pa.duration("us"))], {}, "'d' is duration"),
         ([("n", pa.null())], {}, "'n' is null"),
-        ([("m", pa.map_(pa.float64(), pa.int8()))], {}, "a map by double; keys are text or whole numbers"),
+        (
+            [("m", pa.map_(pa.float64(), pa.int8()))],
+            {},
+            "map with keys of double; keys have to be text or whole numbers",
+        ),
         (
             [("v", pa.struct([pa.field("metadata", pa.binary(), metadata={"variant": "true"})]))],
             {},
@@ -77,5 +81,5 @@ def test_what_is_written_as_arrow_has_no_properties_for_each_row() -> None:
     fields = pa.schema([ID, ("timestamp", pa.timestamp("us", "UTC"))])
     assert of_sink(fields, Bodies("json", metadata=True)).body.names == ["id"]
     assert of_sink(fields, Bodies("arrow")).body.names == ["id", "timestamp"]
-    with pytest.raises(SchemaError, match="a content is many rows"):
+    with pytest.raises(SchemaError, match="a content has many rows"):
         of_sink(fields, Bodies("arrow", metadata=True))
