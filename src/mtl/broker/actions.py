@@ -1,7 +1,7 @@
-"""What the core asks of the world around it. The core only makes these; the loop (or a simulator) carries them out.
+"""Actions: the core's requests to the loop. The core only makes them; the loop (or a simulator) carries them out.
 
-Sends are carried out in the order in which they were made. What is stored goes to the storage engine, whose actions and
-answers are in `mtl.storage.api`. An action with an `id` is answered by one `Broker.completed(id, result)`.
+Sends are carried out in the order in which they were made. Requests to the disk go to the storage engine; its actions
+and results are in `mtl.storage.api`. An action with an `id` is answered by one `Broker.completed(id, result)`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mtl.storage.api import ChunkRef, LogView, StorageAction
 from mtl.wire.commands import Buffer, Content
 
 Peer = tuple[Port, bytes]
-"""Where a data flow ends: the socket and the ROUTER identity on it."""
+"""The peer of a data flow: the socket, and the peer's ROUTER identity on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time, as the loop read it: seconds that only grow, and microseconds since 1970 that may step forward or back.
+    """The time, as the loop read it: `mono` in monotonic seconds, `wall_us` in microseconds since 1970, which may jump.
 
-    `boot_s` are seconds since the machine's boot that also count while it sleeps; None where `mono` does as well.
+    `boot_s` are seconds since the machine's boot that also count while it sleeps; None where `mono` does so.
     """
 
     mono: float
@@ -30,13 +30,13 @@ class Now:
 
     @property
     def since_boot(self) -> float:
-        """What has passed since the boot, in seconds."""
+        """Seconds since the machine's boot."""
         return self.mono if self.boot_s is None else self.boot_s
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a control request: the envelope as it came, then status and body."""
+    """Answer a control request: the envelope of the request, then status and body."""
 
     envelope: tuple[bytes, ...]
     frames: tuple[bytes, ...]
@@ -53,12 +53,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; or `told`, a
-    packed Content that says where the chunk lies.
+    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; or, if
+    `told`, as a packed Content with the place of the chunk instead of its octets.
 
-    The content sequence is the position, or with a `number` (of the first of them) a delivery number; the position
-    travels in a property then, and `again` marks what may have been delivered before. When the peer's queue is full in
-    between, the loop says so with `Broker.blocked(lease, sequence)`.
+    The content sequence is the position. With a `number` it is a delivery number, beginning with `number`; a property
+    then has the position, and `again` marks contents that may have been delivered before. When the peer's queue becomes
+    full the loop reports the first content that was not sent: `Broker.blocked(lease, sequence)`.
     """
 
     peer: Peer
@@ -76,7 +76,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Send one content of the `test` profile; the loop gives it back when the peer's queue is full (`unsent`)."""
+    """Send one content of the `test` profile; the loop returns it when the peer's queue is full (`unsent`)."""
 
     peer: Peer
     lease: str
@@ -85,7 +85,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True)
 class CheckPassword:
-    """Find out whether a verifier is one of this password; answered with a bool, after milliseconds of work."""
+    """Check a password against a verifier; answered with a bool, after milliseconds of work."""
 
     id: int
     password: str = field(repr=False)

@@ -1,4 +1,4 @@
-"""Puts the core together: which part knows which others, and which reactions follow which event. No logic."""
+"""Assembles the core: the dependencies of the parts, and the reactions to events. No logic."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Random = Callable[[int], bytes]
 
 
 def assemble(settings: Settings, restored: Restored, random: Random, check_pack: Packs, now: a.Now) -> Broker:
-    """A core with everything that was `restored`. `random` makes so many octets, `check_pack` checks a pack before it
+    """A core with the `restored` records and logs. `random` makes so many octets, `check_pack` checks a pack before it
     is stored.
     """
     base = _base(settings, restored, random, now)
@@ -101,7 +101,7 @@ def assemble(settings: Settings, restored: Restored, random: Random, check_pack:
 
 
 def _reactions(parts: Parts) -> None:
-    """Which reactions follow which event, in their order."""
+    """Set the reactions to each event, in order."""
     p = parts
     p.intakes.durable.leads_to(
         lambda _, group: p.writers.durable(group), lambda log, _: p.resources.durable(log)
@@ -117,7 +117,7 @@ def _reactions(parts: Parts) -> None:
 
 @dataclass(frozen=True)
 class _Base:
-    """What nearly all parts have in common."""
+    """The parts and settings that nearly all other parts need."""
 
     settings: Settings
     restored: Restored

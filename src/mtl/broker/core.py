@@ -1,28 +1,28 @@
 """The broker's decisions, as one plain object: frames, disk results and the time in; frames and disk requests out.
 
-There is no socket, thread, file or clock below this line. The loop in `runtime.server` (or a simulator) calls one of
-the inputs, then carries out `take()`, and so on; the same inputs give the same outputs.
+The core has no socket, thread, file or clock. The loop in `runtime.server` (or a simulator) calls one of the inputs,
+then carries out `take()`, and so on; the same inputs give the same outputs.
 
     control(frames)        a message on the control socket        completed(n, result)    an action was carried out
     data(peer, h, b)       a message on a data socket             blocked(...), unsent(...), unreachable(peer)
-    burst(peer, ...)       several of one peer                    users(records)          who may do what has changed
+    burst(peer, ...)       several messages of one peer           users(records)          users or grants have changed
     disconnected(c)        a connection has ended
     tick()                 time has passed                        close()                 stop cleanly
 
-What belongs to whom:
+The parts and their subjects:
 
-    sessions   who is talking, under which profile        resources  named logs and their incarnations
-    authentication, accounts   who that is, and may do    authorization  which right each request needs
-    requests   one method per control command             intake     contents on their way into one log
-    opening, needed_logs   logs that are not open yet, and which of them a request waits for
-    polls      who waits for news of which resource       publishing a commit under way, step by step
-    granting*  what a Reader or Writer request gets       stages, committing   invisible contents, made visible
-    leases     tokens, binding, expiry                    cursors, names       who holds a group, a writer's name
-    ages       how old things are, whatever the clock does
-    flows      what a data command means to a lease       housekeeping         retention, names that are not used
-    idle       recording where logs end that are idle
-    writers / readers / fanout   contents in / contents out / the `test` profile
-    queues, consumers            who has which content of a queue (`queue_state`), `dead_letters` what nobody took
+    sessions        control sessions and their profiles      accounts       users, their credentials and rights
+    authentication  log-ins                                  authorization  the rights that each request needs
+    requests        one method per control command           needed_logs    the logs that a request waits for
+    granting*       Reader and Writer requests               polls          requests that wait for news
+    leases          tokens, binding, expiry                  flows          commands on the data ports
+    resources       named logs and their incarnations        intake         contents on their way into one log
+    opening         logs that are not open yet               idle           recording the ends of idle logs
+    writers         contents in                              names          writer names and their holders
+    readers         contents out                             cursors        groups, their positions and holders
+    stages          staged, invisible contents               committing, publishing   their commit, step by step
+    queues, queue_state   the state of queues' contents      consumers, dead_letters  their delivery, and failures
+    fanout          the `test` profile                       ages, housekeeping       ages; retention and expiry
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from mtl.wire import control as w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Every part that the inputs and the timers are for; the table above says what each has. `assembly` makes them."""
+    """Every part that the inputs and the timers use; the table above says what each does. `assembly` makes them."""
 
     outbox: Outbox
     ages: Ages
@@ -108,7 +108,7 @@ class Parts:
 
 
 class Broker:
-    """All of the above, put together. `ready` once every commit that a crash interrupted is in place again."""
+    """The core: all parts together. `ready` once every commit that a crash interrupted is in place again."""
 
     def __init__(self, parts: Parts, records: Sequence[kept.AnyRecord], heartbeat_s: float) -> None:
         self.parts = parts
@@ -126,8 +126,8 @@ class Broker:
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def control(self, frames: Sequence[bytes], now: a.Now, origin: Origin = NOBODY) -> None:
-        """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1); and who
-        it came from, as far as the transport knows.
+        """One message on the control socket: identity, envelope, an empty frame, command, body (PROTOCOL.md 1); and its
+        origin, as far as the transport knows it.
         """
         self._outbox.now = now
         try:
@@ -150,8 +150,8 @@ class Broker:
     def data(
         self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now, connection: Connection = ""
     ) -> None:
-        """One message of two frames on a data socket, and the connection that it came on. Messages of other frames are
-        dropped by the loop, and counted there (MTL-110).
+        """One message of two frames on a data socket, and its connection. The loop drops and counts messages with
+        another number of frames (MTL-110).
         """
         self._outbox.now = now
         self.parts.flows.received(peer, header, body, connection)
@@ -164,18 +164,18 @@ class Broker:
         now: a.Now,
         connection: Connection = "",
     ) -> None:
-        """Several such messages of one peer and one connection, in their order."""
+        """Several such messages of one peer and one connection, in order."""
         self._outbox.now = now
         self.parts.flows.burst(peer, headers, bodies, connection)
 
     def disconnected(self, connection: Connection, now: a.Now) -> None:
-        """A connection has ended, and with it its data flow; its leases wait for another one."""
+        """A connection has ended, and its data flow with it; its leases wait to be presented on another one."""
         self._outbox.now = now
         self.parts.flows.disconnected(connection)
 
     def users(self, records: Sequence[kept.UserRecord], now: a.Now) -> None:
-        """The users and their grants as they are from now on. Whoever has another password, or is gone, has to
-        authenticate again; leases that would not be granted any more end.
+        """The users and their grants from now on. Clients of users with other credentials, or removed ones, have to
+        authenticate again; leases end that would not be granted any more.
         """
         self._outbox.now = now
         before = self.accounts.all
@@ -185,7 +185,7 @@ class Broker:
         self.parts.granting.revoke(changes)
 
     def room(self, free: int, total: int, now: a.Now) -> None:
-        """What the file system of the data directory has free, in octets. Too little ends writing leases."""
+        """Free and total octets of the data directory's file system. Too little free space ends writing leases."""
         self._outbox.now = now
         self.parts.space.measured(free, total)
         if self.parts.space.is_low:
@@ -197,7 +197,7 @@ class Broker:
         self._outbox.completed(number, result)
 
     def blocked(self, lease: str, sequence: int, now: a.Now) -> None:
-        """A `Deliver` got no further than before `sequence`: the peer's queue is full."""
+        """The contents of a `Deliver` from `sequence` on were not sent: the peer's queue is full."""
         self._outbox.now = now
         found = self.parts.leases.find(lease)
         if isinstance(found, ReaderLease):
@@ -206,14 +206,14 @@ class Broker:
             self.parts.consumers.blocked(found, sequence)
 
     def unsent(self, lease: str, content: c.Content, now: a.Now) -> None:
-        """A `Relay` did not leave: the peer's queue is full."""
+        """A `Relay` was not sent: the peer's queue is full."""
         self._outbox.now = now
         found = self.parts.leases.find(lease)
         if isinstance(found, FanoutLease):
             self.parts.fanout.blocked(found, content)
 
     def unreachable(self, peer: a.Peer, now: a.Now) -> None:
-        """The socket knows no such peer any more (EHOSTUNREACH)."""
+        """The socket has no such peer any more (EHOSTUNREACH)."""
         self._outbox.now = now
         self.parts.flows.unreachable(peer)
 
@@ -227,8 +227,8 @@ class Broker:
             self.parts.consumers.unread(found, resource, ref.base, ref.end, error)
 
     def tick(self, now: a.Now) -> None:
-        """Time has passed. Timers run only here, after the sockets were drained, so that a suspended machine does not
-        expire everybody (PROTOCOL.md 3).
+        """Time has passed. Timers run only here, after the sockets were drained, so that leases do not all expire when
+        a suspended machine resumes (PROTOCOL.md 3).
         """
         self._outbox.now = now
         self.parts.ages.look()
@@ -244,7 +244,7 @@ class Broker:
         self._recurring.look()
 
     def take(self) -> list[a.Action]:
-        """What is to be carried out, in order."""
+        """The actions to be carried out, in order."""
         return self._outbox.take()
 
     # --- for the loop ---------------------------------------------------------------------------------------
@@ -261,12 +261,12 @@ class Broker:
 
     @property
     def next_due(self) -> float | None:
-        """When `tick` has something to do, in monotonic seconds."""
+        """When the next timer or retry is due, in monotonic seconds; None without any."""
         times = (self._outbox.next_due, self.parts.readers.next_retry, self.parts.consumers.next_retry)
         return min((t for t in times if t is not None), default=None)
 
     def close(self, now: a.Now) -> None:
-        """Begin to stop: take nothing in any more, open nothing more, write the cursors and queues."""
+        """Begin to stop: take nothing more in, open nothing more, write the cursors and queues."""
         self._outbox.now = now
         self.parts.intakes.close()
         self.opening.stop()
@@ -276,13 +276,13 @@ class Broker:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is with the disk and nothing waits to be."""
+        """Whether nothing is with the disk, and nothing waits for it."""
         parts = self.parts
         to_write = parts.intakes.any_waits or parts.cursors.dirty or parts.queues.dirty
         return self._outbox.idle and not self._outbox.actions and not to_write
 
     def statistics(self) -> dict[str, int]:
-        """What came, what was dropped and why, and what there is: told when the broker stops."""
+        """Counts of received and dropped messages, and of sessions, leases and flows: logged when the broker stops."""
         return {
             "malformed-requests": self.counts["malformed"],
             **self.parts.flows.counts,
@@ -318,7 +318,7 @@ class Broker:
     # --- wiring ---------------------------------------------------------------------------------------------
 
     def _schedule(self, heartbeat_s: float) -> Recurring:
-        """Everything that recurs, by its own period."""
+        """All periodic work, with its periods."""
         recurring = Recurring(self._outbox)
         recurring.add(limits.CURSOR_FLUSH_S, self.parts.cursors.flush, lambda: self.parts.cursors.dirty)
         recurring.add(queue_limits.QUEUE_TICK_S, self._look_at_queues, lambda: self.parts.queues.any)

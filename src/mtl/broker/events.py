@@ -1,4 +1,4 @@
-"""Something that happened in one part of the broker, for the parts that react to it.
+"""Events: the reports of one part of the broker to the parts that react to them.
 
 A part gets the parts below it through its constructor. It reports to the parts above it through an event that it owns.
 `assembly` says in one table which reactions follow which event, and in which order.
@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 class Event(Generic[P]):
-    """Call it when it happens. Without reactions nothing follows."""
+    """Something that happens: calling it calls its reactions, if any."""
 
     __slots__ = ("_reactions",)
 
@@ -21,7 +21,7 @@ class Event(Generic[P]):
         self._reactions: tuple[Callable[P, object], ...] = ()
 
     def leads_to(self, *reactions: Callable[P, object]) -> None:
-        """From now on these are called, in this order, instead of those of before."""
+        """Set the reactions, in the order in which they are called; they replace earlier ones."""
         self._reactions = reactions
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:

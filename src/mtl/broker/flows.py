@@ -1,7 +1,7 @@
-"""Data flows: what a command on the data ports means to the leases that are bound there.
+"""Data flows: the commands on the data ports, and the leases to which they belong.
 
-One `DataFlow` per connection that presented a valid lease; commands from anybody else are dropped and counted. A ROUTER
-identity proves nothing (PROTOCOL.md 3): as soon as its connection is gone another peer can announce it.
+One `DataFlow` per connection that presented a valid lease; commands from other connections are dropped and counted. A
+ROUTER identity proves nothing (PROTOCOL.md 3): once its connection is gone another peer can announce it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from mtl.wire.fields import EMPTY
 
 
 class Readings(Protocol):
-    """What the readers of a kind of profile say, and what it means there. The lease is one of that kind."""
+    """The handler of readers' commands for one kind of lease."""
 
     def summon(self, lease: Any, resource: str, then: Callable[[bool], None]) -> None:
-        """Begin to send contents of a resource that the lease covers; `then` is told whether that can be."""
+        """Begin to send contents of a resource that the lease covers; `then` is called with whether it can be read."""
 
     def dismiss(self, lease: Any, resource: str) -> None:
-        """Send no further contents of it."""
+        """Send no further contents of the resource."""
 
     def confirm(self, lease: Any, sequence: int, multiple: bool) -> None:
-        """A Confirm; what it does not cover is ignored (MTL-93)."""
+        """Handle a Confirm; a sequence that was not sent is ignored (MTL-93)."""
 
     def reject(self, lease: Any, command: c.Reject) -> None:
-        """A Reject; what it does not cover is ignored (MTL-98)."""
+        """Handle a Reject; a sequence that was not sent is ignored (MTL-98)."""
 
     def heard(self, lease: Any) -> None:
         """A frame came from the reader's peer."""
 
 
 _CONTENT = c.Content(0, "", EMPTY, b"")
-"""What the table of states is asked about for many contents at once: it tells none from another."""
+"""The command with which the state table is checked for a whole run of contents, since it treats all contents alike."""
 
 
 class DataFlow:
@@ -69,7 +69,7 @@ class DataFlow:
         self._outbox.command(self.peer, command)
 
     def lost(self, lease: Lease) -> None:
-        """A lease left this flow, and with a reader's what it had summoned: the next one begins anew."""
+        """A lease was unbound. A reader's Summons are cleared: the next reader on this flow starts without any."""
         if self.reader is lease:
             self.reader = None
             self.session.released()
@@ -78,12 +78,12 @@ class DataFlow:
 
     @property
     def empty(self) -> bool:
-        """Whether no lease is bound here any more."""
+        """Whether no lease is bound to this flow any more."""
         return self.reader is None and self.writer is None
 
 
 class Flows:
-    """Every data flow by its peer, and the actions of the protocol's events."""
+    """Every data flow by its peer, and the handlers of the protocol's events."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class Flows:
         bodies: Sequence[c.Buffer],
         connection: Connection = "",
     ) -> None:
-        """Commands of one connection, in their order, as if each had been `received`. Contents that continue what the
-        peer sent before are taken in together, since looking at each would cost more than all the rest.
+        """Handle commands of one connection in order, as `received` would one by one. Runs of contents with consecutive
+        numbers are handled together, since a check of each would cost more than all the rest.
         """
         at = 0
         while at < len(headers):
@@ -141,7 +141,7 @@ class Flows:
         at: int,
         connection: Connection,
     ) -> int:
-        """How many contents from `at` on were taken in together."""
+        """Take in a run of contents from `at` on; returns their number."""
         flow = self._flows.get(peer)
         if flow is None or flow.writer is None or flow.writer.usual is None:
             return 0
@@ -159,7 +159,7 @@ class Flows:
         return taken
 
     def received(self, peer: a.Peer, header: bytes, body: c.Buffer, connection: Connection = "") -> None:
-        """One data command arrived on this connection. Ill-formed ones are dropped and counted (MTL-110, MTL-111)."""
+        """Handle one data command of this connection. Malformed ones are dropped and counted (MTL-110, MTL-111)."""
         try:
             command = c.decode(header, body)
         except Malformed:
@@ -167,13 +167,13 @@ class Flows:
             return
         flow = self._flows.get(peer)
         if flow is not None and flow.connection != connection:
-            # The identity is another connection's now, so the flow's own is gone. Whose it is a Lease will tell.
+            # Another connection has this identity now, so that of the flow is gone. The next Lease identifies the peer.
             self.counts["taken-over"] += 1
             self.drop(flow)
             flow = None
         if flow is not None and flow.empty:
-            # Its leases ended or moved elsewhere. Nothing is answered here any more, a Ping neither: that is how a
-            # holder learns that it was fenced (PROTOCOL.md 5.3).
+            # Its leases have ended or moved. Nothing is answered here any more, not even a Ping: a fenced holder
+            # notices it by that (PROTOCOL.md 5.3).
             self._forget(flow)
             flow = None
         if isinstance(command, c.Lease):
@@ -195,20 +195,20 @@ class Flows:
             self._readings[type(flow.reader)].heard(flow.reader)
 
     def unreachable(self, peer: a.Peer) -> None:
-        """The socket knows no such peer any more: its leases wait for a rebind."""
+        """The socket has no such peer any more: the peer's leases are unbound until they are presented again."""
         flow = self._flows.get(peer)
         if flow is not None:
             self.drop(flow)
 
     def drop(self, flow: DataFlow) -> None:
-        """Forget a flow; its leases stay, unbound, until they are presented again or expire."""
+        """Forget a flow; its leases stay unbound until they are presented again or expire."""
         for lease in (flow.reader, flow.writer):
             if lease is not None:
                 self._leases.unbind(lease)
         self._forget(flow)
 
     def disconnected(self, connection: Connection) -> None:
-        """A connection has ended: nothing is sent to its identity any more, which another peer may have announced."""
+        """A connection has ended: nothing more is sent to its identity, which another peer may have announced."""
         flow = self._by_connection.get(connection)
         if flow is not None:
             self.drop(flow)
@@ -218,7 +218,7 @@ class Flows:
         self._by_connection.pop(flow.connection, None)
 
     def check(self) -> None:
-        """Heartbeats: Ping the silent, give up the dead (MTL-99 to 104)."""
+        """Heartbeats: Ping silent peers, drop the flows of dead ones (MTL-99 to 104)."""
         now = self._outbox.now.mono
         for flow in list(self._flows.values()):
             if flow.empty:
@@ -253,11 +253,11 @@ class Flows:
             flow.session.received(command)
         except OutOfTurn:
             self.counts["out-of-turn"] += 1
-            return  # the same command sequence twice without an answer: cannot happen, we answer at once
+            return  # the same command sequence twice without an answer: cannot happen, each is answered at once
         flow.send(c.Response(command.sequence, self._presented(flow, lease)))
 
     def _presented(self, flow: DataFlow, lease: Lease | None) -> int:
-        """Bind a lease to the flow that presented it, unless it is; the code of the Response."""
+        """Bind a lease to the flow that presented it, unless it is bound there; returns the code of the Response."""
         if lease is None:
             return states.FORBIDDEN
         if lease.flow is flow:
@@ -267,12 +267,12 @@ class Flows:
         return states.NEWLY_BOUND if lease.terms.binding else states.OK
 
     def _bind(self, flow: DataFlow, lease: Lease) -> bool:
-        """Whether a lease is bound to this flow now: the last presenter wins (PROTOCOL.md 3)."""
+        """Bind a lease: the last presenter wins (PROTOCOL.md 3). Returns whether it is bound now."""
         if lease.packed and flow.peer[0] is not self._packs_on:
             return False  # packs in a queue made for single contents would be gigabytes
         current = flow.writer if isinstance(lease, WriterLease) else flow.reader
         if current is not None:
-            return False  # a second of the same kind (PROTOCOL.md 3)
+            return False  # a second lease of the same kind (PROTOCOL.md 3)
         self._leases.unbind(lease)
         if isinstance(lease, WriterLease):
             flow.writer = lease
@@ -282,7 +282,7 @@ class Flows:
         return True
 
     def _stranger(self, peer: a.Peer, command: c.Command) -> None:
-        """Nobody with a lease: a Summon or Dismiss is told so, all else is dropped, a Ping too (PROTOCOL.md 3)."""
+        """A command from a peer without a lease: Summon and Dismiss are refused, others dropped (PROTOCOL.md 3)."""
         self.counts["unbound"] += 1
         if isinstance(command, c.Summon | c.Dismiss):
             self._outbox.command(peer, c.Response(command.sequence, states.FORBIDDEN))

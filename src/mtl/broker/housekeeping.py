@@ -1,4 +1,4 @@
-"""What happens by the clock and not by a command: retention with the rolling that it needs, names that nobody uses."""
+"""Periodic work: retention with the rolling that it needs, and the expiry of unused writer names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("mtl.broker")
 
 
 class Housekeeping:
-    """Retention: metadata first, then the readers' view, then the files."""
+    """Retention: first the metadata, then the readers' view, then the files."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Housekeeping:
         self._names = names
 
     def run(self) -> None:
-        """Roll what is due by age, trim what is due by its policy."""
+        """Roll the segments that are due by age; trim resources by their retention policies."""
         cursors = self._cursors_by_resource()
         for resource in self._resources:
             intake = resource.intake
@@ -55,11 +55,11 @@ class Housekeeping:
                 continue
             try:
                 self._see_to(resource, cursors.get(resource.key, ()))
-            except StorageError as e:  # how old a segment is may have to be read from the disk
+            except StorageError as e:  # the age of a segment may have to be read from the disk
                 log.error("resource %r, retention: %s", resource.name, e)
 
     def _cursors_by_resource(self) -> dict[ResourceKey, list[CursorRecord]]:
-        """Once for all of them: to look every cursor through for each resource takes minutes where both are many."""
+        """Index all cursors once: a search through all of them for each resource takes minutes where both are many."""
         found: dict[ResourceKey, list[CursorRecord]] = {}
         for cursor in self._cursors.all():
             found.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
@@ -72,7 +72,7 @@ class Housekeeping:
             self._trim(resource, cursors)
 
     def expire_names(self) -> None:
-        """Forget the writer names that nobody used for long, in the logs too."""
+        """Forget the writer names that were unused for long, in the logs too."""
         self._names.expire(self._forget_writers)
 
     def _forget_writers(self, ids: list[int]) -> None:
@@ -86,7 +86,7 @@ class Housekeeping:
             for writer in writers:
                 intake.forget(writer)
             if intake.reader is not None and intake.stopped is None:
-                # Should this fail, the log goes on knowing numbers that nobody will ever ask for.
+                # If this fails the log keeps numbers that are never needed again.
                 intake.change(lambda number: ForgetWriters(number, intake.key, writers), lambda _: None)
             intake.release()
 
@@ -94,7 +94,7 @@ class Housekeeping:
 
     def _roll(self, resource: Resource) -> None:
         intake, wall_us = resource.intake, self._outbox.now.wall_us
-        # Should this fail, the next look tries again.
+        # If this fails, the next run tries again.
         intake.change(lambda number: Roll(number, intake.key, wall_us), lambda _: None)
 
     def _trim(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
@@ -138,11 +138,11 @@ class Housekeeping:
                 intake.change(lambda number: Trim(number, intake.key, planned.earliest), lambda _: None)
             intake.release()
 
-        # Held meanwhile: one thing of a log at a time is with the disk.
+        # The log is held meanwhile: only one action of a log is with the disk at a time.
         intake.hold(lambda: self._resources.trimmed(resource, planned.earliest, saved))
 
     def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:
-        """Who needs contents of this resource: cursors and queues of the groups it waits for, and readers that pin."""
+        """The holds on a resource: cursors and queues of groups that retention waits for, and readers that pin."""
         groups = [
             Hold(r.group, self._confirmed(resource, r), True)
             for r in cursors
@@ -163,8 +163,8 @@ class Housekeeping:
         return groups + queues + pins + unreadable
 
     def _confirmed(self, resource: Resource, cursor: CursorRecord) -> int:
-        """Below here are the contents of the log that a group has confirmed: not all that its cursor says, when the log
-        is another copy than the one that the cursor is a place in.
+        """The end (exclusive) of the contents of this log that a group has confirmed. It is below the group's cursor
+        where the log is another copy than the one that the cursor belongs to.
         """
         position = self._cursors.durable(cursor)
         parting = resource.parting(position, cursor.log_epoch)

@@ -1,4 +1,4 @@
-"""What the core has decided and nobody has carried out yet; and who waits for the answers."""
+"""The core's decided actions that are not carried out yet, and the continuations that wait for their results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mtl.wire import commands as c
 from mtl.wire import control as w
 
 Result = Any
-"""What a completed action yields: a log's change, a `LogView`, None, or the `StorageError` that it failed with."""
+"""The result of an action: a log's change, a `LogView`, None, or the `StorageError` with which it failed."""
 
 Then = Callable[[Result], None]
 
 ANSWER_S = 1.0
-"""How long a request waits for a failed transaction to be taken back before it is answered that nobody knows. It is
-below the client's own limit for a request (`limits.REQUEST_TIMEOUT_S`), else the client would hear nothing at all."""
+"""Seconds that a request waits for the undoing of a failed transaction, before the answer is that the outcome is
+unknown. It is below the client's request timeout (`limits.REQUEST_TIMEOUT_S`), else the client would get no answer."""
 
 
 class Outbox:
-    """Actions in the order they were decided, and the continuations of those that will be answered.
+    """Actions in the order of their decisions, and the continuations of those with an id.
 
-    `now` is the time of the input being handled; the core's one way to know it. `audit` writes lines about it.
+    `now` is the time of the input that is being handled; the core has no other clock. `audit` is the audit log.
     """
 
     def __init__(self) -> None:
@@ -42,12 +42,12 @@ class Outbox:
     # --- time -----------------------------------------------------------------------------------------------
 
     def later(self, delay_s: float, then: Callable[[], None]) -> None:
-        """Call `then` once `delay_s` seconds from now, of monotonic time."""
+        """Call `then` in `delay_s` seconds of monotonic time, once."""
         self._last_id += 1
         heapq.heappush(self._timers, (self.now.mono + delay_s, self._last_id, then))
 
     def run_due(self) -> None:
-        """Call whatever is due; what that asks for anew is for the next time."""
+        """Call the timers that are due; timers that these set have to wait for the next call."""
         due = []
         while self._timers and self._timers[0][0] <= self.now.mono:
             due.append(heapq.heappop(self._timers))
@@ -73,17 +73,17 @@ class Outbox:
     # --- requests to the disk -------------------------------------------------------------------------------
 
     def submit(self, make: Callable[[int], a.Action], then: Then) -> None:
-        """Ask for an action that is answered; `then` gets its result, or the `StorageError` it failed with."""
+        """Request an action with a result; `then` gets the result, or the `StorageError` of its failure."""
         self._last_id += 1
         self._waiting[self._last_id] = then
         self.actions.append(make(self._last_id))
 
     def prepare(self, chunk: NewChunk) -> None:
-        """Say that a chunk is going to be appended; nobody waits for what is made of that."""
+        """Announce a chunk that is going to be appended, so that its checksum is computed ahead; no result."""
         self.actions.append(Prepare(chunk))
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord], then: Then) -> None:
-        """One durable transaction of records."""
+        """Save and delete records in one durable transaction."""
         self.submit(lambda number: Save(number, tuple(put), tuple(forget)), then)
 
     def save_surely(
@@ -94,12 +94,13 @@ class Outbox:
         then: Then,
         unsure: Callable[[StorageError], None],
     ) -> None:
-        """One durable transaction that, when it fails, did not happen: `then` hears of the failure only when another
-        one has put the records back to what they were (`before`). `unsure` is called, once at most, when that takes
-        longer than `ANSWER_S`; nothing may be done to what the records say until `then` is called.
+        """A durable transaction whose failure is certain: `then` gets an error only when a second transaction has
+        restored the records (`before`). `unsure` is called, at most once, when that takes longer than `ANSWER_S`. Until
+        `then` is called nothing may be done to the things that the records describe.
 
-        A transaction whose sync failed may be on the disk all the same, and a crash would bring it up; a later one that
-        succeeds replaces it for good. Whoever goes on appending after a failure needs to know which it is.
+        A transaction whose sync failed may still be on the disk, and a crash would bring it back; a later one that
+        succeeds replaces it for good. A caller that continues to append after a failure has to know which of the two
+        holds.
         """
         known = {(r.kind, r.key) for r in before}
         new = [r for r in put if (r.kind, r.key) not in known]
@@ -133,21 +134,21 @@ class Outbox:
         self.save(before, new, taken_back)
 
     def completed(self, number: int, result: Result) -> None:
-        """The answer to an action; an unknown number is a programming error."""
+        """Pass the result of an action to its continuation; an unknown number is a programming error."""
         self._waiting.pop(number)(result)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no action is waiting for its result."""
         return not self._waiting
 
     def take(self) -> list[a.Action]:
-        """Everything decided since the last call."""
+        """All actions since the last call."""
         taken = self.actions
         self.actions = []
         return taken
 
 
 def refusal(result: Result) -> Refused | None:
-    """The answer to a request whose action failed on the disk; None when it did not."""
+    """The refusal of a request whose action failed on the disk; None when it did not fail."""
     return Refused(503, w.STORAGE, str(result)) if isinstance(result, StorageError) else None

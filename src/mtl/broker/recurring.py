@@ -1,4 +1,4 @@
-"""What is done over and over, each by its own period, and only while there is any of it: an idle broker sleeps."""
+"""Periodic work, each with its own period. Timers run only while there is work to do: an idle broker sleeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Work(NamedTuple):
 
 
 class Recurring:
-    """`look` after every round sets the timers of what is wanted; what is done rests until then."""
+    """Periodic work. `look`, called after every round, sets timers for the work that is wanted and has none."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -25,11 +25,11 @@ class Recurring:
     def add(
         self, period_s: float, do: Callable[[], None], is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Call `do` once in `period_s` seconds, or when so long has passed since it was wanted again."""
+        """Call `do` every `period_s` seconds while it is wanted; the period begins when it becomes wanted."""
         self._resting.append(_Work(period_s, do, is_wanted))
 
     def look(self) -> None:
-        """Wake what is wanted."""
+        """Set the timers of wanted work."""
         wanted = [work for work in self._resting if work.is_wanted()]
         for work in wanted:
             self._resting.remove(work)

@@ -1,7 +1,7 @@
-"""Forgetting things for good, in one transaction: all of what belongs together goes, or all of it stays.
+"""Deletion in one transaction: all records that belong together are deleted, or all of them stay.
 
-Whatever has records (a resource, its cursors, queues and stages) prepares its `Leaving`: what is to go, and what is to
-be done when it is gone or had to stay. From then on nothing else may be done to it.
+Each part with records (resources, cursors, queues, stages) prepares a `Leaving`: the records to be deleted, and the
+reaction to the outcome. From then on nothing else may be done to them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mtl.wire import control as w
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Records that are about to be forgotten, as they are now.
+    """Records that are about to be deleted, as they are now.
 
-    `change` are others that name them, each before and after; `damaged` have the keys of records that cannot be read.
-    `over` is called once, with whether they are gone.
+    `change` are other records that refer to them, each before and after; `damaged` have the keys of records that cannot
+    be read. `over` is called once, with whether the records are deleted.
     """
 
     records: Sequence[AnyRecord]
@@ -30,8 +30,8 @@ class Leaving:
 
 
 def remove(outbox: Outbox, leavings: Sequence[Leaving], then: Callable[[Refused | None], None]) -> None:
-    """Forget all of these or nothing. `then` is called once, with the refusal if they are not gone: within `ANSWER_S`
-    (`outbox`) also when it is not known yet whether they are.
+    """Delete all of these records or none. `then` is called once, with the refusal if they are not deleted: after
+    `ANSWER_S` (`outbox`) also when the outcome is still unknown.
     """
     records = [record for leaving in leavings for record in leaving.records]
     damaged = [record for leaving in leavings for record in leaving.damaged]

@@ -1,4 +1,4 @@
-"""What the core has to know of the configuration."""
+"""The core's part of the configuration."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mtl.net.ports import Port
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the core has to know of the configuration. `boot` names this run of the broker; `packs_on` is the socket
-    that packed leases bind on; the first virtual host is where a client is that names none; `auto_create` are patterns
-    of resources that a lease request makes; `low_watermark` is what is to stay free on the disk (`space`). With
-    `local_reads` readers on this machine may be told where packs lie, with `local_writes` writers may put them into
-    memory. `machine` tells this boot of the machine from others; empty where nothing tells.
+    """The core's part of the configuration. `boot` identifies this run of the broker; `packs_on` is the socket for
+    packed leases; the first virtual host is that of a client that names none; `auto_create` are patterns of the
+    resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets (`space`).
+    With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers may put packs
+    into shared memory. `machine` identifies this boot of the machine; it is empty where the system has no such id.
     """
 
     boot: str

@@ -1,7 +1,7 @@
-"""What users have on the disk: octets in their stages, and in the resources that they made; and who has too much.
+"""Disk usage of users: octets in their stages, and in the resources that they made; and the quotas on both.
 
-They are added up now and then, since they grow with every content and shrink with retention. Who is found above a quota
-gets no further writing lease that would add to it, and the leases that do are ended (PROTOCOL.md 2.2).
+It is summed up periodically, since it grows with every content and shrinks with retention. A user above a quota gets no
+further writing lease that would add to it, and the leases that do are ended (PROTOCOL.md 2.2).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mtl.errors import Refused
 log = logging.getLogger("mtl.broker")
 
 USAGE_CHECK_S = 5.0
-"""How often it is added up: what a user writes in that time may be above its quota."""
+"""Seconds between two sums: what a user writes in that time may exceed its quota."""
 
 
 class Usage:
-    """Octets by their owners, as they were last added up."""
+    """Octets by owner, as of the last sum."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Usage:
         self._over: dict[tuple[str, Quota], Refused] = {}
 
     def look(self) -> None:
-        """Add up, and end the leases that add to what is above a quota. Without users nobody has one."""
+        """Sum up, and end the leases that add to usage above a quota. Without users there are no quotas."""
         if not self._users:
             self._over = {}
             return
@@ -90,7 +90,7 @@ class Usage:
             self.check_any(terms.principal)
 
     def check_stage(self, principal: str) -> None:
-        """Raises `Refused` 403 when this principal has too much in stages."""
+        """Raises `Refused` 403 when this principal is above its quota of stages."""
         self._check(principal, Quota.STAGE_BYTES)
 
     def check_resources(self, resources: Iterable[Resource]) -> None:
@@ -99,7 +99,7 @@ class Usage:
             self._check(resource.record.owner, Quota.STORED_BYTES)
 
     def check_any(self, principal: str) -> None:
-        """Raises `Refused` 403 when this principal has too much to be given a lease of "any and all"."""
+        """Raises `Refused` 403 when this principal is above its quota, so that it gets no lease of "any and all"."""
         self._check(principal, Quota.STORED_BYTES)
 
     def _check(self, owner: str, quota: Quota) -> None:
