@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import conformance
 
 from mutation.choosing import Code, of_test
+from mutation.executed import Executed
 from mutation.mutants import Mutant
-from mutation.project import Coverage, Failing, Project
+from mutation.project import UNIT, Failing, Project
 from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reasons, table
 
 ROOT = Path(__file__).parents[2]
-UNIT = "tests/unit"
-"""The tests of single modules. What they execute is seen for a sample."""
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -49,9 +46,9 @@ class Trial:
         self._asked = asked
         self._end = time.monotonic() + asked.minutes * 60 if asked.minutes else float("inf")
         self._build = root / "build" / "mutation"
-        self._digest = copy.digest()
+        self._executed = Executed(copy, self._build / "executed")
         mode = "mutate" if asked.mutate else f"sample-{asked.sample}"
-        self._kept = Kept(self._build / f"{mode}-{asked.seed}-{self._digest}.jsonl")
+        self._kept = Kept(self._build / f"{mode}-{asked.seed}-{copy.digest('src', 'tests')}.jsonl")
         self._shown = {
             requirement: [f"{one.path}::{one.name.replace('.', '::')}" for one in shown]
             for requirement, shown in conformance.evidence(root / "tests", root).items()
@@ -73,15 +70,16 @@ class Trial:
         explained = reasons(self._root / "tests" / "requirements" / "survivors.toml")
         if self._asked.mutate:
             requirements = self.requirements()
-            code, traced = self._code(
-                {_traced_with(test) for one in requirements for test in self._shown[one]}
-            )
+            named = {test for one in requirements for test in self._shown[one]}
+            code, traced = self._code(test for test in named if not test.startswith(f"{UNIT}/"))
             plan = []
             for one in requirements:
                 tests = of_test(self._shown[one], traced)
+                if not tests:
+                    print(f"{one}: no test of it runs the code in its own process", file=sys.stderr)
                 plan += [(one, mutant, tests) for mutant in code.behind(one, tests, self._asked.seed)]
         else:
-            code, _ = self._code({UNIT})
+            code, _ = self._code([])
             plan = [
                 ("sample", one, code.noticing(one))
                 for one in code.sample(self._asked.sample, self._asked.seed)
@@ -113,20 +111,10 @@ class Trial:
             about, mutant.key, mutant.line, SURVIVED, "" if tests or others else "no test executes it"
         )
 
-    def _code(self, tests: Collection[str]) -> tuple[Code, list[str]]:
-        """The code with what these tests execute, and their names; kept for this state of the project."""
-        name = hashlib.sha256("\n".join(sorted(tests)).encode()).hexdigest()[:16]
-        kept = self._build / f"traced-{self._digest}-{name}.json"
-        if not kept.exists():
-            print(f"seeing what the tests execute, of {len(tests)} files", file=sys.stderr, flush=True)
-            kept.write_text(json.dumps(self._copy.coverage(sorted(tests))), encoding="utf-8")
-        traced: Coverage = json.loads(kept.read_text(encoding="utf-8"))
+    def _code(self, others: Iterable[str]) -> tuple[Code, list[str]]:
+        """The code with what all tests of single modules execute, and these others; and the names of all of them."""
+        traced = self._executed.by([*self._copy.unit_tests(), *others])
         return Code(self._copy.sources(), traced), list(traced)
-
-
-def _traced_with(test: str) -> str:
-    """The whole file of a unit test, so that it is seen which code only few tests execute; of others the test alone."""
-    return test.split("::")[0] if test.startswith(f"{UNIT}/") else test
 
 
 def main(words: Sequence[str], root: Path = ROOT) -> int:
@@ -141,7 +129,6 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # so that the tests that it runs end, too
+    # So that the tests that it runs end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))

@@ -24,6 +24,9 @@ NOT_COPIED = shutil.ignore_patterns(
 MEMORY = 4 << 30
 """Octets of data of one run of tests: a mutant may allocate without end, on a machine that others use, too."""
 
+UNIT = "tests/unit"
+"""Where the tests of single modules are, which mirror the code."""
+
 LEAST_S, PER_TEST_S = 60.0, 2.0
 """A run that takes longer than this, and this for each test, has hung. The machine may be busy."""
 
@@ -63,13 +66,18 @@ class Project:
         )
         return self
 
-    def digest(self) -> str:
-        """Of all code and tests: results hold for these only."""
+    def digest(self, *names: str) -> str:
+        """Of the Python files of these folders, and of these files."""
         one = hashlib.sha256()
-        for folder in ("src", "tests"):
-            for path in sorted((self.root / folder).rglob("*.py")):
-                one.update(str(path.relative_to(self.root)).encode() + b"\0" + path.read_bytes())
+        for name in names:
+            for path in sorted({self.place / name, *(self.place / name).rglob("*.py")}):
+                if path.is_file():
+                    one.update(str(path.relative_to(self.place)).encode() + b"\0" + path.read_bytes())
         return one.hexdigest()[:16]
+
+    def unit_tests(self) -> list[str]:
+        """The files of the tests of single modules."""
+        return [str(path.relative_to(self.place)) for path in sorted((self.place / UNIT).rglob("test_*.py"))]
 
     def sources(self) -> dict[str, bytes]:
         """Every file of the code by its path, relative to the project."""
