@@ -124,6 +124,7 @@ TESTED_ELSEWHERE = {
     "mtl.broker.assembly": "every test of the core; tests/support/core.py",
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
     "mtl.storage.api": "values; every test of an engine makes them",
+    "mtl.storage.memory_log": "tests/unit/mtl/storage/test_contract.py",
     "mtl.storage.keys": "definitions; tests/unit/mtl/storage/test_orphans.py, test_local.py",
     "mtl.doors.bridge": "tests/integration/test_door_*.py: a door in front of a real broker",
     "mtl.doors.logins": "tests/integration/test_door_peers.py, with a real broker",

@@ -3,8 +3,9 @@
     with mtl.testing.broker() as broker:
         with mtl.connect(broker.endpoint) as connection: ...
 
-`kill` and `restart` are what durability is tested with. The pytest fixture `mtl_broker` is the same. The broker's
-standard input is a pipe from this process, and it stops when that ends: however the test dies, no broker outlives it.
+`kill` and `restart` are what durability is tested with. The pytest fixture `mtl_broker` is the same. With
+`broker(data="memory:")` nothing is written to a disk, and a broker that starts again is empty. Its standard input
+is a pipe from this process, and it stops when that ends: however the test dies, no broker outlives it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from pathlib import Path
 
 from mtl.errors import MtlError
 
+MEMORY = "memory:"
+"""Given as `data`: a broker that keeps everything in memory."""
+
 READY_S = 30.0
 """How long a broker may take to say that it is ready; it has to recover its data before."""
 
@@ -38,11 +42,11 @@ class BrokerFailed(MtlError):
 
 
 class RunningBroker:
-    """A broker process and where it keeps its data. `log` is what it wrote to standard error."""
+    """A broker process and where it keeps its data, as `--data` says it. `log` has what it wrote to standard error."""
 
-    def __init__(self, data: Path, config: Path | None, endpoint: str) -> None:
+    def __init__(self, data: Path, log: Path, config: Path | None, endpoint: str) -> None:
         self.data = data
-        self.log = data.parent / f"{data.name}.log"
+        self.log = log
         self._config = config
         self._asked = endpoint
         self._process: subprocess.Popen[str] | None = None
@@ -145,12 +149,16 @@ def broker(
 ) -> Iterator[RunningBroker]:
     """A running broker, stopped (and without `data` its directory removed) at the end of the block.
 
-    Raises `BrokerFailed` when it does not become ready.
+    `data` is a directory, or "memory:" for a broker that keeps everything in memory. Raises `BrokerFailed` when it does
+    not become ready.
     """
-    temporary = Path(tempfile.mkdtemp(prefix="mtl-broker-")) if data is None else None
+    in_memory = str(data) == MEMORY
+    temporary = Path(tempfile.mkdtemp(prefix="mtl-broker-")) if data is None or in_memory else None
     place = temporary / "data" if temporary is not None else Path(str(data))
     place.parent.mkdir(parents=True, exist_ok=True)
-    running = RunningBroker(place, Path(config) if config is not None else None, endpoint)
+    kept = Path(MEMORY) if in_memory else place
+    log = place.parent / f"{place.name}.log"
+    running = RunningBroker(kept, log, Path(config) if config is not None else None, endpoint)
     try:
         running.start()
         yield running

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 import mtl
-from mtl.broker.runtime import server as server_module
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
 from mtl.errors import Refused, StorageError
 from mtl.log import FrugalDisk, LogOptions, RealDisk
 from mtl.log.files import Mode, RealFile
+from mtl.storage import directory as directory_module
 from mtl.storage.api import Append, CreateLog, Draft, OpenLog, Save
 from mtl.storage.keys import log_key
 from mtl.storage.local import Storage
@@ -194,7 +194,7 @@ class Small:
 
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
-    monkeypatch.setattr(server_module, "RealDisk", FullDisk)
+    monkeypatch.setattr(directory_module, "RealDisk", FullDisk)
     small = Small(tmp_path / "small")
     (tmp_path / "small" / "resources").mkdir()
     (tmp_path / "data").mkdir()

@@ -1,4 +1,4 @@
-"""python -m tests.simulator --seed N [--steps M] [--trace]: run one seed again.
+"""python -m tests.simulator --seed N [--steps M] [--trace] [--memory]: run one seed again.
 python -m tests.simulator --count K [--seed N] [--steps M]: run K seeds from N on (random ones without --seed).
 
 Prints the seeds that fail; exit code 1 if there are any.
@@ -13,6 +13,7 @@ import time
 import traceback
 from random import SystemRandom
 
+from tests.simulator.machine import Machine, MemoryMachine
 from tests.simulator.simulate import STEPS, simulate
 
 
@@ -23,14 +24,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--memory", action="store_true", help="the storage engine that is in memory")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    machine = MemoryMachine if asked.memory else Machine
     failed: list[int] = []
     total, began = 0, time.perf_counter()
     for n in range(asked.count):
         seed = SystemRandom().getrandbits(31) if asked.seed is None else asked.seed + n
         try:
-            outcomes = simulate(seed, asked.steps, print if asked.trace else None)
+            outcomes = simulate(seed, asked.steps, print if asked.trace else None, machine)
         except Exception:  # noqa: BLE001 whatever it is, it is a finding
             failed.append(seed)
             print(f"seed {seed} failed:\n{traceback.format_exc(limit=-6)}", flush=True)  # noqa: T201

@@ -9,15 +9,13 @@ what replaces is there instead of what it replaces, never beside it, and never i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 from mtl.broker.queues.dead_letters import PREFIX
 from mtl.broker.writing.resources import log_options
 from mtl.errors import Damaged
-from mtl.storage.api import LogView, OpenLog
+from mtl.storage.api import Engine, LogView, OpenLog
 from mtl.storage.keys import log_key
-from mtl.storage.local import Storage
 from mtl.storage.orphans import LOST_FOUND
 from mtl.storage.records import AnyRecord, PublishRecord, ResourceRecord, encode_owner
 from mtl.wire.fields import decode_table
@@ -35,8 +33,8 @@ Letters = dict[tuple[str, str], list[dict[str, Any]]]
 
 def read_all(machine: Machine) -> tuple[Contents, Letters]:
     """Open the data directory as a broker would, and read every content and dead letter. Changes what it opens."""
-    storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
-    records = storage.restore().records
+    engine = machine.engine()
+    records = engine.restore().records
     if machine.disk.exists(f"{ROOT}/{LOST_FOUND}"):
         raise Violation("there are logs that no record names, and nobody lost a record")
     bases = interrupted_at(records)
@@ -45,7 +43,7 @@ def read_all(machine: Machine) -> tuple[Contents, Letters]:
     for record in records:
         if not isinstance(record, ResourceRecord):
             continue
-        log = open_log_of(machine, storage, record, bases.get((record.vhost, record.name)))
+        log = open_log_of(machine, engine, record, bases.get((record.vhost, record.name)))
         if log is None:
             raise Violation(f"{record.name} does not open")
         found = read_log(log, record.name)
@@ -62,21 +60,13 @@ def interrupted_at(records: Sequence[AnyRecord]) -> dict[tuple[str, str], int]:
 
 
 def open_log_of(
-    machine: Machine, storage: Storage, record: ResourceRecord, base: int | None = None
+    machine: Machine, engine: Engine, record: ResourceRecord, base: int | None = None
 ) -> LogView | None:
     """The log of a resource, opened as the broker does; None for one that does not open."""
     options = log_options(record, machine.habits.segment_bytes)
-    opened = storage.perform(
-        OpenLog(
-            0,
-            log_key(record),
-            options,
-            record.earliest,
-            base,
-            encode_owner(record),
-            machine.world.wall_us,
-        )
-    )
+    owner, now_us = encode_owner(record), machine.world.wall_us
+    action = OpenLog(0, log_key(record), options, record.earliest, base, owner, now_us)
+    (opened,) = engine.perform((action,))
     return opened[0] if isinstance(opened, tuple) else None
 
 
@@ -110,25 +100,15 @@ def imagine_crash(machine: Machine, model: Model, keep: str) -> tuple[Machine, C
     from, and the contents that it would find.
     """
     state = machine.world.random.getstate()
-    twin = _twin(machine)
+    twin = machine.twin()
     twin.disk.heal()
     twin.disk.crash(keep=keep)
     twin.store.crash(landed=keep == "all")
-    contents, letters = read_all(_twin(twin))
+    contents, letters = read_all(twin.twin())
     machine.world.random.setstate(state)
     check_kept(model, contents)
     check_letters(letters)
     return twin, contents
-
-
-def _twin(machine: Machine) -> Machine:
-    """A machine with the same on its disk."""
-    twin = Machine.__new__(Machine)
-    twin.world = machine.world
-    twin.habits = machine.habits
-    twin.disk = deepcopy(machine.disk)
-    twin.store = machine.store.copy()
-    return twin
 
 
 def check_letters(letters: Letters) -> None:

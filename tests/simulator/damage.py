@@ -13,11 +13,10 @@ from random import Random
 from mtl.errors import StorageError
 from mtl.log.store import Store
 from mtl.storage.keys import log_key
-from mtl.storage.local import Storage
 from mtl.storage.records import ResourceRecord
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.checks import Contents, interrupted_at, open_log_of
-from tests.simulator.machine import ROOT, Machine
+from tests.simulator.machine import ROOT, Machine, MemoryMachine
 from tests.simulator.model import Tag, Violation
 
 _EXCHANGED = 0.3
@@ -25,7 +24,9 @@ _EXCHANGED = 0.3
 
 
 def imagine_damage(machine: Machine, contents: Contents) -> None:
-    """`contents` are what a broker would find on `machine`, which nobody uses any more."""
+    """`contents` are what a broker would find on `machine`, which nobody uses any more. Only files can be damaged."""
+    if isinstance(machine, MemoryMachine):
+        return
     rng = Random(machine.world.seed * 1_000_003 + machine.world.steps)
     records = [
         r for r in machine.store.load().records if isinstance(r, ResourceRecord) and r.name in contents
@@ -86,9 +87,9 @@ def _exchange(machine: Machine, rng: Random, directory: str, other: str) -> str:
 
 def _read(machine: Machine, record: ResourceRecord, base: int | None) -> dict[int, Tag] | None:
     """Every content of a resource as a broker shows it; None when it is reported as damaged."""
-    storage = Storage(machine.disk, ROOT, machine.store, machine.habits.segment_bytes)
-    storage.restore()
-    log = open_log_of(machine, storage, record, base)
+    engine = machine.engine()
+    engine.restore()
+    log = open_log_of(machine, engine, record, base)
     if log is None:
         return None
     at = log.earliest

@@ -74,6 +74,7 @@ class Chaos:
             (self._refuse_records, _SELDOM_S),
             (self._copy_records, _SELDOM_S),
         ]
+        kinds += [(fault, _OFTEN_S) for fault in machine.faults()]
         for fault, period in kinds:
             if world.chance(share):
                 self._repeat(fault, period, world.between(0.3, 3.0))
@@ -83,6 +84,7 @@ class Chaos:
     def heal(self) -> None:
         """No more of it."""
         self.on = False
+        self._machine.heal()
         self._machine.disk.heal()
         self._machine.spoilt_share = 0.0
         self._machine.disk.crash_after(None)

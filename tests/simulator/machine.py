@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -20,16 +21,18 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
 from mtl.errors import Damaged, MtlError, OldRecords
-from mtl.log import NewChunk, ReadCache
+from mtl.log import ReadCache
 from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Burst
-from mtl.storage.api import CreateLog, DropLogs, OpenLog, Prepare, Publish, Save
-from mtl.storage.local import DiskAction, Storage
+from mtl.storage.api import AnsweredAction, CreateLog, DropLogs, Engine, OpenLog, Prepare, Publish, Save
+from mtl.storage.local import Storage
+from mtl.storage.memory import Memory, MemoryEngine
 from mtl.wire.packs import decode_pack
 from tests.simulator.model import Violation
 from tests.simulator.network import PORTS, Routers
 from tests.simulator.world import World
+from tests.support.engines import FaultyEngine, copied
 from tests.support.faulty_disk import ANY, Crashed, FaultyDisk
 from tests.support.faulty_store import FaultyStore
 
@@ -73,10 +76,9 @@ class BrokerProcess:
         self._records: deque[Save | DropLogs] = deque()
         self._results: deque[Callable[[], None]] = deque()
         habits = machine.habits
-        self.storage = Storage(machine.disk, ROOT, machine.store, habits.segment_bytes)
-        self.storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
-        self._waiting: list[DiskAction] = []
-        restored = self.storage.restore()
+        self.engine = machine.engine()
+        self._waiting: list[AnsweredAction] = []
+        restored = self.engine.restore()
         self.broker = assemble(
             Settings(
                 boot=world.random.randbytes(8).hex(),
@@ -173,7 +175,7 @@ class BrokerProcess:
                 if len(self._records) == 1:
                     self._later(self._next_record)
             elif isinstance(action, Prepare):
-                self._later(partial(_prepare, action.chunk))
+                self._later(partial(self._prepare, action))
             elif isinstance(action, a.CheckPassword):
                 raise TypeError("nobody logs in here")
             else:
@@ -196,9 +198,12 @@ class BrokerProcess:
 
         self.world.after(self.world.between(*self.machine.habits.disk_s), "disk", run)
 
-    def _perform(self, action: DiskAction) -> None:
+    def _perform(self, action: AnsweredAction) -> None:
         self._waiting.remove(action)
         self._later(self._answer(action))
+
+    def _prepare(self, action: Prepare) -> None:
+        self.engine.perform((action,))
 
     def die_halfway(self) -> None:
         """What the threads had in hand when the process died is done in part, each for itself."""
@@ -208,14 +213,14 @@ class BrokerProcess:
                 disk.dead = False
                 disk.crash_after(self.world.upto(20))
                 try:
-                    self.storage.perform(action)
+                    self.engine.perform((action,))
                 except Crashed:
                     continue
 
-    def _answer(self, action: DiskAction) -> Callable[[], None]:
+    def _answer(self, action: AnsweredAction) -> Callable[[], None]:
         """Carry it out now; what is given back hands the result over."""
         with self.machine.spoilt(action):
-            result = self.storage.perform(action)
+            (result,) = self.engine.perform((action,))
         if isinstance(result, Damaged):
             raise Violation(f"nothing was damaged, and {type(action).__name__} says: {result}")
         self.world.note(
@@ -235,7 +240,7 @@ class BrokerProcess:
             self._results.append(self._answer(action))
             self._later(self._hand_over_next)
         else:
-            self.storage.drop(action)
+            self.engine.perform((action,))
         self._records.popleft()
         if self._records:
             self._later(self._next_record)
@@ -270,8 +275,31 @@ class Machine:
         self.power_share = 0.5
         """How many of the crashes take the machine with them."""
 
+    def engine(self) -> Engine:
+        """The storage engine of a new process."""
+        habits = self.habits
+        storage = Storage(self.disk, ROOT, self.store, habits.segment_bytes)
+        storage._cache = ReadCache(habits.mapped_segments, habits.tail_bytes, habits.index_bytes)
+        return FaultyEngine(storage)
+
+    def twin(self) -> Machine:
+        """A machine that keeps the same, and that nobody uses."""
+        twin = type(self).__new__(type(self))
+        twin.world = self.world
+        twin.habits = self.habits
+        twin.disk = deepcopy(self.disk)
+        twin.store = self.store.copy()
+        return twin
+
+    def faults(self) -> list[Callable[[], None]]:
+        """What else may go wrong with this machine."""
+        return []
+
+    def heal(self) -> None:
+        """Nothing is wrong with it any more."""
+
     @contextmanager
-    def spoilt(self, action: DiskAction) -> Iterator[None]:
+    def spoilt(self, action: AnsweredAction) -> Iterator[None]:
         """The disk may fail once or twice between the steps of an action, and works again after it."""
         share = self.spoilt_share if isinstance(action, _MANY_STEPS) else self.spoilt_share / 10
         if not self.world.chance(share):
@@ -333,7 +361,7 @@ class Machine:
         """The broker is about to exit."""
         assert self.process is not None
         try:
-            failed = self.process.storage.close()
+            failed = self.process.engine.close(lambda _: None)
         except Crashed:
             self.crashed()
             return
@@ -369,9 +397,41 @@ def _shown(result: object) -> str:
     return str(result) if isinstance(result, MtlError) else type(result).__name__
 
 
+class MemoryMachine(Machine):
+    """A machine whose broker keeps everything in a memory that outlives it. Its disk is there and has nothing on it."""
+
+    def __init__(self, world: World, routers: Routers, habits: Habits) -> None:
+        super().__init__(world, routers, habits)
+        self.disk.make_dir(f"{ROOT}/resources")
+        self.disk.fsync_dir(ROOT)
+        self.memory = Memory()
+
+    def engine(self) -> Engine:
+        """What the process before kept is in the memory."""
+        return MemoryEngine(self.memory, random=self.world.random.randbytes)
+
+    def twin(self) -> Machine:
+        """With a copy of the memory."""
+        twin = super().twin()
+        assert isinstance(twin, MemoryMachine)
+        twin.memory = copied(self.memory)
+        return twin
+
+    def faults(self) -> list[Callable[[], None]]:
+        """The memory may be full for a while."""
+        return [self._fill]
+
+    def _fill(self) -> None:
+        """No further content or record gets in."""
+        memory, seconds = self.memory, self.world.between(0.05, 2.0)
+        self.world.note("fault", lambda: f"memory full {seconds:.3f}")
+        memory.octets, memory.record_octets = memory.used, memory.record_used
+        self.world.after(seconds, "free", self.heal)
+
+    def heal(self) -> None:
+        """There is room again."""
+        self.memory.octets, self.memory.record_octets = LARGE, LARGE
+
+
 def _check_pack(body: object, count: int) -> None:
     decode_pack(body, count)
-
-
-def _prepare(chunk: NewChunk) -> None:
-    chunk.checksum()

@@ -68,7 +68,7 @@ class App(Protocol):
 class Simulation:
     """A system: resources, a broker, writers, readers, groups, queues and drivers, as many as the seed says."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, machine: type[Machine] = Machine) -> None:
         self.world = world
         self.model = Model()
         room = world.random.choice((4, 16, 64))
@@ -82,7 +82,7 @@ class Simulation:
             index_bytes=pick((0, 64 << 20)),
             heartbeat_s=pick((0.1, 1.0)),
         )
-        self.machine = Machine(world, self.routers, habits)
+        self.machine = machine(world, self.routers, habits)
         self.machine.disk.short_writes = pick((0.0, 0.0, 0.1))
         self.machine.watch = check_visible
         self.resources = [f"r{n}" for n in range(1, 2 + world.upto(2))]
@@ -235,11 +235,18 @@ class Simulation:
         self.run_until(lambda: self.machine.process is None, 60.0)
 
 
-def simulate(seed: int, steps: int = STEPS, trace: Callable[[str], None] | None = None) -> Outcomes:
-    """Run one seed; raises `Violation`, or whatever else the code under test raises."""
+def simulate(
+    seed: int,
+    steps: int = STEPS,
+    trace: Callable[[str], None] | None = None,
+    machine: type[Machine] = Machine,
+) -> Outcomes:
+    """Run one seed on a machine of this kind, with the storage engine that it has; raises `Violation`, or whatever else
+    the code under test raises.
+    """
     world = World(seed, trace)
     with drawn(world.random):
-        return run(Simulation(world), steps)
+        return run(Simulation(world, machine), steps)
 
 
 def run(system: Simulation, steps: int) -> Outcomes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulator.machine import MemoryMachine
 from tests.simulator.simulate import Outcomes, simulate
 
 SEEDS = range(1, 31)
@@ -32,6 +33,11 @@ def test_promises_are_kept_whatever_goes_wrong(seed: int) -> None:
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_what_failed_once_does_not_fail_again(seed: int) -> None:
     simulate(seed, 4_000)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_promises_are_kept_by_the_engine_in_memory(seed: int) -> None:
+    simulate(seed, STEPS, machine=MemoryMachine)
 
 
 def test_a_seed_replays() -> None:

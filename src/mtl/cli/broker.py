@@ -23,7 +23,12 @@ def broker(
         bool | None,
         typer.Option("--shared-socket", help="Use one port for everything: data flows on the endpoint, too."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The directory with everything that is durable.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The directory with everything that is durable, or memory: to keep nothing."
+        ),
+    ] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Listen beyond this machine without credentials.")
     ] = None,
@@ -47,7 +52,7 @@ def broker(
             log=said,
             endpoint=endpoint,
             shared_socket=shared_socket or None,
-            data=str(data) if data is not None else None,
+            data=data,
             insecure=insecure or None,
         )
 

@@ -4,7 +4,7 @@
     keys, records   names of logs; the kinds of records, as JSON
     unreadable      what damaged records leave unknown
     directory       the engine of a data directory: `local` (logs, by `mtl.log`) and `sqlite` (records)
-    memory          the engine of `--data memory:`
+    memory          the engine of `--data memory:`, with `memory_log`
 
 `local` has beside it: `orphans`, `tombstones`, `interrupted` (logs without a record, and records without a log), and
 `sqlite` has: `database`, `rows`, `generation`, `salvage`, `precedence`. `inspection` and `recovering` are `mtl

@@ -238,8 +238,8 @@ class LogView(Protocol):
         """Whether a `Roll` is due. `too_old` makes an age (s) the append time (µs) below which contents are older."""
 
     def read(self, ref: ChunkRef) -> memoryview:
-        """The body of a chunk, verified, read-only, and valid whatever happens to the log. `LookupError` for one that
-        was removed.
+        """The body of a chunk, verified, read-only, and valid whatever happens to the log. `LookupError` for one below
+        `earliest` that is not at hand any more.
         """
 
     def place(self, ref: ChunkRef) -> tuple[str, int]:

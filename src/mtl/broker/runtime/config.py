@@ -15,10 +15,14 @@ from mtl.errors import OptionError
 from mtl.net.open_connections import CONNECTIONS_OPEN
 from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
+from mtl.storage.memory import MEMORY_OCTETS
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
 """5975 is the port that the earliest implementation of RFC 11 bound."""
 
+
+MEMORY = "memory:"
+"""Instead of a data directory: everything is in the broker's memory, and ends with it."""
 
 _HIGHEST_PORT = 65_535
 
@@ -117,6 +121,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     lease_unbound: float = limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
     low_watermark: int = 0
+    memory_bytes: int = MEMORY_OCTETS
     local_reads: bool = True
     local_writes: bool = True
 
@@ -126,7 +131,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             raise OptionError(f"endpoint {self.endpoint!r} is neither tcp://HOST:PORT nor ipc://PATH")
         if not self.virtual_hosts:
             raise OptionError("virtual-hosts is empty; a client needs one to open")
-        for name in ("heartbeat", "lease_unbound", "segment_bytes"):
+        if self.data.startswith(MEMORY) and not self.in_memory:
+            raise OptionError(
+                f'data = "{self.data}": nothing comes after {MEMORY}; memory-bytes says how much it keeps, and a '
+                f"directory of this name is ./{self.data}"
+            )
+        for name in ("heartbeat", "lease_unbound", "segment_bytes", "memory_bytes"):
             if getattr(self, name) <= 0:
                 raise OptionError(f"{name.replace('_', '-')} has to be above 0")
         if self.low_watermark < 0:
@@ -138,6 +148,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
                 raise OptionError(
                     f"with shared-socket there is no {name.replace('_', '-')}; leave out one of them"
                 )
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether everything ends with the broker."""
+        return self.data == MEMORY
 
     @property
     def protected(self) -> bool:
@@ -163,6 +178,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     def check_logins(self) -> None:
         """Raises `OptionError` when nobody could come in: there is no way to prove anything."""
         said = self.authentication
+        if self.in_memory and (said.anonymous is not True or self.curve.clients == "known"):
+            raise OptionError(
+                f"nobody could log in: a broker with data = {MEMORY} has no users, who are kept in a data directory; "
+                "let everybody in (anonymous = true, clients = any), or set data to a directory"
+            )
         with_key = EXTERNAL in said.mechanisms and self.curve.key_file
         readable = self.protected or said.plain_without_encryption
         with_password = SCRAM in said.mechanisms or (PLAIN in said.mechanisms and readable)

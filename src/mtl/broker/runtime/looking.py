@@ -1,40 +1,29 @@
-"""Watches state that changes without a message to the loop: the users in the records, and the room on the disk.
+"""Watches state that changes without a message to the loop: the users in the records, and the room for contents.
 
-The thread of the records checks both once a second, since that needs the disk. It queues the results for the loop.
+The storage engine is asked for both once a second, in the thread of the records. The results are queued for the loop.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 from collections import deque
 from collections.abc import Callable
 
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker.core import Broker
-from mtl.errors import StorageError
-from mtl.storage.records import UserRecord
-from mtl.storage.sqlite import SqliteStore
-
-log = logging.getLogger("mtl.broker")
+from mtl.storage.api import Seen
 
 
 class Looking:
-    """`run` calls a function in the thread of the records, `wake` wakes the loop."""
+    """`see` is the engine's `look`, `run` calls a function in the thread of the records, `wake` wakes the loop."""
 
     def __init__(
-        self,
-        store: SqliteStore,
-        data: str,
-        run: Callable[[Callable[[], None]], object],
-        wake: Callable[[], None],
+        self, see: Callable[[], Seen], run: Callable[[Callable[[], None]], object], wake: Callable[[], None]
     ) -> None:
-        self._store = store
-        self._data = data
+        self._see = see
         self._run = run
         self._wake = wake
-        self._found: deque[Callable[[Broker, a.Now], None]] = deque()
+        self._found: deque[Seen] = deque()
         self._due = 0.0
 
     def look(self, now: float) -> None:
@@ -50,21 +39,15 @@ class Looking:
     def tell(self, broker: Broker, now: Callable[[], a.Now]) -> None:
         """Pass the queued results to the core."""
         while self._found:
-            self._found.popleft()(broker, now())
+            seen = self._found.popleft()
+            if seen.free is not None:
+                broker.room(seen.free, seen.total, now())
+            if seen.users is not None:
+                broker.users(seen.users, now())
 
     def _look(self) -> None:
-        """Check both; runs in the thread."""
-        try:
-            room = os.statvfs(self._data)
-        except OSError as e:
-            log.error("the room on the disk could not be measured: %s", e)
-        else:
-            free, total = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-            self._found.append(lambda broker, now: broker.room(free, total, now))
-        try:
-            if self._store.changed():
-                users = self._store.of(UserRecord)
-                self._found.append(lambda broker, now: broker.users(users, now))
-                self._wake()
-        except StorageError as e:
-            log.error("the users could not be read again: %s", e)
+        """Ask for both; runs in the thread."""
+        seen = self._see()
+        self._found.append(seen)
+        if seen.users is not None:
+            self._wake()

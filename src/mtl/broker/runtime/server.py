@@ -1,9 +1,8 @@
 """The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
 
-One thread polls the sockets (`watch`), feeds the core and sends. A small pool writes and syncs logs (one log at a time
-per thread, several logs at once), or an idle loop does it itself (`commit`). One thread computes checksums of waiting
-chunks, one keeps the records and removes files, one creates logs, and a few open existing logs: none of these is ever
-ahead of a group commit. Threads return results in a deque and wake the loop through a file descriptor in its poller.
+One thread polls the sockets (`watch`), feeds the core and sends. Other threads have the storage engine perform what the
+core asks of it (`storing`); an idle loop performs small groups itself (`commit`). Threads hand results over in a deque
+and wake the loop through a file descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
 
 from mtl import limits
 from mtl.broker import actions as a
@@ -29,36 +27,30 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.runtime.clock import clock
-from mtl.broker.runtime.commit import Commits
 from mtl.broker.runtime.config import BrokerConfig
+from mtl.broker.runtime.engines import open_engine
 from mtl.broker.runtime.looking import Looking
 from mtl.broker.runtime.rest import Rest, give_back
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
+from mtl.broker.runtime.storing import Storing
 from mtl.broker.runtime.watch import Watch
 from mtl.broker.settings import Settings
-from mtl.errors import Damaged, OptionError, StorageError, StorageFailed
-from mtl.log import FrugalDisk, Lock, RealDisk
+from mtl.errors import OptionError, StorageError, StorageFailed
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import read_pair
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
-from mtl.net.private import make_data_directory
 from mtl.net.router import seed_identities
 from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
 from mtl.protocol.sasl.scram import proves
-from mtl.storage.api import CreateLog, DropLogs, LogAction, LogKey, OpenLog, Prepare, Save
-from mtl.storage.local import DiskAction, Storage
+from mtl.storage.api import CreateLog, Engine, LogAction, LogKey, OpenLog, Restored, Save
 from mtl.storage.records import SecretRecord
-from mtl.storage.salvage import open_records
-from mtl.storage.sqlite import SqliteStore
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
 
 log = logging.getLogger("mtl.broker")
-
-Work = TypeVar("Work", a.CheckPassword, DiskAction)
 
 
 class Server:
@@ -68,8 +60,6 @@ class Server:
         self._config = config
         self._stopping = False
         self._alive = time.monotonic()
-        self._under_way: dict[int, DiskAction] = {}
-        """The actions that are with the disk, in any thread."""
         self._closing: LogKey | None = None
         """The log that is being closed at the end; "" for the records."""
         self._abandon = abandon
@@ -78,14 +68,16 @@ class Server:
         with ExitStack() as opened:  # closed again if any of this fails
             self._wakeup = Wakeup()
             opened.callback(self._wakeup.close)
-            self._lock = _lock(config.data)
-            opened.callback(self._lock.release)
-            store = open_records(Path(config.data))
-            opened.callback(store.close)
-            for note in store.notes:
-                log.warning("%s", note)
-            self._storage = Storage(FrugalDisk(RealDisk()), config.data, store, config.segment_bytes)
-            restored = self._storage.restore()
+            self._engine = engine = open_engine(config)
+            opened.callback(engine.close, lambda _: None)
+            self._storing = Storing(
+                engine,
+                self._answer,
+                lambda: not self._done and self._sockets.quiet(),
+                time.monotonic,
+            )
+            opened.callback(self._storing.shutdown)
+            restored = engine.restore()
             seed_identities()
             self._sockets = BrokerSockets(
                 config.endpoint,
@@ -100,7 +92,7 @@ class Server:
             )
             opened.callback(self._sockets.close)
             self._broker = assemble(
-                self._settings(secret(store, os.urandom)),
+                self._settings(secret(engine, restored, os.urandom)),
                 restored,
                 os.urandom,
                 lambda body, count: void(decode_pack(body, count)),
@@ -114,19 +106,9 @@ class Server:
             self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
-            self._writing = _threads(opened, "mtl-commit", limits.COMMIT_THREADS)
-            self._commits = Commits(
-                self._perform,
-                lambda action, perform: self._start(self._writing, action, perform),
-                lambda: not self._done and self._sockets.quiet(),
-                time.monotonic,
-            )
-            self._preparing = _threads(opened, "mtl-prepare")
-            self._records = _threads(opened, "mtl-records")
-            self._creations = _threads(opened, "mtl-creations")
-            self._openings = _threads(opened, "mtl-openings", limits.OPENINGS)
-            self._passwords = _threads(opened, "mtl-passwords")
-            self._looking = Looking(store, config.data, self._records.submit, self._wakeup.wake)
+            self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
+            opened.callback(self._passwords.shutdown)
+            self._looking = Looking(engine.look, self._storing.look, self._wakeup.wake)
             self._opening = True
             self._rest = Rest(time.monotonic, time.process_time)
             while not self._broker.ready:
@@ -173,7 +155,7 @@ class Server:
             segment_bytes=config.segment_bytes,
             low_watermark=config.low_watermark,
             quotas=config.quotas.settings,
-            local_reads=_local_reads(config) if config.local_reads else None,
+            local_reads=_local_reads(self._engine.directory) if config.local_reads else None,
             local_writes=_local_writes() if config.local_writes else None,
         )
 
@@ -219,7 +201,7 @@ class Server:
         if not self._stopping:
             self._looking.look(time.monotonic())
         if self._rest.begins():
-            self._preparing.submit(give_back)
+            self._passwords.submit(give_back)
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False
@@ -240,7 +222,7 @@ class Server:
             number, result = self._done.popleft()
             if isinstance(result, BaseException) and not isinstance(result, StorageError):
                 raise result
-            self._commits.finished(number)
+            self._storing.finished(number)
             self._broker.completed(number, result, clock())
 
     def _patience_ms(self) -> int:
@@ -289,36 +271,34 @@ class Server:
         for action in actions:
             if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
                 self._sender.send(action)
-            elif isinstance(action, Save):
-                self._start(self._records, action, self._perform)
-            elif isinstance(action, CreateLog):
-                self._start(self._creations, action, self._perform)
-            elif isinstance(action, OpenLog):
-                self._start(self._openings, action, self._perform)
-            elif isinstance(action, Prepare):
-                self._preparing.submit(action.chunk.checksum)
-            elif isinstance(action, DropLogs):
-                self._records.submit(self._storage.drop, action)
             elif isinstance(action, a.CheckPassword):
-                self._start(self._passwords, action, lambda x: proves(x.password, x.verifier))
-            else:
+                self._passwords.submit(self._check, action)
+            elif isinstance(action, LogAction) and not isinstance(action, CreateLog | OpenLog):
                 commits.append(action)
+            else:
+                self._storing.begin(action)
         self._sender.flush()
-        here = self._commits.carry_out(commits)
+        here = self._storing.change(commits)
         self._done.extend(here)
         return bool(here)
 
-    def _perform(self, action: DiskAction) -> object:
-        self._under_way[action.id] = action
+    def _answer(self, number: int, result: object) -> None:
+        """From any thread."""
+        self._done.append((number, result))
+        self._wakeup.wake()
+
+    def _check(self, action: a.CheckPassword) -> None:
+        """In a thread."""
+        result: object
         try:
-            return self._storage.perform(action)
-        finally:
-            del self._under_way[action.id]
+            result = proves(action.password, action.verifier)
+        except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, and not wait for ever
+            result = e
+        self._answer(action.id, result)
 
     def _with_the_disk(self) -> list[str]:
         """The names of the logs that are with the disk, for a message."""
-        actions = list(self._under_way.values())
-        keys = ["" if isinstance(x, Save) else x.log for x in actions]
+        keys = ["" if isinstance(x, Save) else x.log for x in self._storing.under_way]
         if self._closing is not None:
             keys.append(self._closing)
         return [self._named(key) for key in dict.fromkeys(keys)]
@@ -327,40 +307,25 @@ class Server:
         found = self._broker.parts.resources.of_log(key)
         return f"resource {found.name!r}" if found is not None else key or "the records (broker.db)"
 
-    def _start(self, pool: ThreadPoolExecutor, action: Work, perform: Callable[[Work], object]) -> None:
-        def work() -> None:
-            result: object
-            try:
-                result = perform(action)
-            except BaseException as e:  # noqa: BLE001 a bug: the loop raises it instead of waiting for ever
-                result = e
-            self._done.append((action.id, result))
-            self._wakeup.wake()
-
-        pool.submit(work)
-
     def _finish(self) -> None:
         """Receive nothing more, let the disk finish, close."""
         self._broker.close(clock())
         deadline = time.monotonic() + limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
-        if self._under_way:  # their threads may hang for ever
+        if self._storing.under_way:  # their threads may hang for ever
             self._abandon(not_synced(self._with_the_disk()))
             return
         saved = self._broker.idle
         self._sockets.close()  # before anything that takes time: they are not read any more
-        for pool in (self._passwords, self._preparing):
-            pool.shutdown(cancel_futures=True)
-        for pool in (self._writing, self._records, self._creations, self._openings):
-            pool.shutdown()
+        self._passwords.shutdown(cancel_futures=True)
+        self._storing.shutdown()
         log.info("stopped: %s", ", ".join(f"{n} {k}" for k, n in self._broker.statistics().items() if n))
         try:
-            failed = self._storage.close(self._is_closing)
+            failed = self._engine.close(self._is_closing)
         finally:
             self._guard.end()
             self._wakeup.close()
-            self._lock.release()
         names = [f"{self._named(key)} ({why})" for key, why in failed.items()]
         names += [] if saved else [self._named("")]
         if names:
@@ -371,48 +336,33 @@ class Server:
         self._alive = time.monotonic()
 
 
-def _threads(opened: ExitStack, name: str, most: int = 1) -> ThreadPoolExecutor:
-    threads = ThreadPoolExecutor(most, name)
-    opened.callback(threads.shutdown)
-    return threads
-
-
-def secret(store: SqliteStore, random: Callable[[int], bytes]) -> bytes:
-    """The secret random octets of this data directory, made once."""
-    kept: list[SecretRecord] = []
-
-    def change(found: SecretRecord | None) -> SecretRecord:
-        kept.append(found or SecretRecord(random(32)))
-        return kept[0]
-
-    try:
-        store.edit(SecretRecord, SecretRecord.key, change)
-    except Damaged as error:
-        log.warning("%s: other random octets take its place, nothing else depends on them", error)
-        store.forget(SecretRecord.kind, SecretRecord.key)
-        store.edit(SecretRecord, SecretRecord.key, change)
-    return kept[0].octets
+def secret(engine: Engine, restored: Restored, random: Callable[[int], bytes]) -> bytes:
+    """The random octets that are kept with the records, made once. Raises `StorageError`."""
+    found = next((r for r in restored.records if isinstance(r, SecretRecord)), None)
+    if found is not None:
+        return found.octets
+    for damage in restored.damages:
+        if damage.kind == SecretRecord.kind:
+            log.warning("%s: other random octets take its place, nothing else depends on them", damage)
+    made = SecretRecord(random(32))
+    (failed,) = engine.perform([Save(0, (made,))])
+    if isinstance(failed, StorageError):
+        raise failed
+    return made.octets
 
 
 def void(_: object) -> None:
     """Return None: only an exception matters."""
 
 
-def _lock(data: str) -> Lock:
-    """Lock the data directory, made if need be, for this process. Raises `OptionError`, `DirectoryInUse`."""
-    make_data_directory(Path(data))
-    try:
-        return RealDisk().lock(data)
-    except OSError as e:
-        raise OptionError(f"cannot use {data} as data directory: {e.strerror}") from e
-
-
-def _local_reads(config: BrokerConfig) -> LocalReads | None:
-    """What a reader on this machine needs; None where machines cannot be told apart. Writes the key file."""
+def _local_reads(directory: Path | None) -> LocalReads | None:
+    """What a reader on this machine needs; None where machines cannot be told apart, and for an engine without a
+    directory. Writes the key file.
+    """
     machine = machine_mark()
-    if machine is None:
+    if machine is None or directory is None:
         return None
-    directory, key = Path(config.data).resolve(), os.urandom(16).hex()
+    key = os.urandom(16).hex()
     path = directory / LOCAL_KEY
     try:
         path.touch(0o600)

@@ -14,6 +14,7 @@ import msgspec
 
 from mtl import limits
 from mtl.broker.access.patterns import is_pattern
+from mtl.broker.runtime.config import MEMORY
 from mtl.errors import Damaged, OptionError
 from mtl.net.private import make_data_directory
 from mtl.protocol.sasl.scram import SALT_OCTETS, make_verifier
@@ -37,6 +38,10 @@ class Users:
     """
 
     def __init__(self, data: Path) -> None:
+        if str(data) == MEMORY:
+            raise OptionError(
+                f"a broker with --data {MEMORY} has no users; give the directory of another one"
+            )
         make_data_directory(data)
         self._store = SqliteStore(str(data / "broker.db"), first=True)
 

@@ -52,14 +52,14 @@ class Space:
         if is_low and not was_low:
             log.error("%s", self._low)
         elif was_low and not is_low:
-            log.warning("the disk has %d MiB free; writers are served again", free // MIB)
+            log.warning("the storage has %d MiB free; writers are served again", free // MIB)
 
 
 def _too_little(free: int, mark: int, enough: int) -> Refused:
     return Refused(
         503,
         READ_ONLY,
-        f"the broker takes no contents: its disk has {free // MIB} MiB free, less than its low-watermark of "
+        f"the broker takes no contents: its storage has {free // MIB} MiB free, less than its low-watermark of "
         f"{mark // MIB} MiB. It goes on by itself from {enough // MIB} MiB on; let retention remove contents, delete "
         "resources, or make room",
         free=free,

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from mtl import limits
@@ -16,36 +14,32 @@ class Setting:
     """Commits beside a loop that does what it is told, and a disk that takes `disk_s` for each action."""
 
     def __init__(self) -> None:
-        self.now = 0.0
         self.disk_s = QUICK_S
         self.quiet = True
-        self.threads: list[tuple[LogAction, Callable[[LogAction], object]]] = []
-        self.commits = Commits(
-            self._perform,
-            lambda action, perform: self.threads.append((action, perform)),
-            lambda: self.quiet,
-            lambda: self.now,
-        )
-
-    def _perform(self, action: LogAction) -> object:
-        self.now += self.disk_s
-        return f"done {action.id}"
+        self.threads: list[LogAction] = []
+        self.commits = Commits(lambda: self.quiet)
 
     def run(self) -> list[int]:
         """What the threads were given; the loop hears of its end."""
         ran, self.threads = self.threads, []
-        for action, perform in ran:
-            assert perform(action) == f"done {action.id}"
-            self.commits.finished(action.id)
-        return [action.id for action, _ in ran]
+        for action in ran:
+            self._perform(action)
+        return [action.id for action in ran]
 
     def here(self, *actions: LogAction) -> bool:
-        """Whether the loop carried these out itself."""
-        done = self.commits.carry_out(actions)
-        assert done in ([], [(one.id, f"done {one.id}") for one in actions])
-        for number, _ in done:
-            self.commits.finished(number)
-        return bool(done)
+        """Whether the loop performed these itself."""
+        here = self.commits.are_for_the_loop(actions)
+        for action in actions:
+            if here:
+                self._perform(action)
+            else:
+                self.commits.started(action.id)
+                self.threads.append(action)
+        return here
+
+    def _perform(self, action: LogAction) -> None:
+        self.commits.took(self.disk_s)
+        self.commits.finished(action.id)
 
 
 def group(number: int, octets: int = 100) -> Append:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mtl.broker.access.quotas import DEFAULTS, Quota
-from mtl.broker.runtime.config import BrokerConfig, is_local, load
+from mtl.broker.runtime.config import AuthenticationConfig, BrokerConfig, CurveConfig, is_local, load
 from mtl.errors import OptionError
 
 EXAMPLE = Path(__file__).parents[5] / "conf" / "broker.toml"
@@ -196,3 +196,26 @@ def test_a_broker_that_nobody_could_log_in_to_does_not_start(
     else:
         with pytest.raises(OptionError, match="scramp" if not extra else "nobody could log in"):
             config.check_logins()
+
+
+def test_memory_instead_of_a_directory() -> None:
+    assert BrokerConfig(data="memory:").in_memory
+    assert not BrokerConfig(data="./memory:").in_memory
+    with pytest.raises(OptionError, match="memory-bytes says how much"):
+        BrokerConfig(data="memory:1GiB")
+    with pytest.raises(OptionError, match="memory-bytes has to be above 0"):
+        BrokerConfig(memory_bytes=0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"authentication": AuthenticationConfig(anonymous=False)},
+        {"authentication": AuthenticationConfig(anonymous="granted")},
+        {"curve": CurveConfig(key_file="key", clients="known")},
+    ],
+)
+def test_a_broker_in_memory_has_no_users(more: dict[str, Any]) -> None:
+    BrokerConfig(data="memory:").check_logins()
+    with pytest.raises(OptionError, match="has no users"):
+        BrokerConfig(data="memory:", **more).check_logins()

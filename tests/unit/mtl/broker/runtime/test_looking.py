@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -13,8 +10,8 @@ from mtl.broker import actions as a
 from mtl.broker.core import Broker
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.looking import Looking
-from mtl.broker.runtime.users import Users
-from mtl.storage.sqlite import SqliteStore
+from mtl.storage.api import Seen
+from mtl.storage.records import UserRecord
 
 
 class Core:
@@ -26,16 +23,17 @@ class Core:
     def room(self, free: int, total: int, _: a.Now) -> None:
         self.told.append((free, total))
 
-    def users(self, records: list[Any], _: a.Now) -> None:
+    def users(self, records: Sequence[UserRecord], _: a.Now) -> None:
         self.told.append([r.name for r in records])
 
 
 class Place:
-    def __init__(self, data: Path, store: SqliteStore) -> None:
+    def __init__(self) -> None:
         self.core = Core()
         self.woken = 0
-        self.looking = Looking(store, str(data), self.run, self.wake)
         self.looks = 0
+        self.seen = Seen(5, 10, None)
+        self.looking = Looking(lambda: self.seen, self.run, self.wake)
 
     def run(self, look: Callable[[], None]) -> None:
         self.looks += 1
@@ -51,9 +49,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    (tmp_path / "data").mkdir()
-    return Place(tmp_path / "data", SqliteStore(str(tmp_path / "data" / "broker.db")))
+def place() -> Place:
+    return Place()
 
 
 def test_it_looks_once_in_a_while(place: Place) -> None:
@@ -65,33 +62,21 @@ def test_it_looks_once_in_a_while(place: Place) -> None:
     assert place.looks == 3
 
 
-def test_the_room_on_the_disk_is_told_each_time(place: Place, tmp_path: Path) -> None:
+def test_the_room_is_told_each_time(place: Place) -> None:
     place.looking.look(1.0)
-    (said,) = place.tell()
-    room = os.statvfs(tmp_path)
-    assert said[1] == room.f_blocks * room.f_frsize
-    assert 0 < said[0] <= said[1]
+    assert place.tell() == [(5, 10)]
     assert place.tell() == []
+    assert place.woken == 0
 
 
-def test_users_are_told_when_somebody_changed_them(place: Place, tmp_path: Path) -> None:
+def test_users_are_told_when_somebody_changed_them(place: Place) -> None:
+    place.seen = Seen(5, 10, (UserRecord("etl"),))
     place.looking.look(1.0)
-    place.tell()
-    with Users(tmp_path / "data") as users:
-        users.add("etl", None, [])
-    before = place.woken
-    place.looking.look(3.0)
-    assert ["etl"] in place.tell()
-    assert place.woken == before + 1
-    place.looking.look(5.0)
-    assert ["etl"] not in place.tell()
+    assert place.woken == 1
+    assert place.tell() == [(5, 10), ["etl"]]
 
 
-def test_a_directory_that_is_gone_is_reported_and_users_are_looked_for(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    place.looking._data = str(tmp_path / "gone")
-    with caplog.at_level(logging.ERROR):
-        place.looking.look(1.0)
-    assert "could not be measured" in caplog.text
-    assert all(not isinstance(x, tuple) for x in place.tell())
+def test_room_that_could_not_be_measured_is_not_told(place: Place) -> None:
+    place.seen = Seen(None, 0, None)
+    place.looking.look(1.0)
+    assert place.tell() == []

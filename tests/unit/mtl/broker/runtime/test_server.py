@@ -27,6 +27,7 @@ from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, St
 from mtl.net.router import BindFailed
 from mtl.storage.api import Trim
 from mtl.storage.database import VERSION
+from mtl.storage.directory import DirectoryEngine
 from mtl.storage.local import Storage
 from mtl.storage.records import GrantRecord
 from mtl.storage.sqlite import SqliteStore
@@ -152,12 +153,20 @@ def test_a_newer_format_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_random_octets_that_are_damaged_are_made_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def made(letter: bytes) -> bytes:
+        engine = DirectoryEngine(str(tmp_path), 1 << 20)
+        try:
+            return secret(engine, engine.restore(), lambda n: letter * n)
+        finally:
+            engine.close(lambda _: None)
+
+    assert made(b"a") == b"a" * 32
+    assert made(b"b") == b"a" * 32
     store = SqliteStore(f"{tmp_path}/broker.db")
-    before = secret(store, lambda n: b"a" * n)
-    assert secret(store, lambda n: b"b" * n) == before
     store._db.execute("UPDATE record SET value = x'00' WHERE kind = 'secret'")
-    assert secret(store, lambda n: b"b" * n) == b"b" * 32
     store.close()
+    assert made(b"b") == b"b" * 32
+    assert made(b"c") == b"b" * 32
     assert "other random octets" in caplog.text
 
 
@@ -200,8 +209,8 @@ def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.Mon
     def bug(_: object, __: object) -> object:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr(Storage, "perform", bug)
     server = Server(config(tmp_path))
+    monkeypatch.setattr(Storage, "perform", bug)
     server._broker._outbox.submit(lambda number: Trim(number, "x", 1), lambda _: None)
     with pytest.raises(AssertionError, match="a bug"):
         server.run()

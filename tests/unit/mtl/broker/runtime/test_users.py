@@ -114,3 +114,8 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="data directory"):
         Users(tmp_path / "file")
+
+
+def test_a_broker_in_memory_has_none() -> None:
+    with pytest.raises(OptionError, match="has no users"):
+        Users(Path("memory:"))

@@ -1,0 +1,322 @@
+"""The engine of `--data memory:`: logs and records in memory, for tests and notebooks. They end with the broker.
+
+It has one lane for everything, so a batch is one group commit of all logs and records, as on an object store.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from mtl import limits
+from mtl.errors import Damaged, StorageError, StorageFailed, StorageFull
+from mtl.log.chunk import check
+from mtl.log.manifest import Epoch, History, begun, run_id
+from mtl.storage.api import (
+    Append,
+    Changes,
+    ChunkRef,
+    CreateLog,
+    Draft,
+    DropLogs,
+    ForgetWriters,
+    Lane,
+    Mark,
+    NewChunk,
+    OpenedLog,
+    OpenLog,
+    Prepare,
+    Publish,
+    Restored,
+    Roll,
+    Save,
+    Seen,
+    StorageAction,
+    Trim,
+)
+from mtl.storage.keys import LogKey, place_of
+from mtl.storage.memory_log import Chunk, CutBack, Emptied, Grown, MemoryLog
+from mtl.storage.records import DECODERS, AnyRecord, ResourceRecord, StageRecord
+from mtl.wire.packs import encode_pack
+
+MEMORY_OCTETS = 1 << 30
+"""Octets of contents that a broker in memory keeps, if nothing else is said: more than a test or a notebook writes, and
+less than what a laptop has."""
+
+RECORD_OCTETS = 64 << 20
+"""Octets of its records: some ten thousand resources with their cursors and names of writers."""
+
+OVERHEAD = 512
+"""Octets that a chunk or a record counts beside its own, for the objects that hold it, and that an empty log counts."""
+
+
+class _KeptLog:
+    """A log. `counted` are the octets that it counts; a stage whose contents were published counts none."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.numbers: dict[int, int] = {}
+        self.epochs: History = ()
+        self.earliest = 1
+        self.next = 1
+        self.last_time = 0
+        self.offset = 0
+        self.counted = 0
+
+
+class Memory:
+    """What memory engines keep: an engine that is opened on it finds what the one before left. Contents take at most
+    `octets` and records `record_octets`, each with OVERHEAD; `used` and `record_used` are what they take.
+    """
+
+    def __init__(self, octets: int = MEMORY_OCTETS, record_octets: int = RECORD_OCTETS) -> None:
+        self.octets = octets
+        self.record_octets = record_octets
+        self.used = 0
+        self.record_used = 0
+        self.logs: dict[LogKey, _KeptLog] = {}
+        self.records: dict[tuple[str, str], bytes] = {}
+        self.lock = threading.Lock()
+
+    def count(self, log: _KeptLog, octets: int) -> None:
+        """A log counts so many octets more, or fewer; never less than none."""
+        octets = max(octets, -log.counted)
+        log.counted += octets
+        self.used += octets
+
+    def drop(self, key: LogKey) -> None:
+        """Remove a log that may not be there."""
+        log = self.logs.pop(key, None)
+        if log is not None:
+            self.count(log, -log.counted)
+
+
+class MemoryEngine:
+    """Without `threads` everything has one lane and is performed in batches. With `threads`, logs are performed by so
+    many at once. `before_answer` is called with each action that was performed, on its thread, before the answer is
+    given: waiting there delays answers and changes their order. `random` makes the token of a run.
+    """
+
+    name = "memory:"
+    directory: Path | None = None
+
+    def __init__(
+        self,
+        memory: Memory | None = None,
+        *,
+        threads: int = 0,
+        before_answer: Callable[[StorageAction], None] = lambda _: None,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._memory = memory if memory is not None else Memory()
+        self._threads = threads
+        self._before_answer = before_answer
+        self._run = random(4).hex()
+        self._methods: dict[type, Callable[[Any], object]] = {
+            Save: self._save,
+            DropLogs: self._drop,
+            Prepare: lambda _: None,
+            CreateLog: self._create,
+            OpenLog: self._open,
+            Append: self._append,
+            Publish: self._publish,
+            Trim: lambda action: self._trim(self._kept(action.log), action.earliest),
+            ForgetWriters: self._forget,
+            Roll: lambda _: (),
+            Mark: lambda _: True,
+        }
+
+    def restore(self) -> Restored:
+        """The records. Logs that none of them names are removed: they were being made or removed."""
+        memory = self._memory
+        records = [
+            cast(AnyRecord, DECODERS[kind].decode(octets))
+            for (kind, _), octets in sorted(memory.records.items())
+        ]
+        places = {place_of(r) for r in records if isinstance(r, ResourceRecord | StageRecord)}
+        for key in list(memory.logs):
+            if "/".join(key.split("/")[:2]) not in places:
+                memory.drop(key)
+        return Restored(records)
+
+    def lane(self, action: StorageAction) -> Lane:
+        """One for all, unless there are `threads`."""
+        if not self._threads:
+            return Lane("memory", together=True)
+        return Lane("records") if isinstance(action, Save | DropLogs) else Lane("logs", self._threads)
+
+    def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
+        """Nobody sees half of a batch."""
+        with self._memory.lock:
+            results = [self._perform(action) for action in actions]
+        for action in actions:
+            self._before_answer(action)
+        return results
+
+    def _perform(self, action: StorageAction) -> object:
+        try:
+            return self._methods[type(action)](action)
+        except StorageError as error:
+            return error
+        except ValueError as error:  # contents that do not fit: their writers are told, and the log goes on
+            return StorageFailed(f"{type(action).__name__}: {error}")
+
+    def look(self) -> Seen:
+        """Nobody else changes records in this memory."""
+        memory = self._memory
+        with memory.lock:
+            return Seen(max(0, memory.octets - memory.used), memory.octets, None)
+
+    def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:  # noqa: ARG002
+        """There is nothing to sync."""
+        return {}
+
+    # --- records --------------------------------------------------------------------------------------------
+
+    def _save(self, action: Save) -> None:
+        memory = self._memory
+        new = {(record.kind, record.key): msgspec.json.encode(record) for record in action.put}
+        old = [*new, *((record.kind, record.key) for record in action.forget)]
+        more = sum(map(_counted, new.values())) - sum(
+            _counted(memory.records[k]) for k in old if k in memory.records
+        )
+        if more > 0 and memory.record_used + more > memory.record_octets:
+            raise StorageFull(
+                f"the broker's memory for records is full: {len(memory.records)} records have {memory.record_used} of "
+                f"{memory.record_octets} octets; delete resources, cursors or stages, or give the broker a directory"
+            )
+        for key in old:
+            memory.records.pop(key, None)
+        memory.records |= new
+        memory.record_used += more
+
+    # --- logs -----------------------------------------------------------------------------------------------
+
+    def _kept(self, key: LogKey) -> _KeptLog:
+        found = self._memory.logs.get(key)
+        if found is None:
+            raise Damaged(f"there is no log {key} in the broker's memory")
+        return found
+
+    def _create(self, action: CreateLog) -> MemoryLog:
+        self._make_room(OVERHEAD)
+        kept = self._memory.logs[action.log] = _KeptLog()
+        self._memory.count(kept, OVERHEAD)
+        return self._view(action.log, kept)
+
+    def _drop(self, action: DropLogs) -> None:
+        for key in action.logs:
+            self._memory.drop(key)
+
+    def _forget(self, action: ForgetWriters) -> Changes:
+        kept = self._kept(action.log)
+        for writer in action.writers:
+            kept.numbers.pop(writer, None)
+        return ()
+
+    def _view(self, key: LogKey, kept: _KeptLog) -> MemoryLog:
+        epoch = run_id(kept.epochs, self._run) if key.startswith("resources/") else None
+        return MemoryLog(kept.chunks, kept.earliest, kept.next, kept.last_time, kept.epochs, epoch)
+
+    def _open(self, action: OpenLog) -> OpenedLog | None:
+        if action.log.startswith("stages/") and action.log not in self._memory.logs:
+            return None
+        kept = self._kept(action.log)
+        if action.base is not None:
+            self._cut_back(kept, action.base)
+        self._trim(kept, action.earliest or 1)
+        return self._view(action.log, kept), dict(kept.numbers)
+
+    def _append(self, action: Append) -> Changes:
+        kept = self._kept(action.log)
+        chunks = [draft if isinstance(draft, NewChunk) else _packed(draft) for draft in action.drafts]
+        for chunk in chunks:
+            check(chunk)
+        self._make_room(sum(chunk.size + OVERHEAD for chunk in chunks))
+        time = max(action.now_us, kept.last_time)
+        grown = [_add(kept, chunk.count, bytes(chunk.body), time) for chunk in chunks]
+        self._memory.count(kept, sum(chunk.ref.stored for chunk in grown))
+        for run in (run for chunk in chunks for run in chunk.runs):
+            kept.numbers[run.writer] = max(kept.numbers.get(run.writer, 0), run.first + run.count - 1)
+        return (Grown(tuple(grown), self._epoch(action.log, kept, grown)),)
+
+    def _make_room(self, octets: int) -> None:
+        memory = self._memory
+        if memory.used + octets > memory.octets:
+            raise StorageFull(
+                f"the broker's memory for contents is full: {memory.used} of {memory.octets} octets are used, and "
+                f"{octets} are to be added; let retention remove contents, delete resources, or set a larger "
+                "memory-bytes"
+            )
+
+    def _epoch(self, key: LogKey, kept: _KeptLog, grown: Sequence[Chunk]) -> Epoch | None:
+        """The epoch that these chunks begin, if they are the first ones of this run."""
+        own = run_id(kept.epochs, self._run)
+        if not grown or not key.startswith("resources/") or (kept.epochs and kept.epochs[-1].id == own):
+            return None
+        epoch = Epoch(grown[0].ref.base, own)
+        kept.epochs = begun(kept.epochs, epoch)
+        return epoch
+
+    def _publish(self, action: Publish) -> Changes:
+        """The bodies stay where they are, and now count for the resource. There is always room for that."""
+        kept, stages = self._kept(action.log), [self._kept(key) for key in action.stages]
+        staged = [chunk for stage in stages for chunk in stage.chunks]
+        found = sum(chunk.ref.count for chunk in staged)
+        if found != action.contents:
+            raise Damaged(
+                f"{', '.join(action.stages)}: {found} contents are staged where {action.contents} were"
+            )
+        self._cut_back(kept, action.base)
+        time = max(action.now_us, kept.last_time)
+        grown = [_add(kept, chunk.ref.count, chunk.body, time) for chunk in staged]
+        self._memory.count(kept, sum(chunk.ref.stored for chunk in grown))
+        for stage in stages:
+            self._memory.count(stage, -stage.counted)
+        return CutBack(action.base), Grown(tuple(grown), self._epoch(action.log, kept, grown))
+
+    def _trim(self, kept: _KeptLog, earliest: int) -> Changes:
+        kept.earliest = max(kept.earliest, earliest)
+        self._keep(
+            kept, bisect_right(kept.chunks, kept.earliest, key=lambda chunk: chunk.ref.end), len(kept.chunks)
+        )
+        return (Emptied(kept.earliest),)
+
+    def _cut_back(self, kept: _KeptLog, base: int) -> None:
+        """Take contents from `base` on back: a commit that was interrupted, and that nobody was shown."""
+        place = bisect_left(kept.chunks, base, key=lambda chunk: chunk.ref.base)
+        begins = kept.chunks[place].ref.base if place < len(kept.chunks) else kept.next
+        if begins != base:
+            raise Damaged(f"no chunk begins at {base}, so no commit did; nothing was changed")
+        self._keep(kept, 0, place)
+        kept.next = base
+        kept.epochs = tuple(epoch for epoch in kept.epochs if epoch.first < base)
+
+    def _keep(self, kept: _KeptLog, first: int, end: int) -> None:
+        gone = [*kept.chunks[:first], *kept.chunks[end:]]
+        if gone:
+            kept.chunks = kept.chunks[first:end]
+            self._memory.count(kept, -sum(chunk.ref.stored for chunk in gone))
+
+
+def _add(kept: _KeptLog, count: int, body: bytes, time_us: int) -> Chunk:
+    stored = len(body) + OVERHEAD
+    ref = ChunkRef(kept.next, count, time_us, len(body), stored, kept.next, kept.offset, 0)
+    chunk = Chunk(ref, body)
+    kept.chunks.append(chunk)
+    kept.next, kept.last_time, kept.offset = ref.end, time_us, kept.offset + stored
+    return chunk
+
+
+def _counted(record: bytes) -> int:
+    return len(record) + OVERHEAD
+
+
+def _packed(draft: Draft) -> NewChunk:
+    return NewChunk(draft.count, encode_pack(draft.bodies, draft.properties, limits.MAX_FRAME), draft.runs)

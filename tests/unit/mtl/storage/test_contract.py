@@ -1,0 +1,469 @@
+"""The contract of `mtl.storage.api`: every engine passes the same cases, the faulty twin included."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from pathlib import Path
+
+import pytest
+
+from mtl.errors import StorageError
+from mtl.storage.api import (
+    Append,
+    DropLogs,
+    ForgetWriters,
+    LogOptions,
+    Mark,
+    NewChunk,
+    OpenLog,
+    Prepare,
+    Roll,
+    RunEntry,
+    Save,
+    Trim,
+)
+from mtl.storage.keys import log_key
+from mtl.storage.records import CursorRecord, ResourceRecord, StageRecord, WriterRecord
+from mtl.wire.packs import encode_pack
+from tests.support.engines import PLACES, Caller, contents, plain, trimmed
+
+SECOND = 1_000_000
+
+
+@pytest.fixture(params=PLACES)
+def caller(request: pytest.FixtureRequest, tmp_path: Path) -> Caller:
+    return Caller(PLACES[request.param](tmp_path))
+
+
+def cursor(position: int, group: str = "g") -> CursorRecord:
+    return CursorRecord("/", group, "a", "i-a", position)
+
+
+# --- contents -----------------------------------------------------------------------------------------------
+
+
+def test_contents_come_back_in_order_with_their_sequences_and_times(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1", b"2"), plain(b"3"))
+    caller.now_us += SECOND
+    caller.append(a, plain(b"4"))
+    start = caller.now_us - SECOND
+    assert contents(caller.views[a]) == [
+        (1, start, b"1"),
+        (2, start, b"2"),
+        (3, start, b"3"),
+        (4, start + SECOND, b"4"),
+    ]
+    assert (caller.views[a].earliest, caller.views[a].next, caller.views[a].contents) == (1, 5, 4)
+    assert caller.views[a].last_time == start + SECOND
+
+
+def test_a_pack_is_kept_as_it_is_and_plain_contents_are_packed(caller: Caller) -> None:
+    a = caller.resource("a")
+    pack = bytes(encode_pack((b"1", b"2"), None, 1 << 20))
+    chunk = NewChunk(2, pack)
+    assert caller.perform(Prepare(chunk)) is None
+    caller.append(a, chunk, plain(b"3"))
+    ref = caller.views[a].find(1)
+    assert ref is not None
+    assert bytes(caller.views[a].read(ref)) == pack
+    assert (ref.base, ref.count, ref.end, ref.size) == (1, 2, 3, len(pack))
+    assert caller.bodies(a) == [b"1", b"2", b"3"]
+
+
+def test_a_body_may_change_after_the_answer(caller: Caller) -> None:
+    """It was in memory that a writer uses again."""
+    a = caller.resource("a")
+    shared = bytearray(encode_pack((b"1",), None, 1 << 20))
+    caller.append(a, NewChunk(1, memoryview(bytes(shared))))
+    shared[:] = bytes(len(shared))
+    caller.reopen()
+    assert caller.bodies(a) == [b"1"]
+
+
+def test_nothing_is_shown_before_the_answer_is_applied(caller: Caller) -> None:
+    a = caller.resource("a")
+    changes = caller.perform(Append(caller.id(), a, (plain(b"1"),), caller.now_us))
+    assert (caller.views[a].next, caller.views[a].find(1)) == (1, None)
+    for change in changes:
+        caller.views[a].apply(change)
+    assert caller.bodies(a) == [b"1"]
+
+
+def test_the_clock_of_a_log_does_not_go_back(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    caller.now_us -= 10 * SECOND
+    caller.append(a, plain(b"2"))
+    times = [time for _, time, _ in contents(caller.views[a])]
+    assert times == sorted(times)
+
+
+def test_what_does_not_fit_is_refused_and_the_log_goes_on(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    too_many_runs = tuple(RunEntry(n, 1, 1) for n in range(1 << 16))
+    assert isinstance(caller.append(a, NewChunk(1, b"", too_many_runs)), StorageError)
+    caller.append(a, plain(b"2"))
+    assert caller.bodies(a) == [b"1", b"2"]
+
+
+def test_finding(caller: Caller) -> None:
+    a = caller.resource("a")
+    for n in range(5):
+        caller.append(a, plain(b"%d" % n, b"%d" % n))  # chunks begin at 1, 3, 5, 7, 9
+        caller.now_us += SECOND
+    start, view = caller.now_us - 5 * SECOND, caller.views[a]
+    assert [r.base if (r := view.find(n)) else None for n in (0, 1, 2, 3, 10, 11)] == [None, 1, 1, 3, 9, None]
+    assert [r.base if (r := view.at_time(start + n)) else None for n in (-1, 0, 1, SECOND, 5 * SECOND)] == [
+        1,
+        1,
+        3,
+        3,
+        None,
+    ]
+    assert view.oldest_time() == start
+    first = view.find(1)
+    assert first is not None
+    assert (second := view.following(first)) is not None
+    assert second.base == 3
+    assert view.end_within(1) == 11
+    assert view.end_within(2, contents=4) == 6
+    assert view.end_within(1, bytes=1) == 3
+    assert view.end_within(1, bytes=first.stored + second.stored) == 5
+    assert view.end_within(1, contents=3, bytes=first.stored + second.stored) == 4
+    assert view.end_within(99) == 99
+    assert view.stored_between(1, 3) == first.stored
+    assert view.stored_between(1, 5) == first.stored + second.stored
+    assert view.stored_between(5, 5) == 0
+    assert view.bytes >= view.stored_between(1, 11) > 0
+
+
+def test_an_empty_log(caller: Caller) -> None:
+    view = caller.views[caller.resource("a")]
+    assert (view.earliest, view.next, view.contents, view.history) == (1, 1, 0, ())
+    assert (view.find(1), view.oldest_time(), view.at_time(0), view.end_within(1)) == (None, None, None, 1)
+    assert view.stored_between(1, 1) == 0
+
+
+# --- what outlives a run ------------------------------------------------------------------------------------
+
+
+def test_the_next_run_finds_everything(caller: Caller) -> None:
+    a, b = caller.resource("a"), caller.resource("b")
+    caller.append(a, plain(b"1", b"2", writer=7, first=1))
+    caller.append(a, plain(b"3", writer=7, first=3), plain(b"4", writer=8, first=1))
+    before = contents(caller.views[a])
+    caller.reopen()
+    assert contents(caller.views[a]) == before
+    assert caller.bodies(b) == []
+    assert caller.numbers == {a: {7: 3, 8: 1}, b: {}}
+    caller.append(a, plain(b"5"))
+    assert caller.bodies(a) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_every_run_has_an_epoch_that_begins_with_its_first_contents(caller: Caller) -> None:
+    a = caller.resource("a")
+    one = caller.views[a].epoch
+    caller.append(a, plain(b"1", b"2"))
+    caller.append(a, plain(b"3"))
+    assert caller.views[a].history == ((1, one),)
+    caller.reopen()
+    two = caller.views[a].epoch
+    assert two not in {one, None}
+    assert caller.views[a].history == ((1, one),)
+    caller.append(a, plain(b"4"))
+    caller.reopen()
+    view = caller.views[a]
+    assert view.history == ((1, one), (4, two))
+    assert [view.epoch_of(n) for n in (1, 3, 4)] == [one, one, two]
+    assert caller.views[caller.stage("s", "a")[0]].epoch is None
+
+
+def test_records_are_written_and_forgotten_together(caller: Caller) -> None:
+    assert caller.save(cursor(1), cursor(2, "h"), WriterRecord("/", "w", 7, 1)) is None
+    assert caller.save(cursor(5), forget=(cursor(2, "h"),)) is None
+    assert caller.save(forget=(cursor(9, "nobody"),)) is None
+    caller.reopen()
+    assert set(caller.restored.records) == {cursor(5), WriterRecord("/", "w", 7, 1)}
+
+
+def test_a_log_that_no_record_names_goes_with_the_next_start(caller: Caller) -> None:
+    a = caller.resource("a")
+    stage = caller.stage("s", "a")
+    assert caller.save(forget=(StageRecord("/", "s", "app", 1, {"a": "i-a"}, caller.now_us),)) is None
+    caller.reopen()
+    record = StageRecord("/", "s", "app", 1, {"a": "i-a"}, caller.now_us)
+    assert caller.open_log(stage[0], record) is None
+    assert caller.bodies(a) == []
+
+
+def test_deleted_logs_are_gone(caller: Caller) -> None:
+    a, b = caller.resource("a"), caller.resource("b")
+    caller.append(a, plain(b"1"))
+    caller.append(b, plain(b"2"))
+    caller.drop(ResourceRecord("/", "a", "i-a", "l-a"))
+    caller.reopen()
+    assert set(caller.views) == {b}
+    assert caller.bodies(b) == [b"2"]
+    missing = caller.open_log("resources/l-a", ResourceRecord("/", "a", "i-a", "l-a"))
+    assert isinstance(missing, StorageError)
+
+
+def test_dropping_what_is_not_there(caller: Caller) -> None:
+    assert caller.perform(DropLogs(("resources/nothing", "stages/nothing/0"))) is None
+
+
+def test_a_staged_log_that_was_never_made(caller: Caller) -> None:
+    opened = caller.perform(OpenLog(caller.id(), "stages/s/0", LogOptions(), None, None, None, caller.now_us))
+    assert opened is None
+
+
+# --- commits ------------------------------------------------------------------------------------------------
+
+
+def test_staged_contents_are_published_in_order_and_whole(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"0"))
+    (one,), (two,) = caller.stage("s1", "a"), caller.stage("s2", "a")
+    caller.append(one, plain(b"1", b"2", writer=0), plain(b"3"))
+    caller.append(two, plain(b"4"))
+    caller.now_us += SECOND
+    caller.publish(a, 2, 4, one, two)
+    assert caller.bodies(a) == [b"0", b"1", b"2", b"3", b"4"]
+    assert {time for sequence, time, _ in contents(caller.views[a]) if sequence > 1} == {caller.now_us}
+    before = contents(caller.views[a])
+    for name in ("s1", "s2"):
+        caller.drop(StageRecord("/", name, "app", 1, {"a": "i-a"}, 0))
+    caller.append(a, plain(b"5"))
+    caller.reopen()
+    assert contents(caller.views[a])[:5] == before
+    assert caller.bodies(a)[5:] == [b"5"]
+
+
+def test_a_large_stage(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtl.limits.ADOPT_OCTETS", 1)
+    a = caller.resource("a")
+    (one,) = caller.stage("s1", "a")
+    bodies = [bytes([n]) * 1000 for n in range(20)]
+    for body in bodies:
+        caller.append(one, plain(body))
+    caller.publish(a, 1, 20, one)
+    assert caller.bodies(a) == bodies
+    caller.drop(StageRecord("/", "s1", "app", 1, {"a": "i-a"}, 0))
+    caller.reopen()
+    assert caller.bodies(a) == bodies
+
+
+def test_a_publication_is_whole_or_not_at_all(caller: Caller) -> None:
+    a = caller.resource("a")
+    (one,) = caller.stage("s1", "a")
+    caller.append(one, plain(b"1", b"2"))
+    assert isinstance(caller.publish(a, 1, 3, one), StorageError)
+    assert caller.bodies(a) == []
+    caller.publish(a, 1, 2, one)
+    assert caller.bodies(a) == [b"1", b"2"]
+
+
+def test_a_publication_may_be_repeated(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"0"))
+    (one,) = caller.stage("s1", "a")
+    caller.append(one, plain(b"1", b"2"))
+    for _ in range(3):
+        caller.publish(a, 2, 2, one)
+        assert caller.bodies(a) == [b"0", b"1", b"2"]
+
+
+def test_an_interrupted_publication_is_not_shown_and_done_again(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"0"))
+    (one,) = caller.stage("s1", "a")
+    caller.append(one, plain(b"1", b"2"))
+    caller.publish(a, 2, 2, one)
+    caller.reopen({a: 2})
+    assert caller.bodies(a) == [b"0"]
+    caller.publish(a, 2, 2, one)
+    assert caller.bodies(a) == [b"0", b"1", b"2"]
+    epochs = [first for first, _ in caller.views[a].history]
+    caller.reopen()
+    assert caller.bodies(a) == [b"0", b"1", b"2"]
+    assert [first for first, _ in caller.views[a].history] == epochs
+
+
+def test_a_commit_does_not_begin_within_a_chunk(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1", b"2"))
+    (one,) = caller.stage("s1", "a")
+    caller.append(one, plain(b"3"))
+    assert isinstance(caller.publish(a, 2, 1, one), StorageError)
+    assert caller.bodies(a) == [b"1", b"2"]
+
+
+# --- retention ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_trimmed_is_not_shown_and_its_room_is_given_back(caller: Caller) -> None:
+    a = caller.resource("a")
+    for n in range(30):
+        caller.append(a, plain(bytes([n]) * 1000))
+    view = caller.views[a]
+    segments = list(view.segments())
+    assert len(segments) > 3
+    assert sum(s.bytes for s in segments) == view.bytes
+    assert [s.base for s in segments[1:]] == [s.end for s in segments[:-1]]
+    old, kept = view.find(1), segments[2].end
+    assert old is not None
+    assert segments[0].newest_time() == caller.now_us
+    body = view.read(old)
+    record = ResourceRecord("/", "a", "i-a", "l-a")
+    assert caller.save(trimmed(record, kept)) is None
+    before = view.bytes
+    view.trim(kept)
+    assert (view.earliest, view.find(kept - 1)) == (kept, None)
+    with contextlib.suppress(LookupError):
+        assert view.read(old) == body  # an engine may still have it
+    caller.change(a, Trim(caller.id(), a, kept))
+    assert view.bytes < before
+    assert len(caller.bodies(a)) == 31 - kept
+    assert bytes(body).find(bytes(1000)) >= 0  # what was read stays
+    assert (following := view.following(old)) is not None
+    assert following.base == kept
+    caller.reopen()
+    assert caller.views[a].earliest == kept
+    assert len(caller.bodies(a)) == 31 - kept
+
+
+def test_what_a_trim_did_not_do_the_next_opening_does(caller: Caller) -> None:
+    a = caller.resource("a")
+    for n in range(30):
+        caller.append(a, plain(bytes([n]) * 1000))
+    kept = list(caller.views[a].segments())[2].end
+    assert caller.save(trimmed(ResourceRecord("/", "a", "i-a", "l-a"), kept)) is None
+    caller.reopen()
+    assert caller.views[a].earliest == kept
+
+
+def test_everything_may_be_taken_away(caller: Caller) -> None:
+    """A commit of no contents that replaces what there was."""
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"), plain(b"2"))
+    caller.views[a].trim(3)
+    caller.change(a, Trim(caller.id(), a, 3))
+    assert caller.bodies(a) == []
+    caller.append(a, plain(b"3"))
+    assert contents(caller.views[a])[0][0] == 3
+
+
+def test_rolling_marking_and_forgetting_change_no_contents(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1", writer=7, first=1), plain(b"2", writer=8, first=1))
+    assert caller.perform(Mark(caller.id(), a)) is True
+    caller.change(a, ForgetWriters(caller.id(), a, (7, 99)))
+    caller.change(a, Roll(caller.id(), a, caller.now_us))
+    caller.change(a, Roll(caller.id(), a, caller.now_us))
+    caller.append(a, plain(b"3"))
+    caller.reopen()
+    assert caller.bodies(a) == [b"1", b"2", b"3"]
+    assert caller.numbers[a] in ({8: 1}, {7: 1, 8: 1})  # numbers of forgotten writers may stay
+
+
+# --- batches, lanes, the outside ----------------------------------------------------------------------------
+
+
+def test_a_batch_of_one_lane_has_its_results_in_order(caller: Caller) -> None:
+    a, b, c = (caller.resource(name) for name in ("a", "b", "c"))
+    batch = (
+        Append(caller.id(), a, (plain(b"1"),), caller.now_us),
+        Append(caller.id(), b, (plain(b"2"),), caller.now_us),
+        Append(caller.id(), c, (NewChunk(0, b""),), caller.now_us),
+    )
+    assert len({caller.engine.lane(action) for action in batch}) == 1
+    ours, theirs, failed = caller.engine.perform(batch)
+    for key, changes in ((a, ours), (b, theirs)):
+        for change in changes:  # type: ignore[attr-defined]
+            caller.views[key].apply(change)
+    assert (caller.bodies(a), caller.bodies(b)) == ([b"1"], [b"2"])
+    assert isinstance(failed, StorageError)
+    records = (Save(caller.id(), (cursor(1),)), Save(caller.id(), (cursor(2),)), DropLogs(("stages/x/0",)))
+    assert list(caller.engine.perform(records)) == [None, None, None]
+    caller.reopen()
+    assert cursor(2) in caller.restored.records
+
+
+def test_saves_have_a_lane_with_one_thread(caller: Caller) -> None:
+    save, drop = caller.engine.lane(Save(1, ())), caller.engine.lane(DropLogs(()))
+    assert save == drop
+    assert save.threads == 1
+
+
+def test_the_room_is_told(caller: Caller) -> None:
+    seen = caller.engine.look()
+    assert seen.free is not None
+    assert 0 < seen.free <= seen.total
+    assert seen.users is None
+
+
+def test_closing_names_each_log_before_it_is_closed(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    named: list[str] = []
+    assert caller.engine.close(named.append) == {}
+    assert named in ([a], [])
+
+
+# --- the engines agree --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_engines_hold_the_same_after_the_same_actions(seed: int, tmp_path: Path) -> None:
+    held = {}
+    for name, place in PLACES.items():
+        (tmp_path / name).mkdir()
+        held[name] = _run(Caller(place(tmp_path / name)), random.Random(seed))
+    first, *others = held.values()
+    assert all(other == first for other in others)
+
+
+def _run(caller: Caller, rng: random.Random) -> list[object]:
+    """What a caller sees, step by step, of actions that depend on nothing but `rng`."""
+    keys = [caller.resource(name) for name in ("a", "b")]
+    seen: list[object] = []
+    published = dict.fromkeys(keys, 0)
+    for step in range(60):
+        key = rng.choice(keys)
+        view = caller.views[key]
+        caller.now_us += rng.randrange(SECOND)
+        match rng.choice(("append", "append", "append", "publish", "trim", "reopen")):
+            case "append":
+                bodies = [bytes([step]) * rng.randrange(800) for _ in range(rng.randrange(1, 4))]
+                first, published[key] = published[key] + 1, published[key] + len(bodies)
+                caller.append(key, plain(*bodies, writer=7, first=first))
+            case "publish":
+                (stage,) = caller.stage(f"s{step}", "a")
+                count = rng.randrange(1, 4)
+                for _ in range(count):
+                    caller.append(stage, plain(bytes([step])))
+                base = view.next
+                caller.publish(key, base, count, stage)
+                if rng.random() < 0.5:  # as if that had been interrupted
+                    caller.reopen({key: base})
+                    caller.publish(key, base, count, stage)
+                caller.drop(StageRecord("/", f"s{step}", "app", 1, {"a": "i-a"}, 0))
+            case "trim" if view.contents:
+                ref = view.find(view.earliest + rng.randrange(view.contents))
+                assert ref is not None
+                name = "a" if key == keys[0] else "b"
+                record = trimmed(ResourceRecord("/", name, f"i-{name}", f"l-{name}"), ref.base)
+                assert log_key(record) == key
+                caller.save(record)
+                view.trim(ref.base)
+                caller.change(key, Trim(caller.id(), key, ref.base))
+            case "reopen":
+                caller.reopen()
+                seen.append({k: caller.numbers[k] for k in keys})
+        for one in keys:
+            view = caller.views[one]
+            seen.append((contents(view), view.next, view.last_time, [first for first, _ in view.history]))
+    return seen

@@ -1,0 +1,170 @@
+"""The engine in memory: its bounds, and answers that are late and out of order. The rest is in test_contract.py."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mtl.errors import StorageFull
+from mtl.storage.api import (
+    Append,
+    CreateLog,
+    DropLogs,
+    Lane,
+    LogOptions,
+    LogView,
+    NewChunk,
+    Save,
+    StorageAction,
+    Trim,
+)
+from mtl.storage.memory import OVERHEAD, Memory, MemoryEngine
+from mtl.storage.records import CursorRecord, ResourceRecord, StageRecord
+from mtl.wire.packs import encode_pack
+from tests.support.engines import Caller, MemoryPlace, plain
+
+
+def caller_of(octets: int, record_octets: int = 1 << 20) -> tuple[Caller, Memory]:
+    place = MemoryPlace()
+    place.memory = Memory(octets, record_octets)
+    return Caller(place), place.memory
+
+
+def chunk(size: int) -> NewChunk:
+    pack = bytes(encode_pack((bytes(size),), None, 1 << 20))
+    return NewChunk(1, pack)
+
+
+def test_contents_are_bounded_and_trimming_makes_room() -> None:
+    one = chunk(1000).size + OVERHEAD
+    caller, memory = caller_of(3 * one + 2 * OVERHEAD)
+    a = caller.resource("a")
+    for _ in range(3):
+        assert not isinstance(caller.append(a, chunk(1000)), StorageFull)
+    used = memory.used
+    refused = caller.append(a, chunk(1000), plain(b"small"))
+    assert isinstance(refused, StorageFull)
+    assert "memory for contents is full" in str(refused)
+    assert "memory-bytes" in str(refused)
+    assert (memory.used, len(caller.bodies(a))) == (used, 3)
+    assert caller.engine.look().free == memory.octets - used
+    caller.views[a].trim(2)
+    caller.change(a, Trim(caller.id(), a, 2))
+    assert not isinstance(caller.append(a, chunk(1000)), StorageFull)
+    assert len(caller.bodies(a)) == 3
+
+
+def test_small_contents_count_what_they_cost() -> None:
+    caller, memory = caller_of(1 << 20)
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    assert memory.used > OVERHEAD
+
+
+def test_logs_are_bounded() -> None:
+    caller, _ = caller_of(3 * OVERHEAD)
+    for name in ("a", "b", "c"):
+        caller.resource(name)
+    options = LogOptions()
+    assert isinstance(caller.perform(CreateLog(1, "resources/d", options, b"")), StorageFull)
+
+
+def test_deleted_logs_give_their_room_back() -> None:
+    caller, memory = caller_of(1 << 20)
+    a = caller.resource("a")
+    (stage,) = caller.stage("s", "a")
+    caller.append(a, chunk(1000))
+    caller.append(stage, chunk(1000))
+    caller.drop(StageRecord("/", "s", "app", 1, {"a": "i-a"}, 0))
+    caller.drop(ResourceRecord("/", "a", "i-a", "l-a"))
+    assert memory.used == 0
+
+
+def test_a_full_memory_takes_commits() -> None:
+    """What is staged is there already: a commit that was decided must come to its end."""
+    caller, memory = caller_of(4 * chunk(1000).stored)
+    a = caller.resource("a")
+    (stage,) = caller.stage("s", "a")
+    while not isinstance(caller.append(stage, chunk(1000)), StorageFull):
+        pass
+    count = caller.views[stage].contents
+    full = memory.used
+    caller.publish(a, 1, count, stage)
+    used = memory.used
+    assert full - OVERHEAD <= used <= full
+    caller.publish(a, 1, count, stage)
+    assert memory.used == used
+    caller.reopen({a: 1})
+    caller.publish(a, 1, count, stage)
+    assert memory.used == used
+    caller.drop(StageRecord("/", "s", "app", 1, {"a": "i-a"}, 0))
+    assert (memory.used, caller.views[a].contents) == (used, count)
+
+
+def test_records_are_bounded_and_can_always_be_forgotten() -> None:
+    caller, memory = caller_of(1 << 20, record_octets=8 << 10)
+
+    def cursor(n: int) -> CursorRecord:
+        return CursorRecord("/", f"g{n}", "a", "i", 1)
+
+    kept = 0
+    while not isinstance(result := caller.save(cursor(kept)), StorageFull):
+        kept += 1
+    assert "memory for records is full" in str(result)
+    assert len(memory.records) == kept > 5
+    assert caller.save(cursor(0)) is None, "the same again takes no more"
+    assert caller.save(cursor(kept), forget=(cursor(1),)) is None
+    for n in range(kept + 1):
+        assert caller.save(forget=(cursor(n),)) is None
+    assert (memory.records, memory.record_used) == ({}, 0)
+
+
+def test_everything_is_one_batch_in_one_lane() -> None:
+    engine = MemoryEngine()
+    actions: list[StorageAction] = [Save(1, ()), DropLogs(()), Append(2, "x", (), 0), Trim(3, "x", 1)]
+    assert {engine.lane(action) for action in actions} == {Lane("memory", 1, together=True)}
+
+
+def test_answers_may_be_late_and_in_any_order() -> None:
+    place = MemoryPlace(threads=4)
+    caller = Caller(place)
+    keys = [caller.resource(name) for name in ("a", "b", "c")]
+    allowed = {key: threading.Event() for key in keys}
+    performed = threading.Barrier(4)
+
+    def hold(action: StorageAction) -> None:
+        if isinstance(action, Append):
+            performed.wait(30)
+            assert allowed[action.log].wait(30)
+
+    place.before_answer = hold
+    answered: list[str] = []
+    with ThreadPoolExecutor(3) as threads:
+
+        def append(key: str) -> None:
+            changes = caller.perform(Append(1, key, (plain(b"1"),), caller.now_us))
+            answered.append(key)
+            caller.views[key].apply(changes[0])
+
+        futures = [threads.submit(append, key) for key in keys]
+        performed.wait(30)  # all are kept, none is answered
+        assert [caller.views[key].next for key in keys] == [1, 1, 1]
+        for key, future in reversed(list(zip(keys, futures, strict=True))):
+            allowed[key].set()
+            future.result(30)
+    assert answered == keys[::-1]
+    assert [caller.bodies(key) for key in keys] == [[b"1"]] * 3
+
+
+def test_there_is_no_file() -> None:
+    caller, _ = caller_of(1 << 20)
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    view: LogView = caller.views[a]
+    ref = view.find(1)
+    assert ref is not None
+    with pytest.raises(LookupError):
+        view.place(ref)
+    assert caller.engine.directory is None
