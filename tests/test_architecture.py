@@ -134,6 +134,7 @@ TESTED_ELSEWHERE = {
     "mtl.doors.mbws.intake": "tests/integration/test_door_mbws.py",
     "mtl.doors.mbws.keeping": "tests/integration/test_door_mbws_restart.py",
     "mtl.doors.mbws.line": "tests/integration/test_door_mbws_client.py",
+    "mtl.doors.mbws.peering": "tests/integration/test_door_mbws_peering.py",
     "mtl.doors.mbws.peer": "tests/integration/test_door_mbws.py",
     "mtl.doors.mc0.client": "tests/integration/test_door_mc0.py",
     "mtl.doors.mc0.door": "tests/integration/test_door_mc0.py",

@@ -17,6 +17,8 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
 from mtl.doors.mbws.kept import CONNECTIONS
+from mtl.doors.mbws.peering import SOURCE
+from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.mc0 import client as mc0
 from mtl.doors.micromessage import client as micromessage
 from mtl.doors.reactive import client as reactive
@@ -250,6 +252,36 @@ async def test_a_connection_that_outlives_its_door_is_its_users(
         async with bare(door, origin=None, authorization=alice) as one:
             assert (await one.connect(name, 0, 1, 0)).name == name
             assert (await one.messages(1))[0].body == b"hers"
+
+
+@in_loop
+async def test_a_door_proves_itself_to_its_peer(site: Site) -> None:
+    """It reads as its own user here, and writes as alice there; here both are of the same broker."""
+    password = site.place / "alice"
+    password.touch(0o600)
+    password.write_text("of alice\n")
+    rights = [GrantRecord("/", "read", "a.*"), GrantRecord("/", "group", "mbws-peer-east")]
+    with Users(site.place / "data") as users:
+        users.grant("door", rights)
+    async with site.door("mbws", **site.tls, basic=True) as there:
+        peer = PeerConfig(
+            url=there.endpoint,
+            send=("apricots",),
+            user="alice",
+            password_file=str(password),
+            authority_file=str(site.files.authority),
+        )
+        alice = basic("alice", "of alice")
+        async with (
+            mbws.connect(there.endpoint, tls=site.files.trusting, authorization=alice) as c,
+            c.reader("apricots") as r,
+            site.door("mbws", peers={"east": peer}),
+        ):
+            async with c.writer("apricots") as w:
+                await (await w.send(b"hers"))
+            first, second = await r.next(), await r.next()
+        assert (first.body, first.properties) == (b"hers", {})
+        assert (second.body, set(second.properties)) == (b"hers", {SOURCE})
 
 
 @in_loop

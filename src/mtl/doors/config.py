@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from mtl.doors.limits import DOOR_SESSIONS
+from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
+from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, Place, place_of
 from mtl.errors import OptionError
 
@@ -52,6 +53,8 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     ("https://example.org"); "*" is any. For WebSocket."""
     page: bool = False
     """Whether a browser finds a page to try the door with at `/`. For WebSocket."""
+    peers: Annotated[dict[str, PeerConfig], msgspec.Meta(max_length=MBWS_PEERS)] = {}
+    """mbws: other brokers that contents are sent to, by a name of ours for each."""
     max_sessions: int = DOOR_SESSIONS
 
     def __post_init__(self) -> None:
@@ -122,8 +125,8 @@ _AUTHENTICATING = frozenset({"peer_keys", "client_authority_file", "basic", "tok
 _ON_ZEROMQ = frozenset({"curve_key_file", "peer_keys"})
 _ON_TCP = frozenset({"certificate_file", "key_file", "client_authority_file"})
 _ON_WEBSOCKET = _ON_TCP | {"origins", "basic", "tokens_file"}
-_WITH_PAGE = frozenset({"page"})
-_SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _WITH_PAGE
+_ON_MBWS = frozenset({"page", "peers"})
+_SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _ON_MBWS
 """Options that have a meaning for some doors only."""
 
 
@@ -132,7 +135,7 @@ def _meaningful(door: str, place: Place) -> frozenset[str]:
     if door == "mc0":
         return _ON_ZEROMQ
     options = _ON_WEBSOCKET if place.transport == "ws" else _ON_TCP
-    return options | _WITH_PAGE if door == "mbws" else options
+    return options | _ON_MBWS if door == "mbws" else options
 
 
 def _listed(options: frozenset[str]) -> str:

@@ -218,6 +218,22 @@ each when its window is full, 2 KB when its client is quick; as many as DOOR_SES
 MBWS_RETAINED_S = 600.0
 """MBWS: how long. A laptop's sleep is longer, the change of a network is not; the contents are in the log anyway."""
 
+MBWS_PEERS = 16
+"""MBWS: other brokers that one door sends to."""
+
+MBWS_PEER_RESOURCES = 100
+"""MBWS: resources of which it sends contents to one of them: each takes a reader and a WebSocket."""
+
+MBWS_PEER_CONTENTS = 1_000
+"""MBWS: contents that are sent to a peer before its acknowledgement is waited for and the position moves; as many as
+one connection has under way (MBWS_CLIENT_WINDOW). So many may be repeated when this door is killed."""
+
+MBWS_PEER_PATIENCE_S = 60.0
+"""MBWS: how long a door tries to reach a peer, or to recover a connection to it, before it says so and begins anew."""
+
+MBWS_PEER_AGAIN_S = 5.0
+"""MBWS: how long a door waits before it tries a peer again that could not be reached, or refused."""
+
 MBWS_KEPT_S = 3600.0
 """MBWS: age at which contents of `mbws.connections` go, where a door made it: well after MBWS_RETAINED_S, so that no
 connection that waits is gone before its time is over."""

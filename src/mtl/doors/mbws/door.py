@@ -12,6 +12,7 @@ from mtl.doors.limits import MBWS_RETAINED, MBWS_RETAINED_S
 from mtl.doors.mbws.keeping import Keeper
 from mtl.doors.mbws.kept import kept
 from mtl.doors.mbws.peer import Line, Peer
+from mtl.doors.mbws.peering import Peering
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
 from mtl.doors.telling import Unfit
@@ -32,6 +33,7 @@ class MbwsDoor:
         self._config = config
         self._bridges = bridges
         self._keeper = Keeper(bridges.own)
+        self._peering = Peering(config.peers, bridges.own)
         self._stopping = False
         self._connections: Connections[Line] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
         self._server = WebSocketServer(
@@ -51,6 +53,7 @@ class MbwsDoor:
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
         await self._server.listen(self._config.place(NAME))
+        self._peering.start()
 
     async def _serve(self, socket: Socket) -> None:
         try:
@@ -85,6 +88,7 @@ class MbwsDoor:
         away = self._connections.waiting
         for peer in self.peers:
             peer.rest()
+        await self._peering.stop()
         await self._bridges.close()
         await asyncio.gather(*map(self._retain, away))
         await self._server.closed()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mtl.doors.config import DoorConfig, load
+from mtl.doors.mbws.peers import PeerConfig
 from mtl.errors import OptionError
 
 
@@ -18,6 +19,8 @@ def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
         "mc0": DoorConfig(listen="tcp://127.0.0.1:1", create=("a*",)),
         "reactive": DoorConfig(),
     }
+    path.write_text('[doors.mbws.peers.east]\nurl = "wss://east:1"\nsend = ["orders"]\n')
+    assert load(path)["mbws"].peers == {"east": PeerConfig(url="wss://east:1", send=("orders",))}
     path.write_text('data = "d"\n')
     assert load(path) == {}
     assert load(None) == {}
@@ -29,6 +32,9 @@ def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
         ("[doors.mc0]\nlitsen = 1", "litsen"),
         ("[doors.mc0]\nmax-sessions = 0", "above 0"),
         ('[doors.mbws]\nkey-file = "k"', "belong together"),
+        ('[doors.mbws.peers.east]\nurl = "ws://a:1"\nsend = []', "length >= 1"),
+        ('[doors.mbws.peers.east]\nurl = "http://a:1"\nsend = ["a"]', "is not ws://"),
+        ('[doors.reactive.peers.east]\nurl = "ws://a:1"\nsend = ["a"]', "peers has no meaning"),
         ("[doors.mc0", "broker.toml"),
     ],
 )
