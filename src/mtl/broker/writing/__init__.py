@@ -1,4 +1,4 @@
-"""Resources and the way of a content into a log: the intake of each resource, writers, and their names.
+"""Resources, the intake of contents into their logs, writers, and writer names.
 
 Read `intake.py` first.
 """

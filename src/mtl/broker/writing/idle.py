@@ -1,4 +1,4 @@
-"""Logs that got contents and are idle: their end is recorded, so that later damage is told from an unfinished write."""
+"""Records the ends of idle logs, so that later damage can be told from an unfinished write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtl.storage.api import Mark
 
 
 class Idle:
-    """Waits until a log has got nothing for MARK_IDLE_S. Those that got contents last come last."""
+    """Waits until a log was idle for MARK_IDLE_S. The logs are sorted by their last content."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -18,11 +18,11 @@ class Idle:
 
     @property
     def any(self) -> bool:
-        """Whether the end of a log is not recorded."""
+        """Whether there is a log with an unrecorded end."""
         return bool(self._grew)
 
     def grew(self, resource: Resource) -> None:
-        """A log has new contents, durable as its resource wants it."""
+        """A log has new contents, with the durability that its resource asks for."""
         self._wait(resource.intake)
 
     def _wait(self, intake: Intake) -> None:
@@ -30,7 +30,7 @@ class Idle:
         self._grew[intake] = self._outbox.now.mono
 
     def run(self) -> None:
-        """Record the ends of some of those that were idle for long enough."""
+        """Record the ends of logs that were idle for long enough, MARKS_AT_ONCE at most."""
         due = self._outbox.now.mono - limits.MARK_IDLE_S
         idle = [intake for intake, since in self._grew.items() if since <= due]
         for intake in idle[: limits.MARKS_AT_ONCE]:
@@ -43,7 +43,7 @@ class Idle:
 
     def _mark(self, intake: Intake) -> None:
         def marked(result: Result) -> None:
-            if result is False and intake not in self._grew:  # the disk did not take it
+            if result is False and intake not in self._grew:  # the end was not recorded
                 self._wait(intake)
 
         intake.submit(lambda number: Mark(number, intake.key), marked)

@@ -1,12 +1,12 @@
-"""Contents on their way into one log: duplicates, the waiting line, group commit.
+"""The intake of one log: duplicates, the queue of waiting contents, group commit.
 
-One intake per resource and per staged log. At most one group of a log is with the disk at any time; what arrives
-meanwhile is the next group. That is all there is to group commit: under load groups grow, idle they are one content.
-Nor are groups of more than a few logs (`turns`), so that those of many logs grow, too.
+One intake per resource and per staged log. At most one group of a log is with the disk at any time; contents that
+arrive meanwhile form the next group. That is group commit: under load groups grow, an idle log has groups of one
+content. Only a few logs have a group with the disk at a time (`turns`), so that the groups of many logs grow, too.
 
-A log does one thing at a time. Whoever needs it for more than one step (a commit, retention, Delete) holds it; holders
-come one after the other, in the order in which they asked, and several logs are asked for in one go, so that two who
-want the same ones never wait for each other.
+A log does one action at a time. An operation of several steps (a commit, retention, Delete) holds the log. Holders come
+one after the other, in the order of their requests. An operation on several logs requests all of them at once, so that
+two operations never wait for each other.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ from mtl.wire.fields import EMPTY, Buffer
 log = logging.getLogger("mtl.broker")
 
 WriterKey = int | str
-"""Who numbers contents: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
+"""The numbering writer: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
 
 
 class Sender(Protocol):
-    """The lease that contents came on. `confirmed_flow` says whether it numbers and confirms them."""
+    """The lease of contents. `confirmed_flow` says whether it numbers and confirms them."""
 
     key: WriterKey
     confirmed_flow: bool
 
 
 class Inbound:
-    """Octets that were taken in and are neither durable nor given up, over all logs: what a slow disk costs."""
+    """Octets in all logs that are accepted and neither durable nor dropped: the memory cost of a slow disk."""
 
     def __init__(self) -> None:
         self.octets = 0
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be taken in for now."""
+        """Whether no more contents may be accepted for now."""
         return self.octets > limits.INBOUND_OCTETS
 
     def take(self, octets: int) -> None:
-        """So much was taken in."""
+        """Octets were accepted."""
         self.octets += octets
 
     def give(self, octets: int) -> None:
-        """So much is durable, or given up."""
+        """Octets became durable, or were dropped."""
         self.octets -= octets
         assert self.octets >= 0, "contents were given up twice"
 
 
 class Arrival:
-    """What was taken in of one writer at once: a pack (`properties` None, one body), or a run of plain contents with
-    neighbouring numbers and the same properties.
+    """Contents of one writer, accepted at once: a pack (`properties` None, one body), or a run of plain contents with
+    consecutive numbers and the same properties.
 
-    `done` says that it is durable; its octets are let go of then. `chunk` is what a pack is appended as, once somebody
-    asked. An echo stands for a Content that came before.
+    `done` says that they are durable; the octets are released then. `chunk` is the form in which a pack is appended,
+    once it was computed. An echo stands for a duplicate of contents that came before.
     """
 
     __slots__ = (
@@ -101,27 +101,27 @@ class Arrival:
 
     @property
     def named(self) -> int:
-        """The number of its first Content: what a Reject names."""
+        """The number of its first Content, which a Reject names."""
         return self.last if self.properties is None else self.first
 
     def settle(self) -> None:
-        """It is durable."""
+        """Mark it as durable, and release its octets."""
         self.done = True
         self.bodies = ()
         self.chunk = None
 
     def as_chunk(self) -> NewChunk:
-        """A pack, as it is appended."""
+        """The chunk of a pack."""
         if self.chunk is None:
             self.chunk = NewChunk(self.count, self.bodies[0], _runs((self,)))
         return self.chunk
 
 
 class Intake:
-    """The way into one log. `reader` is what it holds; None while the log is being made, or is not open (`shut`).
+    """The intake of one log. `reader` is the view of the log; None while it is being created, or is not open (`shut`).
 
-    `last` is the highest durable publishing number of each writer, `taken` the highest that was taken in. `durable` and
-    `failed` are told what became of contents, echoes with them.
+    `last` is the highest durable publishing number of each writer, `taken` the highest accepted one. `durable` and
+    `failed` are called with the outcome of contents and of their echoes.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Intake:
         self._stopped: StorageError | None = None
         self._shut: StorageError | None = None
         self._unkept: StorageError | None = None
-        """Why the last group was not kept; None when it was."""
+        """The error with which the last group was not stored; None when it was stored."""
         self._inbound = inbound
         self._turns = turns
         self._durable = durable
@@ -159,7 +159,7 @@ class Intake:
     # --- in -------------------------------------------------------------------------------------------------
 
     def add(self, arrival: Arrival) -> None:
-        """Take contents in; their group starts with the next `start`."""
+        """Accept contents; their group starts with the next `start`."""
         self._pending.append(arrival)
         self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
@@ -175,7 +175,7 @@ class Intake:
             self._echoes.append(arrival)
 
     def withdraw(self, key: WriterKey, then: Callable[[], None]) -> None:
-        """Give up what waits of a writer who was replaced, and call `then` when nothing of it is with the disk."""
+        """Drop the pending contents of a replaced writer; call `then` once its group with the disk, if any, is done."""
         self._lose([x for x in self._pending if x.lease.key == key and x.lease.confirmed_flow])
         if any(x.lease.key == key for x in self._group):
             self._afterwards.append(then)
@@ -183,25 +183,25 @@ class Intake:
             then()
 
     def forget(self, key: WriterKey) -> None:
-        """An unnamed lease ended, or a name expired: its numbers mean nothing any more."""
+        """Forget a writer's numbers: its unnamed lease has ended, or its name has expired."""
         self.last.pop(key, None)
         self.taken.pop(key, None)
 
     def stop(self, error: StorageError) -> None:
-        """Nothing gets in any more; what waits is given up."""
+        """Accept nothing more, and drop the pending contents."""
         self._stopped = error
         self._lose(list(self._pending))
 
     def go_on(self) -> None:
-        """The reason of a `stop` is gone."""
+        """Accept contents again after a `stop`."""
         self._stopped = None
 
     def shut(self, error: StorageError) -> None:
-        """Its log is there and not open, for this reason: nothing gets in, and nobody knows what it holds."""
+        """The log exists and is not open, for this reason: nothing is accepted, and its contents are unknown."""
         self._shut = error
 
     def opened(self, reader: LogView, last: dict[int, int]) -> None:
-        """Its log is open."""
+        """The log has been opened."""
         self._shut = None
         self.reader = reader
         self.last |= last.items()
@@ -209,12 +209,12 @@ class Intake:
 
     @property
     def stopped(self) -> StorageError | None:
-        """Why nothing gets in; None when contents are taken."""
+        """The error because of which nothing is accepted; None when contents are accepted."""
         return self._stopped or self._shut
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing gets in, or why what came last was not kept; None when all is well."""
+        """The error because of which nothing is accepted or the last group was not stored; None when all is well."""
         error = self.stopped or self._unkept
         return None if error is None else str(error)
 
@@ -222,21 +222,21 @@ class Intake:
 
     @property
     def busy(self) -> bool:
-        """Whether something of this log is with the disk."""
+        """Whether an action of this log is with the disk."""
         return self._busy
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is with the disk."""
+        """Whether nothing is pending and nothing is with the disk."""
         return not self._busy and not self._pending
 
     @property
     def held(self) -> bool:
-        """Whether somebody holds the log, or waits to."""
+        """Whether an operation holds the log, or waits to."""
         return self._held or bool(self._holders)
 
     def start(self) -> None:
-        """Hand the next group to the disk when it is this log's turn, if nothing of it is there and nobody holds it."""
+        """Hand the next group to the disk at this log's turn, unless the log is busy or held."""
         if self._ready:
             self._turns.ask(self, self._begin)
 
@@ -247,7 +247,7 @@ class Intake:
         )
 
     def _begin(self) -> bool:
-        """It is this log's turn; whether it still wants it."""
+        """It is this log's turn: begin a group. Returns False if the log no longer needs its turn."""
         if not self._ready:
             return False
         group = self._group = self._next_group()
@@ -260,7 +260,7 @@ class Intake:
         return True
 
     def submit(self, make: Callable[[int], a.Action], then: Callable[[Result], None]) -> None:
-        """Give this log something to do; only while it is not busy, and held unless this is the only step."""
+        """Request an action of this log. The log must not be busy; it is held unless this is the only step."""
         assert not self._busy, "a log does one thing at a time"
         self._busy = True
 
@@ -268,7 +268,7 @@ class Intake:
             self._busy = False
             if isinstance(result, LogStopped):
                 self._stopped = (
-                    result  # nobody knows where it ends now: whoever goes on in `then` is to see that
+                    result  # the end of the log is unknown now; set before `then`, which has to see it
                 )
             then(result)
             if isinstance(result, LogStopped):
@@ -279,18 +279,18 @@ class Intake:
         self._outbox.submit(make, answered)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """What the disk did becomes what readers see."""
+        """Make changes on the disk visible to readers."""
         assert self.reader is not None
         for change in changes:
             self.reader.apply(change)
 
     def trim(self, earliest: int) -> None:
-        """What retention is about to remove is not shown any more."""
+        """Hide the contents that retention is about to remove."""
         assert self.reader is not None
         self.reader.trim(earliest)
 
     def change(self, make: Callable[[int], a.Action], then: Callable[[StorageError | None], None]) -> None:
-        """As `submit`, and what it changed is visible when `then` is called, with the error if it failed."""
+        """As `submit`; the action's changes are visible when `then` is called, with the error if it failed."""
 
         def changed(result: Result) -> None:
             failed = result if isinstance(result, StorageError) else None
@@ -301,7 +301,7 @@ class Intake:
         self.submit(make, changed)
 
     def hold(self, then: Callable[[], None]) -> None:
-        """Start no further group, and call `then` when nothing is with the disk and nobody else holds the log."""
+        """Start no further group, and call `then` when nothing is with the disk and this holder has its turn."""
         self._holders.append(then)
         self._pass_on()
 
@@ -338,7 +338,7 @@ class Intake:
         self._turns.done()
 
     def _tell_trouble(self, error: StorageError | None) -> None:
-        """In the log once, when it begins and when it is over: writers try again several times a second."""
+        """Log trouble once when it begins and once when it is over: writers try again several times a second."""
         if error is not None and self._unkept is None:
             log.error(
                 "%s keeps nothing of what comes, writers are asked to send it again: %s", self.key, error
@@ -348,7 +348,7 @@ class Intake:
         self._unkept = error
 
     def _keep(self, group: list[Arrival]) -> None:
-        """A group is durable, and with it the echoes of what is in it."""
+        """A group is durable, and with it the echoes of its contents."""
         self._inbound.give(sum(x.cost for x in group))
         for arrival in group:
             arrival.settle()
@@ -362,8 +362,8 @@ class Intake:
         self._durable(self, [*group, *heard])
 
     def _lose(self, lost: list[Arrival]) -> None:
-        """These were not kept. Nor is what waits behind them of the same writers, for a log has no gap in a writer's
-        numbers: what came later would make a duplicate of what is sent again. Their echoes go with them.
+        """Drop contents that were not stored, and the pending ones of the same writers behind them: later numbers would
+        make duplicates of contents that are sent again. Their echoes are dropped, too.
         """
         keys = {x.lease.key: None for x in lost if x.lease.confirmed_flow}
         given_up = {id(x): x for x in lost}
@@ -383,7 +383,7 @@ class Intake:
 
 
 def _drafts(group: Iterable[Arrival]) -> Iterable[Draft | NewChunk]:
-    """Chunks out of arrivals: a pack stays what it is, neighbouring plain contents share a chunk."""
+    """The chunks of arrivals: a pack is one chunk, consecutive plain contents share one."""
     plain: list[Arrival] = []
     contents = octets = 0
     for arrival in group:
@@ -411,7 +411,7 @@ def _plain_draft(plain: list[Arrival]) -> Draft:
 
 
 def _runs(arrivals: Iterable[Arrival]) -> tuple[RunEntry, ...]:
-    """Which writer's numbers a chunk holds, in order: contiguous numbers of one writer are one run."""
+    """The numbers of named writers in a chunk, in order: contiguous numbers of one writer are one run."""
     runs: list[RunEntry] = []
     after: tuple[int, int] | None = None
     for arrival in arrivals:

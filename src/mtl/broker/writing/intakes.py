@@ -1,4 +1,4 @@
-"""Makes the ways into logs, and knows which of them have contents that wait for the disk."""
+"""Makes the intakes of logs, and knows those with contents that wait for the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.storage.api import LogKey, LogView
 
 
 class Intakes:
-    """One for all logs, those of stages too."""
+    """The intakes of all logs, including those of stages."""
 
     def __init__(self, outbox: Outbox, inbound: Inbound, turns: Turns) -> None:
         self._outbox = outbox
@@ -23,14 +23,14 @@ class Intakes:
         self.durable: Event[[Intake, Sequence[Arrival]]] = Event()
         """A group of contents is on disk."""
         self.lost: Event[[Sequence[Arrival]]] = Event()
-        """These contents were not kept."""
+        """Contents were not stored."""
 
     def make(self, key: LogKey, reader: LogView | None, last: dict[int, int]) -> Intake:
-        """The way into one log (`Intake`)."""
+        """A new intake for one log."""
         return Intake(self._outbox, key, reader, last, self._inbound, self._turns, self.durable, self.lost)
 
     def wait(self, intake: Intake) -> None:
-        """Contents were taken in; `start` begins to write them."""
+        """Contents were accepted; `start` begins to write them."""
         if not self._closed:
             self._waiting[intake.key] = intake
 
@@ -40,11 +40,11 @@ class Intakes:
         return bool(self._waiting)
 
     def start(self) -> None:
-        """Begin to write what waits, as far as the disk is free."""
+        """Begin to write the waiting contents, as far as the disk is free."""
         waiting, self._waiting = self._waiting, {}
         for intake in waiting.values():
             intake.start()
 
     def close(self) -> None:
-        """From now on nothing more is written."""
+        """Write nothing more from now on."""
         self._closed = True

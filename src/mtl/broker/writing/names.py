@@ -1,6 +1,6 @@
-"""Writer names: the number that stands for each in the logs, who holds it, and when it is forgotten.
+"""Writer names: the id of each in the logs, its holder, and its expiry.
 
-PROTOCOL.md 5.4. A newer holder of a name fences the older. A name that nobody used for long goes, and its
+PROTOCOL.md 5.4. A newer holder of a name fences the older one. A name that was unused for long is forgotten, and its
 publishing numbers with it.
 """
 
@@ -28,10 +28,10 @@ _ID_MASK = (1 << 63) - 1
 
 
 class Names:
-    """Every writer's name. Those restored count as used now: how long the broker was away says nothing about them.
+    """Every writer name. Restored names count as used now: the broker's downtime does not age them.
 
-    Ids are random: one that was counted up would come again after the highest name had expired, and a log that still
-    knows its numbers would take the new writer's contents for duplicates.
+    Ids are random. Counted ids would be used again after the highest name had expired, and a log that still knows the
+    numbers of the old writer would take the new one's contents for duplicates.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Names:
         self._records: dict[NameKey, WriterRecord] = {(r.vhost, r.name): r for r in records}
         self._used: dict[NameKey, float] = dict.fromkeys(self._records, outbox.now.mono)
         self._leases: dict[NameKey, tuple[WriterLease, int]] = {}
-        """The live lease of each, and its epoch."""
+        """The live lease of each name, and its epoch."""
         self._fenced: dict[str, set[NameKey]] = {}
         self._all_leases = leases
         self._unreadable = unreadable
@@ -65,11 +65,11 @@ class Names:
         epoch: int | None,
         then: Callable[[WriterRecord | Refused], None],
     ) -> None:
-        """A name for its holder, durably: a new epoch when that is another one.
+        """Open a name for its holder, durably; another holder begins a new epoch.
 
-        Raises `Fenced` when this session lost it, or when somebody comes back with the `epoch` of an older holder: what
-        it has not seen confirmed may carry the numbers of a newer one's contents by now. `Refused` 404 when the name
-        itself is not known any more, 503 for too many, 403 for too many of this principal.
+        Raises `Fenced` when this session lost the name, or when the `epoch` is that of an older holder: numbers that it
+        has not seen confirmed may belong to a newer holder's contents by now. `Refused` 404 when the name is not known
+        any more, 503 for too many names, 403 for too many of this principal.
         """
         key = (vhost, name)
         known = self._records.get(key)
@@ -85,7 +85,7 @@ class Names:
                 f"there is no writer name {name!r} (any more), so no epoch of it: nobody used it for long, or the "
                 "broker's data was replaced. Ask without epoch to begin anew",
             )
-        # Of two holders one was the newer; with the same epoch, they had the name in different copies of the data.
+        # Of two holders one is newer. With the same epoch they got the name from different copies of the data.
         another = holder != session or (known is not None and known.epoch != epoch)
         if epoch is not None and not same and another:
             raise fenced(name)
@@ -117,11 +117,11 @@ class Names:
         return int.from_bytes(self._random(8), "big") & _ID_MASK or 1
 
     def current(self, record: WriterRecord) -> bool:
-        """Whether nobody has opened the name since, not even the same holder."""
+        """Whether the name was not opened since, not even by the same holder."""
         return self._records.get((record.vhost, record.name)) is record
 
     def fence(self, record: WriterRecord, session: str) -> None:
-        """End the former lease of the name; the session of another holder is told so from now on."""
+        """End the former lease of the name; later requests of another holder's session are refused as fenced."""
         key = (record.vhost, record.name)
         former, epoch = self._leases.get(key, (None, 0))
         if former is None:
@@ -135,7 +135,7 @@ class Names:
         self._leases[(record.vhost, record.name)] = lease, record.epoch
 
     def left(self, record: WriterRecord, lease: WriterLease) -> None:
-        """A lease of the name ended; until now it was in use."""
+        """A lease of the name ended; the name was in use until now."""
         key = (record.vhost, record.name)
         if self._leases.get(key, (None, 0))[0] is lease:
             del self._leases[key]
@@ -143,11 +143,11 @@ class Names:
             self._used[key] = self._outbox.now.mono
 
     def forget_session(self, session: str) -> None:
-        """A control session is gone; so is what it lost."""
+        """A control session has ended: forget the names that it lost."""
         self._fenced.pop(session, None)
 
     def expire(self, then: Callable[[list[int]], None]) -> None:
-        """Forget the names that nobody used for long; `then` gets their ids, for the logs to leave out."""
+        """Forget the names that were unused for long; `then` gets their ids, for the logs to remove."""
         horizon = self._outbox.now.mono - limits.WRITER_NAME_IDLE_S
         keys = [k for k, used in self._used.items() if used < horizon and k not in self._leases]
         idle = [self._records[k] for k in keys]
@@ -168,5 +168,5 @@ class Names:
 
 
 def fenced(name: str) -> Fenced:
-    """What the older holder of a name is told."""
+    """The error for the older holder of a name."""
     return Fenced(f"a newer holder took over the writer name {name!r}")

@@ -1,10 +1,10 @@
-"""Logs that are there and not open yet: who waits for them, which comes next, and when one that failed is tried again.
+"""The opening of existing logs: the requests that wait for them, their order, and the retries after a failure.
 
-A broker serves as soon as its records are read, and opens its logs then: first those that a request waits for (a log of
-each request in turn, so that one that needs all logs holds up nobody), the others one after the other.
+A broker serves as soon as its records are read, and then opens its logs: first those that requests wait for (one log
+of each request in turn, so that a request for all logs does not delay others), then the rest one after the other.
 
-    waiting ──► opening ──► open, and known here no more
-       ▲           ├──────► failed: the disk was full or refused; tried again by a timer, or for a request
+    waiting ──► opening ──► open, and forgotten here
+       ▲           ├──────► failed: the disk was full or failed; tried again by a timer, or for a request
        └───────────┼──────────┘
                    └──────► damaged: its files have to be repaired, and the broker started again
 """
@@ -25,7 +25,7 @@ from mtl.storage.api import LogKey, LogOptions, OpenLog
 log = logging.getLogger("mtl.broker")
 
 _FOR_GOOD = (Damaged, NewerVersion)
-"""Errors that another attempt does not change."""
+"""Errors that another attempt does not cure."""
 
 
 class _State(Enum):
@@ -37,7 +37,7 @@ class _State(Enum):
 
 
 class _Wait:
-    """Somebody who goes on when several logs have been seen to. `patient`: a failure that may pass is not the end."""
+    """A wait for several logs to be open or have failed. `patient`: temporary failures do not count."""
 
     def __init__(self, unopened: Iterable[Unopened], then: Callable[[], None], *, patient: bool) -> None:
         self.todo = deque(unopened)
@@ -46,15 +46,15 @@ class _Wait:
         self._then = then
 
     def seen_to(self) -> None:
-        """One of them is done."""
+        """One of the logs is open or has failed."""
         self._left -= 1
         if not self._left:
             self._then()
 
 
 class Unopened:
-    """One log that is not open, and what opening it takes. `is_wanted` is False while it is being deleted; `opened` is
-    called when it is open, or was never made.
+    """One log that is not open, and the arguments for opening it. `is_wanted` is False while it is being deleted.
+    `opened` is called when it is open, or was found never to have been created.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Unopened:
 
 
 class Opening:
-    """See the module."""
+    """Opens the logs, as the module describes."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._unopened: dict[LogKey, Unopened] = {}
         self._waits: deque[_Wait] = deque()
-        """Those with logs that nobody has begun to open for them."""
+        """The requests with logs that are not being opened yet."""
         self._rest: deque[Unopened] = deque()
-        """What is opened while nobody waits."""
+        """The logs that are opened while no request waits."""
         self._failed: dict[LogKey, Unopened] = {}
-        """The one that failed longest ago first."""
+        """The failed logs, the one that failed longest ago first."""
         self._under_way = 0
         self._probe: Unopened | None = None
         self._timer = False
@@ -101,13 +101,13 @@ class Opening:
     # --- which logs there are -------------------------------------------------------------------------------
 
     def expect(self, unopened: Unopened) -> None:
-        """A log that a record names. Nothing gets into it until it is open."""
+        """Register the log of a record. Its intake accepts nothing until the log is open."""
         unopened.intake.shut(StorageFailed("its log is being opened"))
         self._unopened[unopened.intake.key] = unopened
         self._rest.append(unopened)
 
     def forget(self, intake: Intake) -> None:
-        """This log is deleted; nothing of it is with the disk."""
+        """Forget a deleted log; no action of it is with the disk."""
         gone = self._unopened.pop(intake.key, None)
         self._failed.pop(intake.key, None)
         if gone is not None:
@@ -115,13 +115,13 @@ class Opening:
             self._seen_to(gone, final=True)
 
     def expects(self, intake: Intake) -> bool:
-        """Whether this log is not open and will be, without anybody's help or when the disk allows."""
+        """Whether this log is not open yet and will be, at once or after a retry."""
         found = self._unopened.get(intake.key)
         return found is not None and found.state is not _State.DAMAGED
 
     @property
     def unopened(self) -> int:
-        """How many logs are not open."""
+        """The number of logs that are not open."""
         return len(self._unopened)
 
     @property
@@ -132,7 +132,7 @@ class Opening:
     # --- waiting --------------------------------------------------------------------------------------------
 
     def opened(self, intakes: Iterable[Intake], then: Callable[[], None], *, patient: bool = False) -> None:
-        """Call `then` when each of these is open or failed to open: at once where all are. Whoever goes on has to look
+        """Call `then` when each of these logs is open or failed to open: at once if all are. The caller has to check
         which it is (`Intake.stopped`). `patient`: only when none of them is to be tried again.
         """
         found = [x for i in dict.fromkeys(intakes) if (x := self._unopened.get(i.key)) is not None]
@@ -147,14 +147,14 @@ class Opening:
         self._go_on()
 
     def want(self, intake: Intake) -> bool:
-        """Have a log opened before others; whether it is on its way."""
+        """Have a log opened before others; returns whether it is being opened or will be next."""
         found = self._unopened.get(intake.key)
         if found is not None and not found.waits:
             self.opened([intake], lambda: None)
         return found is not None and found.state in {_State.WAITING, _State.OPENING}
 
     def _is_awaited(self, one: Unopened, *, patient: bool) -> bool:
-        """Whether it is worth waiting for: an attempt that failed a moment ago has said all there is to say."""
+        """Whether to wait for this log: not if an attempt failed a moment ago."""
         if one.state is _State.FAILED and self._is_due(one) and one.is_wanted():
             self._try_again(one)
         if patient:
@@ -167,12 +167,12 @@ class Opening:
     # --- opening --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Open what nobody waits for, too."""
+        """Begin to open also the logs that no request waits for."""
         self._begun = True
         self._go_on()
 
     def stop(self) -> None:
-        """Begin nothing more: the broker is about to stop."""
+        """Open nothing more: the broker is about to stop."""
         self._waits.clear()
         self._rest.clear()
         self._failed.clear()
@@ -182,7 +182,7 @@ class Opening:
             self._open(one)
 
     def _next(self) -> Unopened | None:
-        """A log of who waits, of each in turn; else one of the others, if it would be the only one."""
+        """The next log of the waiting requests, in turn; else one of the rest, if no log is being opened."""
         while self._waits and self._under_way < limits.OPENINGS:
             wait = self._waits.popleft()
             one = wait.todo.popleft()
@@ -238,7 +238,7 @@ class Opening:
         self._seen_to(one, final=for_good)
 
     def _seen_to(self, one: Unopened, *, final: bool) -> None:
-        """Tell who waits for it: all of them, or all but the patient."""
+        """Notify the requests that wait for a log: all of them, or all but the patient ones."""
         waits, one.waits = one.waits, [] if final else [x for x in one.waits if x.patient]
         for wait in waits:
             if final or not wait.patient:
@@ -257,7 +257,7 @@ class Opening:
             self._retry_s = min(2 * self._retry_s, limits.OPEN_RETRY_TOP_S)
 
     def _look_again(self) -> None:
-        """Try the one that failed longest ago; the others have to wait for what becomes of it."""
+        """Try the log that failed longest ago again; the other failed ones wait for the outcome."""
         self._timer = False
         one = next(iter(self._failed.values()), None)
         if one is None:

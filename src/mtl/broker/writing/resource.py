@@ -1,4 +1,4 @@
-"""One resource at work: what it holds, what of it can be read, and where a position lies in it."""
+"""One resource in use: its record, its readable contents, and positions in its log."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ResourceKey = tuple[str, str]
 """(virtual host, name)."""
 
 DEAD_SUFFIX = ".dead"
-"""The dead letters of a resource go to one of its name with this behind it, unless it says otherwise."""
+"""Suffix of the default dead-letter resource's name."""
 
 DEAD_LETTERS = "dead-letters"
-"""Where they go when that name would be too long."""
+"""The default dead-letter resource when that name would be too long."""
 
 
 class Resource:
-    """One resource at work: its record and the way in (`intake`).
+    """One resource in use: its record and its `intake`.
 
-    Once `deleting` it is not found any more, though its record may still be there.
+    While it is `deleting` it is not found any more, though its record may still exist.
     """
 
     def __init__(self, record: ResourceRecord, intake: Intake) -> None:
@@ -39,7 +39,7 @@ class Resource:
         self.unread = Unread()
         self.deleting = False
         self.undecided: Refused | None = None
-        """Why it is not known yet whether it is deleted."""
+        """The refusal that says why it is unknown whether the resource is deleted; None when that is known."""
 
     @property
     def name(self) -> str:
@@ -53,26 +53,24 @@ class Resource:
 
     @property
     def log(self) -> LogView | None:
-        """What can be read; None while it is stopped."""
+        """The view of the log; None while it cannot be read."""
         return self.intake.reader
 
     @property
     def end(self) -> int:
-        """The end (exclusive) of what is synced, and so visible (PROTOCOL.md 5.2). Raises as `readable`."""
+        """The end (exclusive) of the synced contents, which are visible (PROTOCOL.md 5.2). Raises as `readable`."""
         return self.readable().next
 
     @property
     def earliest(self) -> int:
-        """The first content that retention has left. Raises as `readable`."""
+        """The first content that retention has kept. Raises as `readable`."""
         return self.readable().earliest
 
     # --- epochs (PROTOCOL.md 5.1.1) ---
 
     @property
     def history(self) -> History:
-        """The epochs of its log that have contents, and the one that contents of this run have, or will. Raises as
-        `readable`.
-        """
+        """The epochs of the log's contents, and the epoch for the contents of this run. Raises as `readable`."""
         log = self.readable()
         epochs = log.history
         if log.epoch is not None and not (epochs and epochs[-1].id == log.epoch):
@@ -80,20 +78,20 @@ class Resource:
         return History(epochs, log.next)
 
     def epoch_of(self, position: int) -> str | None:
-        """The epoch of the content before `position`; None where there is none, or that is not known."""
+        """The epoch of the content before `position`; None where there is no such content, or its epoch is unknown."""
         return self.log.epoch_of(position - 1) if self.log is not None and position > 1 else None
 
     def parting(self, position: int, epoch: str | None) -> int | None:
-        """Where the log parts with the one that had `position` after a content of `epoch`; None where they are one."""
+        """Where this log differs from the one that had `position` after a content of `epoch`; None if nowhere."""
         return None if self.log is None else self.history.parting(position, epoch)
 
     @property
     def stopped(self) -> bool:
-        """Whether it takes no contents: its log did not open, or must be opened again."""
+        """Whether it accepts no contents: its log did not open, or has to be opened again."""
         return self.log is None or self.intake.stopped is not None
 
     def readable(self, start: int | None = None) -> LogView:
-        """Its log; raises `Refused` 503 with the reason while it cannot be read, or not from `start`."""
+        """The log. Raises `Refused` 503 with the reason while it cannot be read, or not from `start` on."""
         if self.log is None:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
         if start is not None and self.unread.covers(start):
@@ -106,8 +104,8 @@ class Resource:
         return self.log
 
     def contents_at(self, sequence: int) -> RecordBatch | None:
-        """The contents from `sequence` on that are stored with it; None when there are none (any more). Raises
-        `StorageError`, which `trouble` tells from then on.
+        """The contents from `sequence` on in the same chunk; None when there are none (any more). Raises
+        `StorageError`, which `trouble` reports from then on.
         """
         ref = None
         try:
@@ -122,22 +120,22 @@ class Resource:
             raise
 
     def not_read(self, first: int, end: int, error: StorageError) -> None:
-        """Contents [first, end) could not be read, or do not verify."""
+        """Record that contents [first, end) cannot be read, or do not verify."""
         if self.unread.add(first, end, error):
             log.error("resource %r cannot be read from %d: %s", self.name, first, error)
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing gets in, what came last was not kept, or contents could not be read; None when all is well."""
+        """The error of the intake, or of contents that cannot be read; None when all is well."""
         return self.intake.trouble or (None if self.unread.why is None else str(self.unread.why))
 
     def writable(self) -> None:
-        """Raises `Refused` 503 with the reason while it takes no contents."""
+        """Raises `Refused` 503 with the reason while no contents are accepted."""
         if self.stopped:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
 
     def check(self, incarnation: str | None) -> None:
-        """Raises `Refused` 409 when the caller means another life of this name."""
+        """Raises `Refused` 409 when the caller means another incarnation of this name."""
         if incarnation is not None and incarnation != self.record.incarnation:
             log = self.log
             positions = {} if log is None else {"earliest": log.earliest, "next": log.next}
@@ -152,8 +150,8 @@ class Resource:
             )
 
     def resolve(self, start: int | str, epoch: str | None = None) -> int:
-        """A start as a sequence; `epoch` is that of the content before it. Raises `DataLoss` for what is gone, was
-        never there or belongs to another copy of the log, `Refused` 400 below 1.
+        """Resolve a start to a sequence; `epoch` is that of the content before it. Raises `DataLoss` for contents that
+        are removed, never existed or belong to another copy of the log, `Refused` 400 below 1.
         """
         if start == "earliest":
             return self.earliest
@@ -168,15 +166,15 @@ class Resource:
         return sequence
 
     def check_place(self, position: int, epoch: str | None) -> None:
-        """Raises `DataLoss` unless the log has everything before `position`, of which a content of `epoch` is the last,
-        or had it: of what retention took it says nothing.
+        """Raises `DataLoss` unless the log has, or had before retention, all contents before `position`, the last of
+        which is of `epoch`.
         """
         parting = self.parting(position, epoch)
         if parting is not None:
             raise _parted(self.name, parting, position, epoch)
 
     def check_epoch(self, epoch: str) -> None:
-        """Raises `DataLoss` when the log has no contents of this epoch, of which somebody has seen some."""
+        """Raises `DataLoss` when the log has no contents of this epoch, of which the caller has seen some."""
         history = self.history
         if not history.has(epoch):
             parting = history.parting(self.end, epoch)
@@ -185,16 +183,16 @@ class Resource:
 
     @property
     def dead_letter(self) -> str:
-        """Where the dead letters of its queues go."""
+        """The resource for the dead letters of its queues."""
         return self.record.dead_letter or dead_letters_of(self.name)
 
     @property
     def max_deliveries(self) -> int:
-        """After how many deliveries its queues give a content up."""
+        """The number of deliveries after which its queues give a content up."""
         return self.record.max_deliveries or queue_limits.QUEUE_DELIVERIES
 
     def describe(self, *, history: bool = False) -> w.Description:
-        """What Resource.Describe tells; with all epochs of the log when `history` was asked for."""
+        """The description for Resource.Describe, with all epochs of the log if `history` was asked for."""
         log = self.log
         return w.Description(
             resource=self.name,
@@ -220,11 +218,11 @@ def _oldest_time(log: LogView) -> int | None:
     try:
         return log.oldest_time()
     except StorageError:
-        return None  # whoever reads it is told; a description goes without
+        return None  # reported to readers; left out of a description
 
 
 def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLoss:
-    """The log is not the one that somebody read or wrote: it is another copy, or has lost its end."""
+    """The error for a log that is not the one that the caller read or wrote: another copy, or one that lost its end."""
     seen = f", as they were in the epoch {epoch}," if epoch is not None else ""
     return DataLoss(
         name,
@@ -238,7 +236,7 @@ def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLo
 
 
 def dead_letters_of(name: str) -> str:
-    """Where the dead letters of a resource of this name go, unless it says something else."""
+    """The default resource for the dead letters of a resource of this name."""
     default = f"{name}{DEAD_SUFFIX}"
     fits = len(default.encode()) <= limits.MAX_SHORT_STRING
     return default if fits else DEAD_LETTERS

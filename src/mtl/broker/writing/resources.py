@@ -1,4 +1,4 @@
-"""Resources: named append-only logs in virtual hosts, each life of a name with an incarnation of its own."""
+"""Resources: named append-only logs in virtual hosts. Each life of a name has its own incarnation."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from mtl.wire import control as w
 
 
 class Resources:
-    """Every resource by virtual host and name. `auto_create`: patterns (`*`, `?`, `[...]`) of names that a lease
-    request makes when they are not there.
+    """Every resource by virtual host and name. `auto_create`: patterns (`*`, `?`, `[...]`) of missing resources that a
+    lease request creates.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Resources:
         self.created: Event[[Resource]] = Event()
         self.deleted: Event[[Resource]] = Event()
         self.opened: Event[[Resource]] = Event()
-        """The log of a resource is open: its contents can be read."""
+        """The log of a resource was opened: its contents can be read."""
         self.grew: Event[[Resource]] = Event()
         """The visible end of a resource moved."""
         self._by_key: dict[ResourceKey, Resource] = {}
         self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
-        """Those of which it is not known whether they were made, and why not."""
+        """Resources whose creation has an unknown outcome, and the refusal that says so."""
 
     # --- finding --------------------------------------------------------------------------------------------
 
@@ -75,8 +75,8 @@ class Resources:
         return self.need_all(vhost, (name,))[0]
 
     def need_all(self, vhost: str, names: Sequence[str]) -> list[Resource]:
-        """The resources of these names; raises `Refused` 404 with those that are not there, and 503 while it is not
-        certain whether they are.
+        """The resources of these names. Raises `Refused` 404 with the unknown names, 503 while it is uncertain whether
+        they exist.
         """
         found = [self._by_key.get((vhost, name)) for name in names]
         for resource in found:
@@ -90,7 +90,7 @@ class Resources:
         return [resource for resource in found if resource is not None]
 
     def route(self, vhost: str, name: str) -> Intake | None:
-        """The way into the resource of this name. What comes while that is being deleted waits for how it ends."""
+        """The intake of the resource of this name. During a deletion contents wait there for the outcome."""
         found = self._by_key.get((vhost, name))
         return found.intake if found is not None else None
 
@@ -104,22 +104,22 @@ class Resources:
             self._unreadable.check(ResourceRecord, record_key(vhost, name), f"resource {name!r}")
 
     def durable(self, intake: Intake) -> None:
-        """Contents of a log are durable. A stage's are not visible."""
+        """Contents of a log are durable. Those of a stage are not visible."""
         resource = self._by_log.get(intake.key)
         if resource is not None:
             self.grew(resource)
 
     def of_log(self, key: LogKey) -> Resource | None:
-        """The resource whose log this is."""
+        """The resource with this log."""
         return self._by_log.get(key)
 
     def of_vhost(self, vhost: str) -> list[Resource]:
-        """All of a virtual host, by name."""
+        """All resources of a virtual host, sorted by name."""
         found = (r for (v, _), r in self._by_key.items() if v == vhost and not r.deleting)
         return sorted(found, key=lambda r: r.name)
 
     def matching(self, vhost: str, pattern: str | None) -> list[Resource]:
-        """Those whose whole name matches the regular expression; all without one. Raises `Refused` 400 (`patterns`)."""
+        """The resources whose whole name matches the pattern, or all without one. Raises `Refused` 400 (`patterns`)."""
         found = self.of_vhost(vhost)
         if pattern is None:
             return found
@@ -129,7 +129,7 @@ class Resources:
         return iter([r for r in self._by_key.values() if not r.deleting])
 
     def ensure(self, caller: Caller, names: Iterable[str], then: Callable[[Refused | None], None]) -> None:
-        """Call `then` when all of these are there, made by pattern where that is configured. Raises `Refused` 404."""
+        """Call `then` when all these resources exist, created if `auto_create` matches. Raises `Refused` 404."""
         vhost = caller.vhost
         missing = [n for n in dict.fromkeys(names) if self.find(vhost, n) is None]
         for name in missing:
@@ -154,8 +154,8 @@ class Resources:
     # --- life -----------------------------------------------------------------------------------------------
 
     def restore(self, record: ResourceRecord, base: int | None = None) -> None:
-        """A resource that was there when the broker started, with a log that is yet to be opened: up to `base`, where a
-        commit to it was interrupted.
+        """Restore a resource from its record. Its log is opened later: up to `base`, if a commit to it was
+        interrupted.
         """
         resource = self._keep(record, self._intakes.make(log_key(record), None, {}))
         self._opening.expect(
@@ -178,8 +178,8 @@ class Resources:
         caller: Caller | None = None,
         owner: str = "",
     ) -> None:
-        """Make a resource, for a client or (None) for the broker itself: its log first, then, as the last durable step,
-        its record. `owner` is whom the broker's own is counted for.
+        """Create a resource, for a client or (None) for the broker itself: first its log, then, as the last durable
+        step, its record. `owner` is the user that one of the broker's own counts for.
         """
         key = (vhost, request.resource)
         present = self._by_key.get(key)
@@ -232,7 +232,7 @@ class Resources:
     def _join(
         self, key: ResourceKey, request: w.ResourceCreate, then: Callable[[Resource | Refused], None]
     ) -> None:
-        """Somebody else is making it."""
+        """Wait for a creation of the same resource that is in progress."""
         no = self._undecided.get(key)
         if no is not None:
             raise no
@@ -265,7 +265,7 @@ class Resources:
         self._created(key, Refused(503, w.STORAGE, str(error)))
 
     def _hold_up(self, key: ResourceKey, error: StorageError) -> None:
-        """Whether it is made is not known yet: answer whoever waits, to ask again."""
+        """The outcome of a creation is unknown: refuse the waiting requests, whose clients ask again."""
         no = Refused(503, w.STORAGE, f"it is not known yet whether resource {key[1]!r} was made: {error}")
         self._undecided[key] = no
         waiting, self._creating[key] = self._creating[key], []
@@ -284,7 +284,7 @@ class Resources:
         return resource
 
     def leave(self, resource: Resource) -> Leaving:
-        """A resource that is `deleting` and held is about to be forgotten: first its record, then its log."""
+        """Prepare the deletion of a resource that is `deleting` and held: first its record, then its log."""
 
         def over(gone: bool) -> None:
             resource.deleting, resource.undecided = gone, None
@@ -306,7 +306,7 @@ class Resources:
         self.deleted(resource)
 
     def trimmed(self, resource: Resource, earliest: int, then: Callable[[bool], None]) -> None:
-        """Move `earliest` in the record, durably; `then` is told whether it is, and may unlink."""
+        """Move `earliest` in the record, durably; `then` is called with whether it is durable, and may unlink files."""
         record = msgspec.structs.replace(resource.record, earliest=earliest)
 
         def saved(result: Result) -> None:
@@ -319,7 +319,7 @@ class Resources:
 
 
 def log_options(record: ResourceRecord, segment_bytes: int) -> LogOptions:
-    """How the log of a resource is kept."""
+    """The options of a resource's log."""
     age = record.retention.age if record.retention else None
     # An active segment has to roll before it can age out; a quarter of the age keeps the error at that.
     return LogOptions(

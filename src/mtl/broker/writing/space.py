@@ -1,7 +1,7 @@
-"""Whether the disk has room for more contents. Below the watermark writers are refused, before the file system is full.
+"""The free space on the disk. Below the watermark writers are refused, before the file system is full.
 
-PROTOCOL.md 5.4. A full file system refuses commits, cursors and the records as well; so what is left below the
-watermark is kept for these. Readers, commits and retention go on.
+PROTOCOL.md 5.4. A full file system would also fail commits, cursors and the records, so the space below the watermark
+is kept for these. Readers, commits and retention continue.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from mtl.wire.control import READ_ONLY
 log = logging.getLogger("mtl.broker")
 
 LOW_WATERMARK: Final = 1 << 30
-"""Octets that are to stay free where the configuration does not say how many. The disk is looked at once a second, and
-a fast one takes a gigabyte in that time."""
+"""Octets that have to stay free by default. The free space is checked once a second, and a fast disk takes a gigabyte
+in that time."""
 
 LOW_WATERMARK_SHARE: Final = 20
-"""On a small file system: one part in so many of it, where that is less."""
+"""On a smaller file system the watermark is one part in so many of its size, where that is less."""
 
 MIB: Final = 1 << 20
 
 
 class Space:
-    """The room on the disk, as it was measured last. `watermark` is in octets; 0 is what the constants above say."""
+    """The free space on the disk, as last measured. `watermark` is in octets; 0 stands for the constants above."""
 
     def __init__(self, watermark: int) -> None:
         self._watermark = watermark
@@ -33,17 +33,17 @@ class Space:
 
     @property
     def is_low(self) -> bool:
-        """Whether no more contents are to be taken in."""
+        """Whether no more contents may be accepted."""
         return self._low is not None
 
     def check(self) -> None:
-        """Raises `Refused` 503 while there is too little room."""
+        """Raises `Refused` 503 while the free space is too small."""
         if self._low is not None:
             raise self._low
 
     def measured(self, free: int, total: int) -> None:
-        """The file system of the data directory has so many octets free, of so many. What was low stays low until a
-        quarter of the watermark more is free, so that writers do not come and go with every segment.
+        """Update the free and the total octets of the data directory's file system. A low space stays low until a
+        quarter of the watermark more is free, so that writers are not refused and admitted with every segment.
         """
         mark = self._watermark or min(LOW_WATERMARK, total // LOW_WATERMARK_SHARE)
         enough = mark + mark // 4

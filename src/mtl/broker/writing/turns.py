@@ -1,7 +1,7 @@
-"""Whose group is with the disk: of a few logs at a time, in the order in which they asked.
+"""Limits the number of logs with a group on its way to the disk; the others wait in the order of their requests.
 
-What waits for its turn is not a group yet, and grows: a hundred logs that are written to at once have a few large syncs
-instead of one for every content. With one log it is group commit as ever (`mtl.broker.writing.intake`).
+Contents that wait for their log's turn do not form a group yet, so the group grows: a hundred logs under load have a
+few large syncs instead of one per content. A single log is not delayed (`mtl.broker.writing.intake`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Callable, Hashable
 
 
 class Turns:
-    """At most `most` at a time."""
+    """At most `most` turns at a time."""
 
     def __init__(self, most: int) -> None:
         self._free = most
         self._line: dict[Hashable, Callable[[], bool]] = {}
 
     def ask(self, who: Hashable, begin: Callable[[], bool]) -> None:
-        """Call `begin` when it is their turn, now or later; whether it took the turn is what it returns. Asking again
-        meanwhile changes nothing.
+        """Call `begin` when a turn is free, now or later. It returns False if `who` no longer needs the turn, and the
+        next in line gets it. Asking again meanwhile changes nothing.
         """
         self._line.setdefault(who, begin)
         self._go_on()
 
     def done(self) -> None:
-        """Somebody's turn is over."""
+        """A turn has ended."""
         self._free += 1
         self._go_on()
 

@@ -1,4 +1,4 @@
-"""What a writing lease took in and has not confirmed: which numbers wait, and up to where a Confirm may go."""
+"""The contents of a writing lease that are accepted and not confirmed."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ class Unconfirmed:
 
     @property
     def lowest(self) -> int | None:
-        """The lowest number that waits."""
+        """The lowest unconfirmed number."""
         return self._arrivals[0].first if self._arrivals else None
 
     def add(self, arrival: Arrival) -> None:
-        """It waits for its Confirm. Numbers come in order, unless a writer goes back to what an earlier lease sent."""
+        """Add contents. Numbers are in order, unless a writer sends the numbers of an earlier lease again."""
         at = bisect_left(self._lasts, arrival.last)
         self._arrivals.insert(at, arrival)
         self._lasts.insert(at, arrival.last)
 
     def forget_from(self, number: int) -> None:
-        """Everything from `number` on will be sent again."""
+        """Forget the numbers from `number` on: they will be sent again."""
         at = bisect_left(self._arrivals, number, key=lambda arrival: arrival.first)
         del self._arrivals[at:], self._lasts[at:]
 
     def clear(self) -> None:
-        """Everything will be sent again."""
+        """Forget all numbers: they will be sent again."""
         self.forget_from(0)
 
     def take_done(self) -> int:
-        """The last number of the durable prefix, which is taken out; 0 when there is none."""
+        """Remove the durable prefix; returns its last number, 0 when there is none."""
         done = sum(1 for _ in takewhile(lambda arrival: arrival.done, self._arrivals))
         last = self._lasts[done - 1] if done else 0
         del self._arrivals[:done], self._lasts[:done]

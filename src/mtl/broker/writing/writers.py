@@ -1,6 +1,6 @@
-"""Writing leases: which contents are taken in, which are duplicates, which leave a gap, and what is confirmed when.
+"""Writing leases: acceptance of contents, duplicates, gaps, and confirmation.
 
-PROTOCOL.md 5.4. The gap check is per lease and in memory; duplicates are told per writer and log (`intake`).
+PROTOCOL.md 5.4. The gap check is per lease and in memory; duplicates are found per writer and log (`intake`).
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _U64_MAX = (1 << 64) - 1
 
 
 class Packs(Protocol):
-    """The check of a pack before it is stored; pure, given to the core so that a simulator may bring a cheap one."""
+    """The check of a pack before it is stored: a pure function, passed in so that a simulator may bring a cheap one."""
 
     def __call__(self, body: c.Buffer, count: int) -> None:
         """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
 
 
 class Memory(Protocol):
-    """Memory that a writer on this machine puts packs in, instead of sending them (PROTOCOL.md 5.7)."""
+    """Memory in which a writer on this machine puts packs, instead of sending them (PROTOCOL.md 5.7)."""
 
     told: SharedMemory
-    """Where the writer finds it."""
+    """The place of the memory, for the writer."""
 
     def octets(self, span: Span) -> bytes:
-        """A copy of what the writer put there: the writer can change the memory at any time. Malformed for what lies
-        outside, and for more than a pack can have.
+        """A copy of the octets in a span, since the writer can change the memory at any time. Raises `Malformed` for a
+        span that is outside the memory or larger than a pack.
         """
 
     def left(self) -> bool:
-        """Whether the writer that took it has ended without a word."""
+        """Whether the writer that took the memory has ended."""
 
     def close(self) -> None:
-        """The lease ended, or the writer did."""
+        """Close it: the lease or the writer has ended."""
 
 
 class Offer(NamedTuple):
-    """One Content as it came: its numbers, its properties (None: a pack), its body, and why the Content can never be
-    taken, if so.
+    """One Content as received: its numbers, its properties (None: a pack), its body, and the reason, if any, why it can
+    never be stored.
     """
 
     first: int
@@ -60,16 +60,16 @@ class Offer(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The number that a Confirm or Reject of it bears."""
+        """The number of its Confirm or Reject."""
         return self.first + self.contents - 1
 
 
 class WriterLease(Lease):
-    """One Connection.Writer that was granted.
+    """One granted Connection.Writer.
 
-    `route` finds the intake of a resource by its name (None: there is no such); `only` is the resource that an empty
-    name stands for. `expected` is the next number of the flow. A flow that goes on where an earlier one of the same
-    writer ended (`resumed`) may begin lower, with what that one left unconfirmed, and goes on in turn from there.
+    `route` finds the intake of a resource by name (None: there is none); `only` is the resource that an empty name
+    stands for. `expected` is the next number of the flow. A flow that continues an earlier one of its writer
+    (`resumed`) may begin lower, with the numbers that the earlier one left unconfirmed.
     """
 
     writes = True
@@ -94,17 +94,17 @@ class WriterLease(Lease):
         self.resumed = highest > 0
         self.gapped = False
         self.closing = False
-        """It is being closed: what still comes is too late."""
+        """The lease is being closed: further contents are too late."""
         self.memory: Memory | None = None
         self.intakes: dict[str, Intake] = {}
         self.unconfirmed = Unconfirmed()
         self.usual: Usual | None = None
-        """What its last plain content looked like, which was found to be in order."""
+        """The form of its last plain content that was found valid."""
 
     def rebound(self, flow: Flow) -> None:
-        """A new data flow presented the lease: whatever was lost on the old one is sent again from the last Confirm.
+        """A new data flow presented the lease: the writer sends again everything after the last Confirm.
 
-        Nothing is confirmed before it came again: a Confirm would also cover a number whose Reject was lost.
+        Nothing is confirmed before it was sent again: a Confirm would also cover a number whose Reject was lost.
         """
         self.flow = flow
         self.resumed = True
@@ -113,19 +113,19 @@ class WriterLease(Lease):
 
 
 class Usual(NamedTuple):
-    """What one plain content has in common with the next: `tail` is the header's, of this resource and properties."""
+    """The common form of consecutive plain contents; `tail` is the header's, for this resource and these properties."""
 
     resource: str
     properties: bytes
     tail: bytes
 
     def run(self, headers: Sequence[bytes], at: int, number: int) -> int:
-        """How many headers from `at` on, as many as a chunk may take, are the usual ones from `number` on."""
+        """How many headers from `at` on have this form, numbered from `number` on; at most one chunk."""
         return c.content_run(headers, at, self.tail, number, limits.MAX_PACK // len(self.tail))
 
 
 class Writers:
-    """Takes contents in for every writing lease."""
+    """Accepts contents for every writing lease."""
 
     def __init__(self, inbound: Inbound, check_pack: Packs, intakes: Intakes) -> None:
         self._inbound = inbound
@@ -136,9 +136,10 @@ class Writers:
     # --- in -------------------------------------------------------------------------------------------------
 
     def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[c.Buffer], at: int) -> int:
-        """Take in as many contents from `at` on as `content` would take in one by one without a second look: how many.
+        """Accept the contents from `at` on that `content` would accept without further checks; returns how many.
 
-        They continue the flow's numbers and look like the last one that `content` took. 0 when this one does not.
+        They continue the flow's numbers and have the form of the last one that `content` accepted. 0 if the first does
+        not.
         """
         usual, first = lease.usual, lease.expected
         if usual is None or lease.closing:
@@ -173,7 +174,7 @@ class Writers:
             self._take_unconfirmed(lease, intake, offer)
         elif not self._duplicate(lease, intake, offer):
             if lease.stage is not None and isinstance(intake.stopped, LogStopped):
-                # No log of a stage is opened again while its writer waits: another stage is the only way on.
+                # A stage's log is not opened again while its writer waits: the writer has to use another stage.
                 lease.expected = max(lease.expected, offer.last + 1)
                 self._refuse(lease, offer.last)
             elif self._full(lease, intake):
@@ -194,7 +195,7 @@ class Writers:
         self._intakes.wait(intake)
 
     def _take_unconfirmed(self, lease: WriterLease, intake: Intake, offer: Offer) -> None:
-        """Under confirm "none" the number is not looked at, and what does not fit is dropped and counted."""
+        """Under confirm "none" numbers are not checked, and contents that do not fit are dropped and counted."""
         if self._full(lease, intake):
             self.counts["overloads"] += 1
             return
@@ -209,7 +210,7 @@ class Writers:
         )
 
     def _intake(self, lease: WriterLease, name: str) -> Intake | None:
-        """Where contents for a resource go. A log that has stopped may be one that was replaced: then look again."""
+        """The intake for a resource's contents. A stopped log may have been replaced: then find it again."""
         name = name or lease.only or ""
         intake = lease.intakes.get(name)
         if name and (intake is None or intake.stopped is not None):
@@ -221,7 +222,7 @@ class Writers:
         return intake
 
     def _fault(self, offer: Offer) -> str | None:
-        """Why this content can never be taken, or None."""
+        """The reason why this content can never be stored, or None."""
         if offer.properties is None:
             try:
                 self._check_pack(offer.body, offer.contents)
@@ -250,7 +251,7 @@ class Writers:
         return True
 
     def _duplicate(self, lease: WriterLease, intake: Intake, offer: Offer) -> bool:
-        """Whether this was taken before: then it is confirmed when the original is durable, and not appended again."""
+        """Whether this was accepted before: then it is confirmed with the original, and not appended again."""
         taken = intake.taken.get(lease.key, 0)
         if offer.first > taken:
             return False
@@ -273,14 +274,14 @@ class Writers:
     # --- out ------------------------------------------------------------------------------------------------
 
     def durable(self, group: Sequence[Arrival]) -> None:
-        """A group is on disk: confirm what each lease's durable prefix now covers."""
+        """A group is on disk: confirm each lease's durable prefix."""
         for lease in {id(x.lease): _lease(x) for x in group if x.lease.confirmed_flow}.values():
             last = lease.unconfirmed.take_done()
             if last:
                 self._confirm(lease, last)
 
     def failed(self, lost: Sequence[Arrival]) -> None:
-        """These were not kept: their writers are asked to send again from the first of them on."""
+        """These contents were not stored: ask their writers to send again from the first of them on."""
         lowest: dict[int, Arrival] = {}
         for arrival in lost:
             known = lowest.get(id(arrival.lease))
@@ -292,7 +293,7 @@ class Writers:
             self._push_back(_lease(arrival), arrival.first, arrival.named)
 
     def _push_back(self, lease: WriterLease, first: int, last: int) -> None:
-        """Ask for this content and everything after it again: the disk or the memory could not take it."""
+        """Ask for this content and all after it again: the disk or the memory had no room for it."""
         self.counts["overloads"] += 1
         lease.unconfirmed.forget_from(first)
         lease.expected = min(lease.expected, first)
@@ -304,7 +305,7 @@ class Writers:
             lease.flow.send(c.Confirm(last, True))
 
     def _refuse(self, lease: WriterLease, sequence: int) -> None:
-        """Never: unknown resource, too large, ill-formed pack. The only error reply there is, also under "none"."""
+        """Refuse for ever: unknown resource, too large, malformed pack. The one error reply, also under "none"."""
         self.counts["refused"] += 1
         self._reject(lease, sequence, recycle=False)
 
@@ -314,18 +315,18 @@ class Writers:
 
 
 def _lease(arrival: Arrival) -> WriterLease:
-    return cast(WriterLease, arrival.lease)  # all arrivals are made here
+    return cast(WriterLease, arrival.lease)  # all arrivals are made in this file
 
 
 def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:
-    """As many of the first ones as have so many octets together: nearly always all of them."""
+    """As many of the first bodies as have at most so many octets together: nearly always all."""
     if sum(map(len, bodies)) <= octets:
         return bodies
     return bodies[: sum(1 for _ in takewhile(octets.__ge__, accumulate(map(len, bodies))))]
 
 
 def _offer(lease: WriterLease, content: c.Content) -> Offer:
-    """What the properties make of a Content. Only a packed lease has packs; a count that cannot be is one content."""
+    """A Content, by its properties. Only a packed lease has packs; an invalid count is one faulty content."""
     first, properties, body = content.sequence, content.properties, content.body
     if lease.packed:
         try:
@@ -340,7 +341,7 @@ def _offer(lease: WriterLease, content: c.Content) -> Offer:
 
 
 def _pack(lease: WriterLease, first: int, count: int, content: c.Content) -> Offer:
-    """A pack that came itself, or that lies in the memory of the lease."""
+    """A pack in the Content's body, or in the memory of the lease."""
     if lease.memory is None or len(content.body):
         return Offer(first, count, None, content.body)
     try:
