@@ -1,4 +1,4 @@
-"""A connection to a broker: requests, and the readers and writers that it opens."""
+"""A connection to a broker: sends requests, and opens readers, consumers and writers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from mtl.wire import control as w
 Confirm = Literal["full", "none"]
 
 _MARGIN_S = 10.0
-"""Above every deadline of the IO thread: whoever waits this much longer waits for a thread that is dead."""
+"""Added to the deadlines of the IO thread: a wait that exceeds them by this much means that the thread is dead."""
 
 _TEST = "test"
-"""The RFC's own profile, which has nothing else at any server."""
+"""The RFC's own profile, without extensions at any server."""
 
 _IDLE_CHANNELS = 8
 """Control sessions kept for the next reader or writer."""
@@ -69,19 +69,20 @@ def connect(
 ) -> Connection:
     """Connect to the broker at `endpoint`; use the result as a context manager, or close it.
 
-    `request_timeout` (seconds) bounds one attempt, `retry_deadline` all of them. `heartbeat` is after how many seconds
-    of silence readers and writers ping the broker (default: what it says; 0: never). Raises `Unreachable` when nobody
-    answers until the deadline, `Refused` when the broker does not let us in or knows no such virtual host or profile.
-    With `local_reads` packs of a broker on this machine are read from its files where this process may do so, with
-    `local_writes` packs for it are put into memory that it shares with this process.
+    `request_timeout` (seconds) bounds one attempt, `retry_deadline` all attempts. `heartbeat` is the silence, in
+    seconds, after which readers and writers ping the broker (default: the broker's setting; 0: never). With
+    `local_reads` packs of a broker on this machine are read from its files if this process has the right; with
+    `local_writes` packs for it are written to memory that it shares with this process.
 
-    `user` proves itself by a password: given itself, as the first line of `password_file`, or in the environment
-    variable `password_env`. `sasl_mechanism` is the only one to use (default: the strongest that both know; PLAIN on an
-    unencrypted tcp connection only when it is named here). `curve_server_key`, the broker's public key (40 characters
-    of Z85) or its file, turns encryption on; `curve_key_file` is a private file of one's own, by which a broker may
-    know who we are without a password (default: a key made up for this connection). `acting_as` is another user, whose
-    rights the connection has in place of those of `user` (`mtl grant USER --act-as`). Raises `OptionError` for what
-    does not fit together or cannot be read.
+    `user` authenticates by a password: `password`, the first line of `password_file`, or the environment variable
+    `password_env`. `sasl_mechanism` is the only mechanism to use (default: the strongest that client and broker
+    support; PLAIN on an unencrypted tcp connection only if it is named here). `curve_server_key`, the broker's public
+    key (40 characters of Z85) or a file with it, turns encryption on. `curve_key_file` is a file with a private key, by
+    which the broker may authenticate the client without a password (default: a new key for this connection).
+    `acting_as` is another user, whose rights the connection has instead of those of `user` (`mtl grant USER --act-as`).
+
+    Raises `Unreachable` if there is no answer until the deadline, `Refused` if the login fails or the broker has no
+    such virtual host or profile, `OptionError` for options that contradict each other or files that cannot be read.
     """
     settings = Settings(
         endpoint,
@@ -114,16 +115,16 @@ def _text(path: str | os.PathLike[str] | None) -> str | None:
 
 
 class Connection(Administration):
-    """One client of one broker, safe to use from several threads and, after a fork, from the child.
+    """One client of one broker. Thread-safe, and usable in the child after a fork.
 
-    A child gets a session of its own with its first request; readers and writers stay the parent's.
+    A child opens its own session with its first request; open readers and writers work only in the parent.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._open = True
         self._sees_files = settings.local_reads
-        """Whether packs may come by their place, as far as is known: one look at the broker's files is enough."""
+        """Whether to ask for places of packs in the broker's files; False after one failed attempt to read these."""
         self._ours: bool | None = None
         self._begin()
 
@@ -138,13 +139,13 @@ class Connection(Administration):
 
     @property
     def endpoint(self) -> str:
-        """Where the broker is."""
+        """The broker's control endpoint."""
         return self.settings.endpoint
 
     # --- requests -------------------------------------------------------------------------------------------
 
     def ready(self) -> w.Ready:
-        """What the broker said when the session was opened."""
+        """The broker's 201 reply, from the opening of the session."""
         reply = self._call(self._channel(), None)[0]
         if isinstance(reply, Refused):
             raise reply
@@ -152,16 +153,16 @@ class Connection(Administration):
         return reply
 
     def own_name(self, name: str) -> str:
-        """A name of a group, queue, writer or application that this client may use without a grant: behind the user's
-        own name and a dot, where the broker says that it is a user's client (PROTOCOL.md 2.2).
+        """`name` as a group, queue, writer or application that needs no grant: with the user's name and a dot before
+        it, if the broker says that the client has a user (PROTOCOL.md 2.2).
         """
         user = self.ready().user
         return name if user is None else f"{user}.{name}"
 
     def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
-        """Send any request and return its reply; it is sent again until it is answered or the deadline passes.
+        """Send any request and return its reply. It is repeated until there is an answer or the deadline passes.
 
-        `patience` is how long, in seconds, the broker may take on purpose (a Describe with `wait`).
+        `patience` is how long, in seconds, the broker may hold the request on purpose (a Describe with `wait`).
         """
         if patience:
             _, waiter = self.ask(request, patience=patience)
@@ -172,8 +173,8 @@ class Connection(Administration):
         return outcome
 
     def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
-        """Send a request that the broker may take its time over, as `request` does, and leave waiting to the caller."""
-        channel, waiter = self._lend(), Waiter()  # not on the session that everything else waits for
+        """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
+        channel, waiter = self._lend(), Waiter()  # its own session, so that other requests do not wait
 
         def done(outcome: Outcome) -> None:
             self._give_back(channel, None)
@@ -197,7 +198,7 @@ class Connection(Administration):
         return outcome, call.attempts
 
     def _channel(self) -> Channel:
-        """The session for requests that concern no lease and are answered at once."""
+        """The session for requests without a lease that the broker answers at once."""
         self._here()
         with self._lock:
             if self._main is None:
@@ -236,13 +237,14 @@ class Connection(Administration):
 
         `start` defaults to "group" with a group and to "earliest" without. With `group` alone the reader holds the
         group: its `confirm` moves the group's durable cursor, and an older holder is fenced, unless it has the same
-        `holder` id; with `epoch` it is a member of the holding of that epoch. `packed` (the default) lets contents
-        travel many at a time. The window bounds what is sent and not consumed, in contents and stored octets. With
-        `skip_lost` contents that retention took are skipped and listed in `Reader.lost`, instead of a `DataLoss`.
+        `holder` id. With `epoch` the reader is a member of the holding of that epoch. `packed` (the default) transports
+        many contents in one message. The window bounds contents that are sent and not consumed, by number and stored
+        octets. With `skip_lost`, contents that retention removed do not raise `DataLoss`: they are skipped and listed
+        in `Reader.lost`.
 
-        `log_epoch` is the epoch of the last content before the sequence `start`, as `Reader.log_epoch` told it: a
-        broker whose data is another copy then refuses with `DataLoss`, instead of other contents. `until_epoch` is the
-        same of `until`, for a range that was there as a whole.
+        `log_epoch` is the epoch of the last content before the sequence `start`, from `Reader.log_epoch`. If the
+        broker's data is another copy, it then refuses with `DataLoss` instead of sending other contents. `until_epoch`
+        is the epoch before `until`, for a range that existed as a whole.
 
         Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
         """
@@ -253,13 +255,11 @@ class Connection(Administration):
         if not extended and (packed or start is not None or group is not None or until is not None):
             raise self._unknown_to_the_rfc("start, until, group or packed contents")
         if epoch is not None and group is None:
-            raise OptionError("epoch names a holding of a group; give the group, too")
+            raise OptionError("epoch belongs to a group's holding; give the group, too")
         if (log_epoch is not None and not isinstance(start, int)) or (
             until_epoch is not None and until is None
         ):
-            raise OptionError(
-                "log_epoch belongs to a sequence to start at, until_epoch to one to end before; give these"
-            )
+            raise OptionError("log_epoch needs a sequence as start, and until_epoch needs until")
         holds = group is not None and epoch is None
         options = ReaderOptions(
             resource=resource,
@@ -297,12 +297,12 @@ class Connection(Administration):
         window_bytes: int = READER_WINDOW,
         confirm: Confirm = "full",
     ) -> Consumer:
-        """Open a consumer: every content of these resources goes to one consumer of their queue, which answers it.
+        """Open a consumer: a queue gives every content of these resources to one of its consumers, which answers it.
 
-        A resource has any number of queues, each with a name; without one it is the `default` one. A queue is made by
-        its first consumer and begins at `start` (default "earliest"). Without `resources` the consumer says later which
-        it wants (`Consumer.summon`). The window bounds what it has in hand. With confirm "none" contents are settled
-        when they are sent: at most once. Whatever the connection's profile is, this one is `queue`.
+        A resource has any number of queues, by name; the default is the queue `default`. The first consumer creates a
+        queue, which begins at `start` (default "earliest"). Without `resources` the consumer names them later
+        (`Consumer.summon`). The window bounds delivered, unanswered contents. With confirm "none" contents are settled
+        when they are sent: at most once. The consumer uses profile `queue`, regardless of the connection's profile.
 
         Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
         """
@@ -329,13 +329,13 @@ class Connection(Administration):
         incarnations: dict[str, str] | None = None,
         confirm: Confirm | None = None,
     ) -> Writer:
-        """Open a writer to one resource, or to several of which each `send` names one.
+        """Open a writer to one resource, or to several; with several, each `send` names one.
 
-        The broker remembers publishing numbers under `name`, so that nothing is doubled by sending again, even after
-        its restart; the library makes one up, an `own_name`. Numbers go on where the last writer of the name ended
-        (`Writer.last`), and an older one that still lives is fenced. With `stage` contents stay invisible until
-        `stage_commit` of what `Writer.seal` answers. A `packed` writer takes `send_pack`, and packs what `send` gives
-        it.
+        The broker remembers publishing numbers under `name`, so that contents sent again are not duplicated, even
+        after a restart of the broker. The default is a new `own_name`. Numbers continue after those of the last writer
+        of the name (`Writer.last`); an older writer that is still open is fenced. With `stage` contents stay invisible
+        until `stage_commit` of the stage from `Writer.seal`. A `packed` writer has `send_pack`, and packs the contents
+        of `send`.
 
         Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`.
         """
@@ -343,7 +343,7 @@ class Connection(Administration):
         if not extended and (packed or stage is not None or name is not None):
             raise self._unknown_to_the_rfc("names, stages or packed contents")
         if stage is not None and name is not None:
-            raise OptionError("a staged writer's numbers belong to its stage; it takes no name")
+            raise OptionError("a writer with a stage cannot have a name: its numbers belong to the stage")
         names = tuple(listed(resources))
         confirm = confirm or self._usual_confirm
         if name is None and stage is None and extended and confirm == "full":
@@ -372,30 +372,30 @@ class Connection(Administration):
 
     @property
     def _is_ours(self) -> bool:
-        """Whether the server knows PROTOCOL.md, and not the RFC only: then it gives its sessions tokens (section 2)."""
+        """Whether the server implements PROTOCOL.md, not only the RFC: then sessions have tokens (section 2)."""
         if self._ours is None:
             self._ours = self.ready().session is not None
         return self._ours
 
     @property
     def _extended(self) -> bool:
-        """Whether there are members beyond the RFC's, and the broker echoes what it grants."""
+        """Whether requests may have members beyond the RFC's, which the broker echoes if it grants them."""
         return self.settings.profile.lower() != _TEST and self._is_ours
 
     @property
     def _usual_confirm(self) -> Confirm:
-        """`test` has no confirmation; where there is one it is the only way to know that nothing was lost."""
+        """ "full", which is the only way to detect losses; "none" in profile `test`, which has no confirmation."""
         return "none" if self.settings.profile.lower() == _TEST else "full"
 
     def _unknown_to_the_rfc(self, what: str) -> OptionError:
         profile = f'profile "{self.settings.profile}"'
         if self.settings.profile.lower() == _TEST:
             return OptionError(f"{profile} has no {what}")
-        server = f"the server at {self.endpoint} knows RFC 11 only (it gives no session token)"
+        server = f"the server at {self.endpoint} implements RFC 11 only (it gives no session token)"
         return OptionError(f"{server}: its {profile} has no {what}")
 
     def _granted(self, user: Incoming | Pump | Deliveries, channel: Channel) -> None:
-        """Ask for the first lease, and wait for it."""
+        """Request the first lease, and wait until it is granted."""
         self._loop.post(user.flow.start)
         if not user.granted_event.wait(self.settings.retry_deadline + _MARGIN_S):
             self._loop.post(user.flow.drop)
@@ -407,7 +407,7 @@ class Connection(Administration):
             raise user.error
 
     def _lend(self, profile: str | None = None) -> Channel:
-        """A control session for one reader or writer: RFC 11 has one of each per connection."""
+        """A control session for one reader or writer: RFC 11 allows one of each per connection."""
         self._here()
         profile = profile or self.settings.profile
         with self._lock:
@@ -433,9 +433,9 @@ class Connection(Administration):
     # --- closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated.
+        """Close the readers, flush and close the writers, then close the sessions. May be called again.
 
-        An error of a writer (what could not be confirmed) is raised when everything is closed.
+        An error of a writer (unconfirmed contents) is raised after everything is closed.
         """
         if not self._open or self._pid != os.getpid():
             self._open = False
@@ -456,7 +456,7 @@ class Connection(Administration):
             raise failed
 
     def drop(self) -> None:
-        """Give everything up at once, also what other threads wait for: leases expire by themselves. Then close."""
+        """Close at once, and end the waits of other threads. Unconfirmed contents may be lost, and leases expire."""
         with self._lock:
             channels = list(self._lent)
         for channel in channels:

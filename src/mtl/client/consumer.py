@@ -1,4 +1,4 @@
-"""Consuming from queues: contents that no other consumer gets, each to be answered. See `Connection.consumer`."""
+"""Consuming from queues: each content goes to one consumer, which answers it. See `Connection.consumer`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from mtl.protocol.consuming import Answer, Hand
 class QueuedContent(Content):
     """A content of a queue. `redelivered`: it may have been delivered before, to this consumer or another.
 
-    It is this consumer's until it says `confirm` or `reject`, or goes. Answers may be given from any thread; an answer
-    to what went back to the queue meanwhile (the connection was lost) is ignored: the content comes again.
+    It belongs to this consumer until `confirm` or `reject`, or the end of the lease. Any thread may answer. If the
+    content went back to the queue meanwhile (the connection was lost), the answer is ignored and the content is
+    delivered again.
     """
 
     __slots__ = ("_answer", "_hand", "redelivered")
@@ -36,23 +37,24 @@ class QueuedContent(Content):
         self._answer = answer
 
     def confirm(self) -> None:
-        """Done: it is never delivered again."""
+        """Settle the content: it is never delivered again."""
         self._answer(self._hand, Answer.CONFIRM, "")
 
     def reject(self, *, recycle: bool = False, reason: str = "") -> None:
-        """Not done: to the dead letters, or with `recycle` again after a pause, to another consumer if there is one,
-        until the resource's limit of deliveries is reached. The dead letter's property `dead-letter-reason` has the
-        `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
+        """Send the content to the dead letters. With `recycle` it is delivered again after a pause instead, to another
+        consumer if there is one, until the resource's limit of deliveries is reached. The dead letter's property
+        `dead-letter-reason` has the `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
         """
         self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT, reason)
 
 
 class Consumer(Leased):
-    """A lease to consume from the queues of one or more resources, beside whoever else does.
+    """A lease to consume from the queues of one or more resources, together with other consumers.
 
-    Iterating gives `QueuedContent`s for ever. It survives restarts of the broker. Several threads may answer contents
-    while one takes them. Raises (from wherever it is used) `Unreachable` when nobody answers for `retry_deadline`,
-    `Refused` when a resource is gone. Closing sends the last answers; what was not answered goes back to the queue.
+    Iteration gives `QueuedContent`s for ever. The lease survives restarts of the broker. Several threads may answer
+    contents while one takes them. Any method may raise `Unreachable` if the broker does not answer for
+    `retry_deadline`, `Refused` if a resource is gone. `close` sends the last answers; unanswered contents go back to
+    the queue.
     """
 
     what = "consumer"
@@ -67,7 +69,7 @@ class Consumer(Leased):
 
     @property
     def queue(self) -> str:
-        """The name of the queues that are consumed from."""
+        """The name of the queues from which this consumes."""
         lease = self._deliveries.lease
         return (lease.group if lease is not None else None) or ""
 
@@ -82,13 +84,13 @@ class Consumer(Leased):
             while True:
                 try:
                     hand, content = deliveries.queue.popleft()
-                except IndexError:  # nothing there, or the connection was lost just now
+                except IndexError:  # the queue is empty, or was cleared since the connection was lost
                     pass
                 else:
                     body = bytes(content.body)
                     name = (
                         content.resource or self._only
-                    )  # left out by a server that was asked for one (MTL-83)
+                    )  # a server may omit the name if the lease has only one resource (MTL-83)
                     return QueuedContent(name, hand, content.properties, body, self._answer)
                 if deliveries.error is not None:
                     raise deliveries.error
@@ -105,12 +107,12 @@ class Consumer(Leased):
                 yield content
 
     def summon(self, resource: str) -> None:
-        """Consume from a resource, too: one that was made later, where the consumer named none."""
+        """Consume from one more resource; for a lease without `resources`, also one created later."""
         self._check()
         self._loop.post(lambda: self._deliveries.summon(resource))
 
     def dismiss(self, resource: str) -> None:
-        """Take nothing more from a resource."""
+        """Stop consuming from a resource."""
         self._check()
         self._loop.post(lambda: self._deliveries.dismiss(resource))
 
@@ -121,7 +123,7 @@ class Consumer(Leased):
     def _answer(self, hand: Hand, answer: Answer, reason: str) -> None:
         self._check()
         self._deliveries.answers.append((hand, answer, reason))
-        if not self._posted:  # once for all answers until the IO thread comes to them
+        if not self._posted:  # one post for all answers until the IO thread handles them
             self._posted = True
             self._loop.post(self._send_answers)
 

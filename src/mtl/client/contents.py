@@ -1,4 +1,4 @@
-"""What a reader gives to its application: single contents, and packs of many."""
+"""The results of a reader: single contents, and packs of many."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mtl.wire.fields import RESERVED, Value, decode_table
 class Content:
     """One content. `sequence` is its position in `resource`; `body` its octets.
 
-    `properties` are the writer's, and `timestamp` is when the broker appended it, in µs since 1970 (UTC; None from a
-    server that does not say). Both are decoded when they are asked for.
+    `properties` are the writer's. `timestamp` is the time at which the broker appended it, in µs since 1970 (UTC); None
+    from a server without timestamps. Both are decoded on access.
     """
 
     __slots__ = ("_properties", "_stamp", "body", "resource", "sequence")
@@ -30,7 +30,7 @@ class Content:
 
     @property
     def table(self) -> bytes:
-        """All properties as they were sent, encoded: what is equal here need not be decoded again."""
+        """All properties, encoded, as they arrived. Equal tables have equal properties."""
         return self._properties
 
     @property

@@ -1,7 +1,7 @@
-"""Requests and replies: one control session over REQ sockets that are replaced when nobody answers.
+"""Requests and replies: one control session over REQ sockets, which are replaced if there is no answer.
 
-Lives in the IO thread; `Call` is what other threads hold. Opening, authentication and profile happen before the first
-request, and again whenever the broker forgot the session (it restarted), without the caller's noticing.
+Runs in the IO thread; other threads have a `Call`. The session is opened, authenticated and given its profile before
+the first request, and again if the broker has forgotten it (a restart); callers do not see this.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
 _MOST_TURNS = 16
-"""Replies that may come before the request itself is answered: Open, some SASL, Profile, once more from the start."""
+"""Most turns before the answer to the request itself: Open, some SASL, Profile, and all of these once again."""
 
 Outcome = w.Reply | MtlError
 Done = Callable[[Outcome], None]
 
 
 class Call:
-    """One request on its way; without one, only the session is made ready. `done` is called once, in the IO thread.
+    """One pending request; with None, only the session is made ready. `done` is called once, in the IO thread.
 
-    `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is what the broker
-    may take over it on top of that: a long poll. `fresh` asks for a session of its own for every attempt after the
-    first: the broker may have granted a lease whose reply was lost, and a session has only so many. `stands` while the
-    request itself was sent and the connection it went over is up.
+    `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is the extra time for
+    which the broker may hold the request: a long poll. `fresh` uses a new session for every attempt after the first:
+    the broker may have granted a lease whose reply was lost, and leases per session are limited. `stands` is true while
+    the request itself is sent and its connection is up.
     """
 
     __slots__ = ("attempts", "done", "fresh", "patience", "request", "stands", "started", "turns", "within")
@@ -69,31 +69,31 @@ class Waiter:
         self._outcome: Outcome | None = None
 
     def done(self, outcome: Outcome) -> None:
-        """The outcome is there."""
+        """Set the outcome."""
         self._outcome = outcome
         self._event.set()
 
     def wait(self, seconds: float) -> w.Reply:
-        """The reply, or the error raised. `seconds` is only a safety net above the call's own deadline."""
+        """Wait for the reply, or raise the error. `seconds` is only a safety limit above the call's own deadline."""
         reply = self.within(seconds)
         if reply is None:
             raise Closed("the client's IO thread does not answer")
         return reply
 
     def within(self, seconds: float) -> w.Reply | None:
-        """The reply if it comes within `seconds`, or the error raised; None where the call is still under way."""
+        """The reply if it comes within `seconds`, or raise the error; None if the call is still pending."""
         self._event.wait(seconds)
         if isinstance(self._outcome, MtlError):
             raise self._outcome
         return self._outcome
 
     def is_waiting(self, seconds: float) -> bool:
-        """Whether the call is still under way after `seconds`."""
+        """Whether the call is still pending after `seconds`."""
         return self._outcome is None and not (seconds and self._event.wait(seconds))
 
 
 class Channel:
-    """One control session: requests one after the other, each until it is answered or its deadline has passed."""
+    """One control session: sends requests one after the other, each until its answer or its deadline."""
 
     def __init__(self, loop: Loop, settings: Settings) -> None:
         self.settings = settings
@@ -106,22 +106,22 @@ class Channel:
         self._calls: deque[Call] = deque()
         self._asked: w.Request | None = None
         self._unanswered = w.Open.command
-        """What was asked last: a server may answer Open and then no more."""
+        """The command of the last request, for the error: a server may answer Open and nothing after it."""
         self._link: Link | None = None
         self._up = False
-        """Whether the link has reached the broker; what is sent before waits for that."""
+        """Whether the link is connected to the broker; messages sent before wait in the socket."""
         self._timer: Timer | None = None
         self._delay = 0.0
         self._denied = False
         self._pushed_back: Refused | None = None
-        """What the last attempt that had its time was told, where that was to come again."""
+        """The refusal "try again later" of the last attempt that had its full time, if any."""
         self._closed = False
         loop.members.add(self)
 
     # --- for the rest of the IO thread ----------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
-        """Ask as soon as what came before is answered."""
+        """Send the request once all earlier ones are answered."""
         if self._closed:
             call.done(Closed("the connection is closed"))
             return
@@ -136,7 +136,7 @@ class Channel:
         self._token = None
 
     def close(self) -> None:
-        """Give up what was asked, and the socket."""
+        """Fail the pending requests with `Closed`, and close the socket."""
         self._closed = True
         self._loop.members.discard(self)
         self._drop()
@@ -150,7 +150,7 @@ class Channel:
     # --- attempts -------------------------------------------------------------------------------------------
 
     def _attempt(self) -> None:
-        """Ask for the first call in the queue, on a fresh socket if the former one is spoilt."""
+        """Send the first call of the queue, on a new socket if the last one was closed."""
         call = self._calls[0]
         within = self.settings.retry_deadline if call.within is None else call.within
         left = call.started + within + call.patience - self._loop.clock()
@@ -172,7 +172,7 @@ class Channel:
         self._turn()
 
     def _turn(self) -> None:
-        """Send what the session's state asks for: the way to the request, or the request itself."""
+        """Send the next request for the session's state: a step of the opening, or the call's own request."""
         call = self._calls[0]
         call.turns += 1
         if call.turns > _MOST_TURNS:
@@ -201,7 +201,7 @@ class Channel:
         call.stands = self._up and request is call.request
 
     def _next(self, call: Call) -> w.Request | None:
-        """What to send in the present state; None when there is nothing more to ask."""
+        """The request to send in the current state; None if the session is ready and the call has no request."""
         state = self._session.state
         if state is Control.NEW:
             return w.Open(protocol=w.Protocol(), virtual_host=self.settings.virtual_host)
@@ -221,7 +221,7 @@ class Channel:
         return call.request
 
     def _check_profile(self) -> None:
-        """The name has to be one of those in the 201 (MTL-36)."""
+        """Check that the profile is one of those in the 201 (MTL-36)."""
         offered = self.ready_reply.profiles if self.ready_reply is not None else []
         if self.settings.profile.lower() not in map(str.lower, offered):
             profiles = ", ".join(offered) or "none"
@@ -233,14 +233,14 @@ class Channel:
         self._attempt()
 
     def _again(self) -> None:
-        """The attempt failed before its time: the next one after a pause."""
+        """Start the next attempt after a pause, since this one failed before its timeout."""
         self._drop()
         self._delay = min(max(RECONNECT_DELAY_S, self._delay * 2), RECONNECT_DELAY_TOP_S)
         self._timer = self._loop.after(self._delay, self._attempt)
 
     def _drop(self) -> None:
-        """Close the socket: a REQ that waits for a reply cannot be used for anything else. Where the server gave no
-        token the session was that socket's (PROTOCOL.md 2).
+        """Close the socket: a REQ that waits for a reply cannot send. Without a session token the session ends with it
+        (PROTOCOL.md 2).
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -258,7 +258,7 @@ class Channel:
     # --- replies --------------------------------------------------------------------------------------------
 
     def ready(self, link: Link, what: Ready) -> None:
-        """The socket has something to say."""
+        """Handle events of the socket."""
         if link is not self._link:
             return
         if Ready.UP in what:
@@ -306,8 +306,8 @@ class Channel:
         self._turn()
 
     def _let_in(self, asked: w.Request, reply: w.Ready) -> None:
-        """A 201. Credentials that were given are shown also to a broker that asks for none: it may let anybody in, but
-        who we are decides what we may do, and whether it knows the password tells whether it is the right one.
+        """Handle a 201. Credentials are sent even if the broker needs none: the user decides about rights, and the
+        broker proves by the password that it is the right one.
         """
         self.ready_reply = reply
         self._token = reply.session
@@ -334,7 +334,7 @@ class Channel:
             self._finish(error)
 
     def _finish(self, outcome: Outcome) -> None:
-        """The first call is over; the next one has its turn."""
+        """End the first call, and start the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

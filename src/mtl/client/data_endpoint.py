@@ -1,4 +1,4 @@
-"""Where the data flow of a lease is."""
+"""Computes the data endpoint of a lease."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mtl.wire import control as w
 
 
 def data_endpoint(control: str, lease: w.DataLease) -> str:
-    """The port of the host that was asked, or the endpoint that the broker names. Raises `Malformed`."""
+    """The endpoint in the lease, or the lease's port on the host of the control endpoint. Raises `Malformed`."""
     if lease.endpoint is not None:
         return lease.endpoint
     if control.startswith("tcp://"):

@@ -1,8 +1,8 @@
-"""A consumer's side in the IO thread: contents of queues in, answers out, and the lease alive.
+"""The IO thread's part of a consumer: receives contents of queues, sends answers, and keeps the lease.
 
-The application's side (`mtl.client.consumer`) takes from `queue` and puts answers into `answers`. After a loss the
-lease is presented again or another one taken; what was in hand went back to the queue then, so what waits here is
-dropped.
+The application's part (`mtl.client.consumer`) takes from `queue` and puts answers into `answers`. After a lost
+connection the lease is presented again, or another one requested. The broker has put unanswered contents back into the
+queue then, so those that wait here are dropped.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TO_ASK: dict[tuple[bool, Resource], type[c.Summon | c.Dismiss]] = {
     (True, Resource.DISMISSED): c.Summon,
     (False, Resource.SUMMONED): c.Dismiss,
 }
-"""(whether contents of a resource are wanted, where it stands) -> what brings the two together; nothing else does."""
+"""(whether contents of a resource are wanted, its state) -> the command that changes the state accordingly."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """What a consumer asks for; see `Connection.consumer`."""
+    """The options of a consumer; see `Connection.consumer`."""
 
     resources: tuple[str, ...]
     queue: str | None
@@ -42,7 +42,7 @@ class ConsumerOptions:
     window_bytes: int
     confirm: str = "full"
     extended: bool = True
-    """Whether the broker knows queues; a server that knows the RFC only has contents to be answered, too."""
+    """Whether the broker has queues; with a server of RFC 11 only, contents are answered too."""
 
 
 class Deliveries(Notice):
@@ -67,23 +67,23 @@ class Deliveries(Notice):
     # --- posted by the application's side -------------------------------------------------------------------
 
     def summon(self, resource: str) -> None:
-        """Take part in the queue of a resource."""
+        """Consume from the queue of a resource."""
         self._wanted[resource] = None
         self._see_to(resource)
 
     def dismiss(self, resource: str) -> None:
-        """Take nothing more from it; what is in hand may still be answered."""
+        """Stop consuming from a resource; delivered contents may still be answered."""
         self._wanted.pop(resource, None)
         self._see_to(resource)
 
     def _see_to(self, resource: str) -> None:
-        """Ask for what the application wants now; while an earlier question is open, its Response does."""
+        """Send the Summon or Dismiss that the application wants. While one is unanswered, its Response calls this."""
         kind = _TO_ASK.get((resource in self._wanted, self.flow.resource(resource)))
         if kind is not None:
             self.flow.ask(kind, resource)
 
     def answer(self) -> None:
-        """Send what the application said since the last time."""
+        """Send the application's new answers."""
         while self.answers:
             self._state.answer(*self.answers.popleft())
         for command in self._state.commands():
@@ -92,7 +92,7 @@ class Deliveries(Notice):
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Reader:
-        """Ask for the same queues again."""
+        """The request for a lease of the consumer's queues."""
         o = self.options
         if not o.extended:
             return w.Reader(resources=list(o.resources), confirm=o.confirm)
@@ -107,54 +107,52 @@ class Deliveries(Notice):
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo: a server that does not know queues would send everything to everybody."""
+        """Check the echo: a server without queues would send every content to every consumer."""
         if self.options.extended and lease.group is None:
             raise NotGranted(self._channel.settings.endpoint, "group")
         self.lease = lease
         self.granted_event.set()
 
     def refused(self, error: Refused) -> Refused | None:
-        """There is nothing else to ask for."""
+        """Every refusal is final."""
         return error
 
     def bound(self) -> None:
-        """Begin, or go on."""
+        """Summon the resources, at first or again."""
         for resource in self._wanted:
             self._see_to(resource)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """A resource that cannot be summoned is not there, or not ours to read."""
+        """Fail if a resource cannot be summoned: it does not exist, or the user may not read it."""
         if ok:
             self._see_to(asked.resource)
         elif isinstance(asked, c.Summon) and asked.resource in self._wanted:
             del self._wanted[asked.resource]
-            reason = (
-                f"the broker does not send contents of {asked.resource!r}: there is none, or no right to it"
-            )
+            reason = f"the broker does not send contents of {asked.resource!r}: it is missing, or this user may not read it"
             self.failed(Refused(400, "summon", reason))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """A Content arrived."""
+        """Handle a Content."""
         if isinstance(command, c.Content):
             self._arrived.append((self._state.received(command), command))
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """Each has its own position, and is told from the others by it."""
+        """0: contents are handled one by one, since each has its own position."""
         return 0
 
     def drained(self) -> None:
-        """Hand over what arrived, all at once."""
+        """Hand over the contents that arrived, all at once."""
         if self._arrived:
             self.queue.extend(self._arrived)
             self._arrived.clear()
             self.notify()
 
     def writable(self) -> None:
-        """Nothing of a consumer waits for room but the flow's own queue."""
+        """Nothing to do: only the flow's own queue waits for room."""
 
     def down(self) -> None:
-        """What was in hand is somebody's again; what nobody has looked at is dropped. It stays where the server knows
-        the RFC only, which does not say that it comes again; an answer to it is ignored.
+        """Drop contents that the application has not taken: the broker delivers them again. With a server of RFC 11
+        only they stay, since the RFC does not promise another delivery; answers to them are ignored.
         """
         self._state.lost()
         if self.options.extended:
@@ -162,7 +160,7 @@ class Deliveries(Notice):
             self.queue.clear()
 
     def failed(self, error: MtlError) -> None:
-        """Tell the application, after what was delivered before."""
+        """Set the error, which the application gets after the contents delivered before."""
         if self.error is None:
             self.error = error
         self.granted_event.set()
@@ -171,7 +169,7 @@ class Deliveries(Notice):
     # --- closing --------------------------------------------------------------------------------------------
 
     def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
-        """End the lease, when the broker has taken in the last answers; what is in hand goes back to the queue."""
+        """End the lease once the broker has the last answers; unanswered contents go back to the queue."""
         self.answer()
 
         def end(_position: int | None = None) -> None:

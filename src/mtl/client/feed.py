@@ -1,7 +1,7 @@
-"""A reader's side in the IO thread where the broker knows positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
+"""The IO thread's part of a reader of a broker with positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
 
-The application's side (`mtl.client.reader`) takes from `queue` and says in `finished` how far it is; both are plain
-attributes that one side writes and the other reads.
+The application's part (`mtl.client.reader`) takes from `queue` and writes its progress to `finished`. For each
+attribute one part writes and the other reads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Feed(Incoming):
         start = options.start if isinstance(options.start, int) else None
         self._reader = ReaderFlow(start, options.until, packed=options.packed)
         self._history: History | None = None
-        """Of the last lease: which epoch what was read since is of."""
+        """The epochs of the last lease: of the contents read since."""
         self._place: tuple[int, str | None] | None = None
-        """A position that reading did not lead to, and what is known of the content before."""
+        """A position set by `_go_on`, not by reading, and the epoch of the content before it if known."""
         self._incarnation = options.incarnation
         self._epoch = options.epoch
         self._confirmed = 0
@@ -45,13 +45,15 @@ class Feed(Incoming):
     # --- posted by the application's side -------------------------------------------------------------------
 
     def finish(self, done: Delivery | Run) -> None:
-        """Note how far the application is."""
+        """Note the application's progress."""
         self.finished = done.end
 
     def credit(self) -> None:
-        """The application is done with what is below `finished`: Confirm it when that is worth it."""
+        """Confirm the contents below `finished` when a Confirm is due."""
         self._credit_timer = None
-        if self.finished <= (self._reader.next or self.finished):  # else it is of another log (see `_go_on`)
+        if self.finished <= (
+            self._reader.next or self.finished
+        ):  # else of another copy of the log (`_go_on`)
             self._reader.finish(self.finished)
         if self.options.confirm == "none":
             return
@@ -63,13 +65,13 @@ class Feed(Incoming):
             self._later()
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None:
-        """Confirm up to `sequence`, a content of `epoch`, now, whether it was delivered or not."""
+        """Confirm up to `sequence`, a content of `epoch`, at once, even if it was not delivered here."""
         if sequence > self._confirmed:
             self._confirmed, self._confirmed_epoch = sequence, epoch
             self.flow.send(self._reader.confirm(sequence, self._loop.clock()))
 
     def send_instead(self, first: int) -> None:
-        """The application cannot read packs where they lie: ask for the octets of everything from `first` on."""
+        """Read again from `first` on, through the socket: this process cannot read the broker's files."""
         self.local = self.ended = False
         self.queue.clear()
         self._arrived.clear()
@@ -84,9 +86,9 @@ class Feed(Incoming):
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Reader:
-        """Ask for the range that is left, with everything that a `log` broker must echo.
+        """The request for a lease of the remaining range, with all members that a `log` broker must echo.
 
-        What a holder confirmed and never wanted to read is done with, and may be gone.
+        For a holder that never reads, the range begins after its last Confirm: contents before may be gone.
         """
         o = self.options
         if self._confirmed and not self._summoned and self._confirmed >= (self._reader.next or 0):
@@ -109,7 +111,7 @@ class Feed(Incoming):
         )
 
     def log_epoch(self, position: int | None) -> str | None:
-        """The epoch of the content before a position that reading led to, as far as it is known."""
+        """The epoch of the content before a position that the reader has reached, if known."""
         if position is None:
             return None
         if self._place is not None and position == self._place[0]:
@@ -119,7 +121,7 @@ class Feed(Incoming):
         return self._history.epoch_of(position)
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo, which is the only negotiation there is (PROTOCOL.md 5.2)."""
+        """Check the echo, which is the whole negotiation (PROTOCOL.md 5.2)."""
         window = self._check(lease)
         gap = self._reader.granted(lease.from_, window.contents or 0, window.bytes or 0)
         self._incarnation = lease.incarnation or self._incarnation
@@ -148,8 +150,8 @@ class Feed(Incoming):
         return lease.window
 
     def _check_range(self, lease: w.DataLease) -> None:
-        """Note which epochs the contents to come are of. Raises `DataLoss` when the end of the range is not there any
-        more, or is not of the epoch that it was of.
+        """Note the epochs of the contents to come. Raises `DataLoss` if the log no longer contains the end of the
+        range, or has another epoch there.
         """
         until, epoch = self.options.until, self.options.until_epoch
         self._history, self._place = History.of(lease.history, lease.next or 0), None
@@ -160,11 +162,11 @@ class Feed(Incoming):
                 max(parting, lease.from_ or 0),
                 until or 0,
                 f"resource {self.options.resource!r}: contents {parting} to {(until or 0) - 1} of the epoch {epoch} "
-                "are not in the log any more: the broker's data is another copy, or a crash took what was not synced",
+                "are no longer in the log: the broker's data is another copy, or a crash lost contents not synced",
             )
 
     def refused(self, error: Refused) -> Refused | None:
-        """Contents that are gone are skipped if the application said so; everything else is the end."""
+        """Skip lost contents with `skip_lost`; every other refusal is final."""
         o, place = self.options, self._reader.next
         if isinstance(error, DataLoss) and o.skip_lost and self._is_ahead(error):
             self._missing(error.first, error.end, error.resume)
@@ -174,24 +176,24 @@ class Feed(Incoming):
         return error
 
     def _is_ahead(self, loss: DataLoss) -> bool:
-        """Whether a loss is of the contents around our place, and the broker will not tell it again from where we go
-        on: that is another place, or the same without the epoch.
+        """Whether a loss begins or ends at the reader's position and the broker will not report it again. It will not
+        if the reader goes on at another position, or at the same one without the epoch.
         """
         place = self._reader.next
-        if place is None:  # of a group's cursor
+        if place is None:  # the loss is at a group's cursor
             return loss.end > loss.first
         here = place in {loss.first, loss.end}
         return here and (loss.resume != place or self.log_epoch(place) is not None)
 
     def bound(self) -> None:
-        """Begin, or go on: what was confirmed may have been lost with the old connection."""
+        """Summon, and repeat the last Confirm, which may have been lost with the old connection."""
         if self._confirmed:
             self.flow.send(c.Confirm(self._confirmed, multiple=True))
         if self._summoned:
             self.flow.ask(c.Summon, self.options.resource)
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """A Content arrived."""
+        """Handle a Content."""
         if not isinstance(command, c.Content):
             return
         try:
@@ -206,7 +208,7 @@ class Feed(Incoming):
             self._later()
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
-        """Contents that are like one before them arrived."""
+        """Handle contents that differ from an earlier one only in number and body."""
         run = self._reader.received_run(like, first, bodies)
         if run is None:
             return 0
@@ -214,13 +216,13 @@ class Feed(Incoming):
         return len(run.bodies)
 
     def down(self) -> None:
-        """What was delivered stays; the rest comes again."""
+        """Keep the delivered contents; the broker sends the others again."""
         self._reader.lost()
 
     # --- gaps and the end -----------------------------------------------------------------------------------
 
     def _explain(self, gap: Gap) -> None:
-        """Contents are missing: retention or the transport? (PROTOCOL.md 5.2)."""
+        """Find out whether retention or the transport lost the contents of a gap (PROTOCOL.md 5.2)."""
 
         def described(outcome: Outcome) -> None:
             if self.error is not None or self.ended:
@@ -230,7 +232,7 @@ class Feed(Incoming):
                     earliest = outcome.resources[0].earliest
                     if earliest > gap.first:
                         self._missing(gap.first, min(earliest, gap.end))
-                except Refused as error:  # lost, or the broker does not know what it has
+                except Refused as error:  # a loss, or the broker cannot open the log
                     self._stop(error)
                 else:
                     self.flow.restart()
@@ -250,8 +252,8 @@ class Feed(Incoming):
         self._go_on(end if resume is None else resume)
 
     def _go_on(self, at: int, epoch: str | None = None) -> None:
-        """Read on from a place that reading did not lead to. What was delivered of another copy of the log, from there
-        on, and not taken yet, is nobody's any more.
+        """Continue at a position that reading did not lead to. If it is earlier, the contents from there on are of
+        another copy of the log, and those not taken yet are dropped.
         """
         if at < (self._reader.next or 0):
             self.queue.clear()
@@ -276,5 +278,5 @@ class Feed(Incoming):
 
     @property
     def start(self) -> int | None:
-        """Where reading begins or, after losses, goes on; None while that is not known."""
+        """The sequence at which reading begins or, after losses, goes on; None if unknown."""
         return self._reader.next

@@ -1,13 +1,13 @@
-"""One data flow's life, in the IO thread: lease, connection, heartbeat; and again after every loss.
+"""One data flow, in the IO thread: lease, connection, heartbeat, and recovery after every loss.
 
     LEASING ──202──► BINDING ──Response 200──► BOUND
        ▲                │ └──────403──► LEASING   │ connection lost, or no sign of life
        └──two failures──┘◄────── same lease ──────┘
 
-A lost connection is answered with a new one that presents the same lease. So is a flow that the broker had given up
-while the connection stood (this process was stopped, or the network was): what was sent meanwhile was dropped. When the
-broker does not know the lease any more (it restarted, or the lease expired), a new one is asked for; a broker that
-fenced us says so then, which is the end. Without success within `retry_deadline` it is called unreachable.
+After a lost connection, a new one presents the same lease. The same happens if the broker had given up the flow while
+the connection was up (this process or the network was stopped), and so dropped messages. If the broker does not know
+the lease any more (it restarted, or the lease expired), the flow requests a new lease; if the client was fenced, that
+request fails, and the flow ends. Without success within `retry_deadline` the error is `Unreachable`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
 _SOON_S = 0.01
-"""The shortest time to the next look at a pulse: timers are called a little early, before the clock is there."""
+"""The shortest time to the next check of the heartbeat: timers may fire a little early."""
 
 _PROBE_S = 1.0
-"""A Ping that somebody waits for is followed by the Lease when no Pong has come by then."""
+"""If a caller waits for a Pong and none has come after this time, the Lease is sent again."""
 _REBINDS = 2
-"""Connections that are tried with the old lease before a new one is asked for."""
+"""Connections that are tried with the old lease before the request for a new one."""
 
 Ponged = Callable[[int | None], None]
-"""Gets the group's position as the Pong tells it; None on a flow that holds no group."""
+"""Called with the group's position in the Pong; None on a flow that holds no group."""
 
 
 class State(Enum):
-    """Where a flow stands."""
+    """The state of a flow."""
 
     NEW = "new"
     LEASING = "leasing"
@@ -55,42 +55,42 @@ class State(Enum):
 
 
 class User(Protocol):
-    """A reader or a writer, on its IO side."""
+    """The IO thread's part of a reader, consumer or writer: the callbacks of a flow."""
 
     def lease_request(self) -> w.Reader | w.Writer:
-        """What to ask for now."""
+        """The request for a lease."""
 
     def granted(self, lease: w.DataLease) -> None:
-        """A lease was granted. Raises what makes it useless."""
+        """A lease was granted. Raises an error if it is useless."""
 
     def refused(self, error: Refused) -> Refused | None:
-        """The lease request was refused: what to make of it, or None to ask again at once."""
+        """The lease request was refused. Returns the final error, or None to repeat the request at once."""
 
     def bound(self) -> None:
-        """Commands may be sent now."""
+        """Commands may be sent from now on."""
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """One arrived."""
+        """A command arrived."""
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """The Response to one of ours."""
+        """The Response to a Summon or Dismiss arrived."""
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
-        """Contents from `first` on arrived that are like one before them but for their bodies: how many were taken in
-        together. Those that were not come as commands; so do all of a user who takes none (0).
+        """Contents from `first` on arrived that differ from `like` only in number and body. Returns how many were
+        accepted together; the others (all for 0) are passed to `command`.
         """
 
     def drained(self) -> None:
-        """No more arrived for now."""
+        """All messages that have arrived are handled."""
 
     def writable(self) -> None:
-        """There is room again after a `send` that said no."""
+        """There is room again after a send without room."""
 
     def down(self) -> None:
-        """The connection is gone; it will be made again."""
+        """The connection is lost; the flow makes a new one."""
 
     def failed(self, error: MtlError) -> None:
-        """The end."""
+        """The flow has ended with this error."""
 
 
 class Flow:
@@ -98,15 +98,13 @@ class Flow:
 
     def __init__(self, loop: Loop, channel: Channel, user: User, *, rfc: bool = False) -> None:
         self.rfc = rfc
-        """Whether the server is asked for nothing that the RFC does not have: its lease ends with the connection, and
-        is shown once on each.
-        """
+        """Whether only RFC 11 is used: a lease then ends with its connection, on which it is presented once."""
         self.lease: w.DataLease | None = None
         self.id = loop.new_id()
-        """For every lease request of this flow: the broker replaces a lease whose 202 was lost on the way."""
+        """The `request_id` of all lease requests of this flow: the broker replaces a lease whose 202 was lost."""
         self.state = State.NEW
         self.dropped = 0
-        """Messages from the broker that were no command, or out of turn."""
+        """Messages from the broker that were not a command, or out of turn."""
         self._loop = loop
         self._channel = channel
         self._user = user
@@ -131,13 +129,13 @@ class Flow:
     # --- for the reader or writer ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Ask for the first lease."""
+        """Request the first lease."""
         self._loop.members.add(self)
         self._lost_at = self._loop.clock()
         self._ask()
 
     def restart(self) -> None:
-        """Let go of the lease and ask for another. Ignored when the flow has ended."""
+        """Release the lease and request another. Ignored if the flow has ended."""
         if self.state is State.OVER:
             return
         self._release()
@@ -147,7 +145,7 @@ class Flow:
         self._ask()
 
     def send(self, command: c.Command) -> None:
-        """Send a command that is no content; it waits for room if need be. Ignored when the flow is not bound."""
+        """Send a command other than Content; it waits for room if necessary. Ignored if the flow is not bound."""
         if self._link is None or self.state is not State.BOUND:
             return
         self._session.sending(command)
@@ -155,7 +153,7 @@ class Flow:
         self._flush()
 
     def send_contents(self, contents: Sequence[c.Content]) -> int:
-        """Send contents, as many as there is room for: how many. `writable` will tell when there is more."""
+        """Send as many contents as there is room for, and return their number. `writable` is called for the rest."""
         if self._link is None or self.state is not State.BOUND or self._queue:
             return 0
         sent = self._link.send_many(c.encode_contents(contents), [one.body for one in contents])
@@ -166,16 +164,16 @@ class Flow:
         return sent
 
     def resource(self, name: str) -> Resource:
-        """Where a resource stands on this connection: whether a Summon or a Dismiss of it has its place."""
+        """The state of a resource on this connection: whether a Summon or a Dismiss may be sent."""
         return self._session.resource(name)
 
     def ask(self, kind: type[c.Summon | c.Dismiss], resource: str) -> None:
-        """Send a Summon or Dismiss; `answered` will tell."""
+        """Send a Summon or Dismiss; `answered` is called with its Response."""
         self._sequence += 1
         self.send(kind(self._sequence, resource))
 
     def ping(self, then: Ponged) -> None:
-        """Call `then` when the broker has answered a Ping that is sent now, or after the next rebind."""
+        """Send a Ping now, or after the next bind, and call `then` with its Pong."""
         if self.state is State.BOUND:
             self._ping(then)
         else:
@@ -184,9 +182,10 @@ class Flow:
     def close(
         self, then: Callable[[Outcome], None], *, within: float | None = None, in_order: bool = False
     ) -> None:
-        """End the lease (a stage is sealed by it) and the connection; `then` gets the reply or why there is none.
+        """End the lease, which seals a stage, and the connection. `then` gets the reply or the error.
 
-        `in_order`: the connection ends after the lease. A queue counts what a lost connection had as delivered.
+        `in_order`: end the connection after the lease. (If the connection ends first, a queue counts its contents as
+        delivered.)
         """
         lease, known, link = self.lease, self.state is not State.OVER, self._link
         if link is not None and in_order:
@@ -204,12 +203,12 @@ class Flow:
         elif self.rfc:
             ended(w.Ok())
         elif lease is None:
-            ended(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and there is no other yet"))
+            ended(Refused(404, w.UNKNOWN_LEASE, "the lease is gone, and no other one is granted yet"))
         else:
             self._channel.submit(Call(w.LeaseClose(lease=lease.lease), ended, within=within))
 
     def drop(self) -> None:
-        """End the connection and leave the lease to whoever ends it."""
+        """End the connection, but not the lease."""
         self._end()
 
     def abandoned(self) -> None:
@@ -231,7 +230,7 @@ class Flow:
         self._channel.submit(Call(request, answered, within=self._left(), fresh=True))
 
     def _left(self) -> float:
-        """Seconds until this is given up."""
+        """Seconds until the retry deadline."""
         since = self._loop.clock() if self._lost_at is None else self._lost_at
         return max(0.0, since + self._channel.settings.retry_deadline - self._loop.clock())
 
@@ -259,7 +258,7 @@ class Flow:
             else:
                 self._fail(final)
         else:
-            self._fail(outcome if isinstance(outcome, MtlError) else Malformed("a reply that is no lease"))
+            self._fail(outcome if isinstance(outcome, MtlError) else Malformed("a reply that is not a lease"))
 
     def _release(self) -> None:
         if self.lease is not None and not self.rfc:
@@ -304,7 +303,7 @@ class Flow:
             self._ping(then)
 
     def _lost(self) -> None:
-        """The connection broke, could not be made, or is silent: try again."""
+        """Connect again: the connection broke, could not be made, or is silent."""
         was_bound = self.state is State.BOUND
         if self.state not in {State.BOUND, State.BINDING}:
             return
@@ -327,10 +326,10 @@ class Flow:
     def _endpoint(self) -> str:
         return self._channel.settings.endpoint
 
-    # --- what the socket says -------------------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------------------
 
     def ready(self, link: Link, what: Ready) -> None:
-        """Take in what arrived, in order, and then the news of an end."""
+        """Handle events of the socket: messages in order, and then the end of the connection."""
         if link is not self._link:
             return
         if Ready.WRITABLE in what:
@@ -346,12 +345,12 @@ class Flow:
 
     def _take_in(self, link: Link) -> None:
         headers, bodies = link.receive_many(PUMP)
-        at = single = 0  # below `single` everything is looked at by itself
+        at = single = 0  # messages below `single` are handled one by one
         while at < len(headers):
             alike = self._alike(headers, at) if at >= single else 0
             together = self._together(headers[at], bodies[at : at + alike]) if alike else 0
             if not together:
-                single = max(single, at + alike)  # its user wants none of these together
+                single = max(single, at + alike)  # its user accepts none of these together
                 self._one(headers[at], bodies[at])
             if link is not self._link:
                 return
@@ -359,8 +358,8 @@ class Flow:
         self._user.drained()
 
     def _alike(self, headers: Sequence[bytes], at: int) -> int:
-        """How many contents from `at` on follow each other and are like the last one that came alone: looking at each
-        would cost more than all the rest.
+        """The number of contents from `at` on that follow each other and are like the last single one. Decoding each
+        would cost more than all other work.
         """
         header = headers[at]
         if self._like is None or not header.endswith(self._tail):
@@ -368,7 +367,7 @@ class Flow:
         return c.content_run(headers, at, self._tail, _sequence(header))
 
     def _together(self, header: bytes, bodies: Sequence[Buffer]) -> int:
-        """How many such contents, of which the first has this header, were taken in together."""
+        """Pass such contents to the user, and return how many it accepted. `header` is that of the first."""
         assert self._like is not None
         try:
             self._session.received(self._like)
@@ -396,11 +395,11 @@ class Flow:
             if isinstance(answered.asked, c.Lease):
                 self._answered(answered.code)
             elif answered.code == FORBIDDEN:
-                self._lost()  # the broker has given this flow up meanwhile: the lease has to be shown again
+                self._lost()  # the broker has given up this flow meanwhile: present the lease again
             else:
                 self._user.answered(answered.asked, answered.ok)
         elif command == c.Response(LEASE_ENDED, FORBIDDEN):
-            self._lost()  # the next request for a lease tells why
+            self._lost()  # the reply to the next lease request has the reason
 
     def _answered(self, code: int) -> None:
         """The Response to a Lease."""
@@ -408,9 +407,9 @@ class Flow:
             if self.state is State.BINDING:
                 self._bound()
             elif code == NEWLY_BOUND:
-                self._lost()  # the broker had given this flow up, and dropped what was sent since
+                self._lost()  # the broker had given up this flow, and dropped messages sent since
         else:
-            # The broker restarted, the lease expired, or we were fenced: the next control request tells which.
+            # The broker restarted, the lease expired, or the client was fenced: the next lease request shows it.
             was_bound = self.state is State.BOUND
             self.lease = None
             self._unlink()
@@ -437,7 +436,7 @@ class Flow:
             self._loop.after(_PROBE_S, lambda: self._probe(then))
 
     def _probe(self, then: Ponged) -> None:
-        """A Ping that somebody waits for has no Pong: show the lease again, and the broker says whether it holds."""
+        """Present the lease again if the Pong is still missing: the Response shows whether the lease is valid."""
         if then in self._pongs and self.state is State.BOUND and self.lease is not None:
             self._sequence += 1
             self.send(c.Lease(self._sequence, self.lease.lease))
@@ -448,7 +447,7 @@ class Flow:
             then(position)
 
     def _interval(self, lease: w.DataLease) -> float:
-        """Seconds of silence before a Ping: ours to say, else the broker's, else what is usual (MTL-103)."""
+        """Seconds of silence before a Ping: the client's setting, else the broker's, else HEARTBEAT_S (MTL-103)."""
         told = (self._channel.settings.heartbeat, lease.heartbeat)
         return next((seconds for seconds in told if seconds is not None), HEARTBEAT_S)
 
@@ -462,7 +461,7 @@ class Flow:
         self._look_at_the_pulse()
 
     def _look_at_the_pulse(self) -> None:
-        """When something is due as far as is known now: an idle flow costs a round of the loop per interval."""
+        """Set the timer of the next check: an idle flow needs one round of the loop per heartbeat interval."""
         due = self._heartbeat.due
         if due < math.inf:
             self._pulse = self._loop.after(max(_SOON_S, due - self._loop.clock()), self._beat)
@@ -470,7 +469,7 @@ class Flow:
     # --- the end --------------------------------------------------------------------------------------------
 
     def _unlink(self) -> None:
-        """Close the connection, if there is one. Pings that somebody waits for are sent again on the next."""
+        """Close the connection, if any. Pings with a waiting caller are sent again on the next connection."""
         for timer in (self._timer, self._pulse):
             if timer is not None:
                 timer.cancel()
@@ -496,5 +495,5 @@ class Flow:
 
 
 def _sequence(header: bytes) -> int:
-    """Of a Content's header."""
+    """The sequence number in a Content's header."""
     return int.from_bytes(header[1:9], "big")

@@ -1,8 +1,8 @@
-"""Files below a directory that a broker has granted (PROTOCOL.md 5.6), opened so that no name leads anywhere else.
+"""Opens files below a directory that a broker has granted (PROTOCOL.md 5.6), and no others.
 
-The broker chooses the names. A reader that followed symbolic links, left the directory or opened a FIFO would read any
-file of its user's, or hang, for whoever controls the broker. So each component is opened by itself, below the one
-before it, and a symbolic link is an error; the last one has to be a regular file, and opening it never waits.
+The broker chooses the names. If the client followed symbolic links, left the directory or opened a FIFO, a malicious
+broker could make it read any file of its user, or hang. So each component is opened by itself, below the one before
+it. A symbolic link is an error; the last component has to be a regular file, and opening it never blocks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Granted:
-    """An open directory of a broker's. Raises OSError when it is not there, or does not hold the key that the broker
-    told: then it is another directory, of another file system or broker.
+    """An open directory of the broker. Raises OSError if it is missing, or does not contain the key that the broker
+    sent: then it is another directory, of another file system or broker.
     """
 
     def __init__(self, files: LocalFiles) -> None:
@@ -50,7 +50,7 @@ class Granted:
             raise OSError(errno.ENOKEY, f"another {LOCAL_KEY} than the broker's")
 
     def open(self, path: str) -> int:
-        """A descriptor of a regular file below the directory. OSError for any other, and for what is not there."""
+        """A descriptor of a regular file below the directory. OSError for any other path, and for a missing file."""
         names = _names(path)
         depth = len(self._names)
         if names[:depth] != self._names or len(names) == depth:
@@ -62,12 +62,12 @@ class Granted:
             os.close(parent)
 
     def close(self) -> None:
-        """Close the directory; files that were opened in it stay open."""
+        """Close the directory; files opened in it stay open."""
         os.close(self._fd)
 
 
 def _names(path: str) -> Sequence[str]:
-    """The components of an absolute path. OSError for one that has to be interpreted."""
+    """The components of an absolute path. OSError for a path that is not in normal form."""
     root, *names = path.split("/")
     if root or any(name in {"", ".", ".."} or "\0" in name for name in names):
         raise OSError(errno.EINVAL, "not a plain absolute path")

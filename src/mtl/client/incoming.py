@@ -1,7 +1,7 @@
-"""What every reader's side in the IO thread has in common: the queue of deliveries, the Summon, the lease's life.
+"""The common base of the readers' parts in the IO thread: queue of deliveries, Summon, lease.
 
-The application's side (`mtl.client.reader`) takes from `queue`. `Feed` reads a log by positions, `RfcFeed` reads from a
-server that knows the RFC only.
+The application's part (`mtl.client.reader`) takes from `queue`. `Feed` reads a log by positions, `RfcFeed` reads from a
+server of RFC 11 only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Start = Literal["earliest", "latest", "group"] | int
 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
-    """What a reader asks for; see `Connection.reader`."""
+    """The options of a reader; see `Connection.reader`."""
 
     resource: str
     start: Start
@@ -45,18 +45,18 @@ class ReaderOptions:
     log_epoch: str | None = None
     """The epoch of the content before `start`."""
     until_epoch: str | None = None
-    """The epoch of the content before `until`, when all of the range was there before."""
+    """The epoch of the content before `until`, if all of the range existed before."""
     local: bool = False
-    """Whether large packs may be told by their place in the broker's files."""
+    """Whether the broker may send the places of large packs in its files instead of the packs."""
 
 
 class Incoming(Notice, ABC):
     """See the module. Subclasses are the users of `flow`."""
 
     rfc: ClassVar[bool] = False
-    """Whether the server is asked for nothing that the RFC does not have."""
+    """Whether only RFC 11 is used, without extensions."""
     credit_delay_s: ClassVar[float] = CREDIT_DELAY_S
-    """How long a reader that waits for contents keeps back what it has finished."""
+    """How long a reader that waits for contents delays the Confirm of finished ones."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ class Incoming(Notice, ABC):
         self.error: MtlError | None = None
         self.ended = False
         self.lost: list[Gap] = []
-        """Ranges that were gone, with `skip_lost`."""
+        """Lost ranges that were skipped, with `skip_lost`."""
         self.local = options.local
-        """Packs may come by their place; never again after `send_instead`."""
+        """Whether packs may be sent as places; false after `send_instead`."""
         self.flow = Flow(loop, channel, self, rfc=self.rfc)  # type: ignore[arg-type]  # the rest is the subclasses'
         self._loop = loop
         self._channel = channel
@@ -80,32 +80,32 @@ class Incoming(Notice, ABC):
 
     @property
     def start(self) -> int | None:
-        """Where reading begins or, after losses, goes on; None while that is not known."""
+        """The sequence at which reading begins or, after losses, goes on; None if unknown."""
         return None
 
     def log_epoch(self, position: int | None) -> str | None:  # noqa: ARG002 only a log has epochs
-        """The epoch of the content before a position that reading led to, as far as it is known."""
+        """The epoch of the content before a position that the reader has reached, if known."""
         return None
 
     @abstractmethod
     def finish(self, done: Delivery | Run) -> None:
-        """The application is done with these; `credit` tells the server. Called in the application's thread."""
+        """Note that the application has finished these; `credit` confirms them. Called in the application's thread."""
 
     @abstractmethod
     def credit(self) -> None:
-        """Confirm what is finished, when that is worth it."""
+        """Confirm finished contents when a Confirm is due."""
 
     @abstractmethod
     def confirm(self, sequence: int, epoch: str | None = None) -> None:
         """Confirm up to `sequence` now."""
 
     def send_instead(self, first: int) -> None:
-        """Packs cannot be read where they lie: ask for the octets of everything from `first` on. Only a broker of ours
-        tells places; others send all octets as it is.
+        """Read again from `first` on, through the socket: this process cannot read the broker's files. Does nothing for
+        a server that never sends places.
         """
 
     def summon(self) -> None:
-        """The application wants contents."""
+        """Start reading: the application waits for contents."""
         if not self._summoned:
             self._summoned = True
             self.flow.ask(c.Summon, self.options.resource)
@@ -113,12 +113,12 @@ class Incoming(Notice, ABC):
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """A resource that cannot be summoned is gone; asking for the lease again tells what happened."""
+        """Fail if the resource cannot be summoned: it is gone."""
         if not ok and isinstance(asked, c.Summon):
             self.failed(Refused(400, "summon", f"the broker does not send contents of {asked.resource!r}"))
 
     def drained(self) -> None:
-        """Hand over what arrived, all at once."""
+        """Hand over the contents that arrived, all at once."""
         if self._arrived:
             self.queue.extend(self._arrived)
             self._arrived.clear()
@@ -129,10 +129,10 @@ class Incoming(Notice, ABC):
         """Note whether the range has ended."""
 
     def writable(self) -> None:
-        """Nothing of a reader waits for room but the flow's own queue."""
+        """Nothing to do: only the flow's own queue waits for room."""
 
     def failed(self, error: MtlError) -> None:
-        """Tell the application, after what was delivered before."""
+        """Set the error, which the application gets after the contents delivered before."""
         if self.error is None:
             self.error = error
         self.granted_event.set()
@@ -141,7 +141,7 @@ class Incoming(Notice, ABC):
     # --- closing --------------------------------------------------------------------------------------------
 
     def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
-        """End the lease; after a Confirm of the application only when that was taken in."""
+        """End the lease, once the server has processed the Confirms of the application."""
 
         def end(_position: int | None = None) -> None:
             timer.cancel()
@@ -156,4 +156,4 @@ class Incoming(Notice, ABC):
 
     @abstractmethod
     def _unheard(self) -> bool:
-        """Whether a Confirm was sent that the server may not have read."""
+        """Whether a Confirm was sent that the server may not have processed."""

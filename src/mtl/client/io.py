@@ -1,9 +1,9 @@
-"""The IO thread: one per process, made when it is first needed.
+"""The IO thread: one per process, started on first use.
 
-It owns every socket of the clients, their heartbeats and reconnects, so that an application that blocks, or is
-suspended in the middle of a generator, loses nothing.
+It owns every socket of the clients, their heartbeats and reconnects, so that connections survive while the application
+blocks, or is suspended in a generator.
 
-Other threads hand it work with `post` and wait on conditions of their own. After a fork the child makes its own.
+Other threads pass work to it with `post` and wait on their own conditions. After a fork the child starts another one.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _DUE_TOGETHER_S = 0.001
 
 
 class Member(Protocol):
-    """Something that lives in the IO thread and that others wait for."""
+    """An object of the IO thread for which other threads may wait."""
 
     def abandoned(self) -> None:
-        """The IO thread ends: nobody will answer any more."""
+        """The IO thread ends: fail all waits."""
 
 
 class Timer:
-    """A call that is due; `cancel` is harmless at any time."""
+    """A scheduled call; `cancel` is allowed at any time."""
 
     __slots__ = ("call",)
 
@@ -43,14 +43,12 @@ class Timer:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Drop the call."""
         self.call = None
 
 
 class Loop:
-    """Waits for links, timers and posted work, and does one thing at a time. `step` is one round of it. `new_id` makes
-    ids that nobody has had before.
-    """
+    """An event loop of links, timers and posted calls. `step` is one round of it. `new_id` makes unique ids."""
 
     def __init__(
         self,
@@ -70,13 +68,13 @@ class Loop:
         self._count = count()
         self._asleep = False
         self._waking = threading.Lock()
-        """Held to wake the poll, and to close it: its descriptor may be somebody else's afterwards."""
+        """Held to wake the poll, and to close it: after that its descriptor may be reused."""
         self._thread: threading.Thread | None = None
 
     # --- from any thread ------------------------------------------------------------------------------------
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call` in the IO thread, soon. Raises `Closed` when that has ended."""
+        """Run `call` in the IO thread, soon. Raises `Closed` if the thread has ended."""
         if not self.running:
             raise Closed("the client's IO thread has ended")
         self._posted.append(call)
@@ -87,12 +85,12 @@ class Loop:
                     self.poll.wake()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self.run, name="mtl-io", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait until it has."""
+        """Stop the thread, and wait for its end, _STOP_S seconds at most."""
         if self.running:
             self.post(self._end)
         if self._thread is not None:
@@ -107,7 +105,7 @@ class Loop:
         return timer
 
     def run(self) -> None:
-        """Work until stopped."""
+        """Run rounds until stopped."""
         try:
             while self.running:
                 self.step(None)
@@ -120,7 +118,7 @@ class Loop:
                 self.poll.close()
 
     def step(self, patience: float | None) -> None:
-        """One round: wait at most `patience` seconds, hear the links, run what is due, run what was posted."""
+        """One round: wait at most `patience` seconds for links, then run their callbacks, due timers, posted calls."""
         self._asleep = True
         timeout = 0.0 if self._posted else self._until_next(patience)
         for watcher, link, what in self.poll.wait(timeout):
@@ -130,7 +128,7 @@ class Loop:
         due = []
         while self._timers and self._timers[0][0] <= now:
             due.append(heapq.heappop(self._timers)[2])
-        # Only these: a call that finds itself early and sets its timer again would be called over and over.
+        # Only these: a call that fires early and sets its timer again would be repeated in this round.
         for timer in due:
             if timer.call is not None:
                 timer.call()
@@ -149,7 +147,7 @@ class Loop:
         self.running = False
 
 
-# --- the one of this process --------------------------------------------------------------------------------
+# --- the IO thread of this process --------------------------------------------------------------------------
 
 _loop: Loop | None = None
 _lock = threading.Lock()
@@ -157,12 +155,12 @@ _pid = os.getpid()
 
 
 def process() -> int:
-    """The id of this process, without asking the system, which costs a tenth of publishing a content."""
+    """The id of this process, without a system call, which takes a tenth of the time to publish a content."""
     return _pid
 
 
 def loop() -> Loop:
-    """The IO thread of this process, started if need be."""
+    """The IO thread of this process, started if necessary."""
     global _loop
     with _lock:
         if _loop is None or not _loop.running:
@@ -172,9 +170,9 @@ def loop() -> Loop:
 
 
 def _forget() -> None:
-    """In the child of a fork: the thread is not here, and its sockets are not ours to touch."""
+    """Run in the child of a fork, which does not have the thread and must not use its sockets."""
     global _loop, _lock, _pid
-    _abandoned.append(_loop)  # kept, for finalizers would touch the parent's sockets
+    _abandoned.append(_loop)  # keep a reference: finalizers would use the parent's sockets
     _loop = None
     _lock = threading.Lock()
     _pid = os.getpid()

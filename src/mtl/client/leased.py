@@ -1,4 +1,4 @@
-"""What a reader and a consumer have in common: a lease that an application closes once, in its own process."""
+"""The common base of readers and consumers: a lease that is closed once, in the process that opened it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Side(Protocol):
     """The part in the IO thread."""
 
     def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
-        """End the lease, in `within` seconds at most; `then` gets the reply or why there is none."""
+        """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
 
 
 class Leased:
     """See the module; a context manager."""
 
     what: ClassVar[str]
-    """What it is called in an error."""
+    """The noun for it in an error."""
 
     def __init__(self, loop: Loop, settings: Settings, side: Side, closed: Callable[[], None]) -> None:
         self._loop = loop
@@ -34,7 +34,7 @@ class Leased:
         self._open = True
 
     def close(self) -> None:
-        """End the lease. Harmless when repeated."""
+        """End the lease. May be called again."""
         if not self._open:
             return
         self._open = False
@@ -46,7 +46,7 @@ class Leased:
             self._loop.post(lambda: self._side.close(waiter.done, within=within))
             waiter.wait(3 * within)
         except MtlError:
-            pass  # it was closed already, or expires by itself
+            pass  # the lease was closed already, or expires
         self._closed()
 
     def __enter__(self) -> Self:

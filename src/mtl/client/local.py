@@ -1,4 +1,4 @@
-"""Reading packs where they lie: in the files of a broker on the same machine (PROTOCOL.md 5.6)."""
+"""Reads packs directly from the files of a broker on the same machine (PROTOCOL.md 5.6)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from mtl.wire.places import Place
 
 
 class NotLocal(Exception):
-    """The files are not ours to read, or are gone: what was told by its place has to be sent instead."""
+    """The broker's files are missing, or this process may not read them: the broker has to send the packs."""
 
 
 class Places:
-    """Reads packs where they lie, in files of the directory that was granted last. A few files stay open, since packs
-    follow each other in them.
+    """Reads packs from files of the directory that was granted last. A few files stay open, since successive packs are
+    in the same file.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Held while a file is read, for another thread may close it: its number would soon be another file's."""
+        """Held while a file is read: another thread might close it, and its descriptor would be reused."""
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
         self._granted: Granted | None = None
 
     def grant(self, files: LocalFiles) -> None:
-        """Read below this directory from now on. NotLocal where this process may not read it: another machine, file
-        system or user.
+        """Read below this directory from now on. NotLocal if this process cannot read it: another machine, file system
+        or user.
         """
         with self._lock:
             if self._granted is not None and self._granted.files == files:
@@ -44,12 +44,12 @@ class Places:
                 self._granted = Granted(files)
             except OSError as error:
                 raise NotLocal(
-                    f"{files.directory} is not the broker's from here: {error.strerror}"
+                    f"{files.directory} is not readable here as the broker's: {error.strerror}"
                 ) from error
 
     def read(self, place: Place) -> ArrowBuffer:
-        """The octets at a place: the file's own memory, or a copy where that cannot be had. NotLocal when they are not
-        there, Malformed for too many.
+        """The octets at a place: mapped memory of the file, or a copy if mapping is not possible. NotLocal if they are
+        missing, Malformed for more than a pack has.
         """
         if place.size > MAX_PACK + PACK_OVERHEAD:
             raise Malformed(f"a pack of {place.size} octets")
@@ -77,7 +77,7 @@ class Places:
         return file
 
     def close(self) -> None:
-        """Close the files; what was read stays."""
+        """Close the files; buffers that were returned stay valid."""
         with self._lock:
             self._forget()
 
@@ -90,7 +90,7 @@ class Places:
 
 
 def _copied(fd: int, place: Place) -> ArrowBuffer:
-    """The octets at a place, in memory of their own. EOFError when the file ends before."""
+    """A copy of the octets at a place. EOFError if the file ends before."""
     buffer = pa.allocate_buffer(place.size)
     view = memoryview(buffer)
     done = 0

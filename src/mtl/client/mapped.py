@@ -1,7 +1,7 @@
-"""Octets of a file as memory that is not copied, where the system says beforehand whether they can be read.
+"""Maps octets of a file into memory without a copy, on systems that can check first that they are readable.
 
-Touching a page of a mapping that cannot be read ends the process by SIGBUS. So pages are brought in first, by a request
-that fails as `read` does (MADV_POPULATE_READ, Linux 5.14), and whoever has no such system copies instead.
+Access to an unreadable page of a mapping ends the process by SIGBUS. So pages are loaded first, by a system call that
+fails like `read` (MADV_POPULATE_READ, Linux 5.14); on other systems callers copy instead.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from mtl.limits import LOCAL_WINDOW
 from mtl.wire.packs import ArrowBuffer
 
 _MADV_POPULATE_READ = 22
-"""Of <linux/mman.h>; Python's mmap knows no name for it, and would keep other threads waiting for the disk."""
+"""From <linux/mman.h>. Python's mmap has no name for it, and its madvise would block other threads (the GIL)."""
 
 _madvise = ctypes.CDLL(None, use_errno=True).madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class MappedFile:
-    """The open file `fd`, which becomes this one's to close, and the part of it that was mapped last: packs follow each
-    other.
+    """The open file `fd`, which this object closes, and the window of it that was mapped last: packs follow each other.
 
-    What it gave out stays valid when it is closed. Each part that is in use costs a file descriptor.
+    Returned buffers stay valid after `close`. Each window in use takes a file descriptor.
     """
 
     def __init__(self, fd: int) -> None:
@@ -35,8 +34,8 @@ class MappedFile:
         self._window: ArrowBuffer = None
 
     def octets(self, offset: int, size: int) -> ArrowBuffer:
-        """`size` octets from `offset` on. OSError when they cannot be read, or not in this way; EOFError when the file
-        ends before.
+        """`size` octets from `offset` on. OSError if they cannot be read, or the system lacks MADV_POPULATE_READ;
+        EOFError if the file ends before.
         """
         if not self._start <= offset <= offset + size <= self._end:
             self._map(offset, size)
@@ -54,11 +53,11 @@ class MappedFile:
         try:
             mapped = mmap.mmap(self.fd, end - start, prot=mmap.PROT_READ, offset=start)
         except ValueError as error:
-            raise EOFError from error  # it was cut since we looked
+            raise EOFError from error  # the file was truncated since fstat
         self._window = pa.py_buffer(mapped)
         self._start, self._end = start, end
 
     def close(self) -> None:
-        """Close the file; what was given out stays."""
+        """Close the file; returned buffers stay valid."""
         os.close(self.fd)
         self._window, self._start, self._end = None, 0, 0

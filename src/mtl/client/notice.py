@@ -1,4 +1,4 @@
-"""How the IO thread tells an application's threads that there is something new."""
+"""Notifies an application's threads from the IO thread."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 class Notice:
-    """What readers wait on. `condition` is only for waiting; an application that cannot wait has a `listener` instead,
-    which is called, in the IO thread, whenever there may be something new.
+    """A condition for waiting readers and consumers. An application that must not block sets a `listener` instead,
+    which the IO thread calls whenever there may be news.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Notice:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Hold `condition`, and be notified. What arrives between a look at the queue and the wait is not missed."""
+        """Hold `condition` and count as a waiter, so that `notify` between a check and the wait is not missed."""
         with self.condition:
             self._waiters += 1
             try:
@@ -28,7 +28,7 @@ class Notice:
                 self._waiters -= 1
 
     def notify(self) -> None:
-        """Wake whoever waits, if anybody does."""
+        """Wake all waiting threads, and call the listener."""
         if self._waiters:
             with self.condition:
                 self.condition.notify_all()

@@ -1,7 +1,7 @@
-"""A writer's side in the IO thread: it sends what was published, and again what was lost, until it is settled.
+"""The IO thread's part of a writer: sends published contents, and sends lost ones again, until they are settled.
 
-`lock` guards `writer` (the sans-IO flow) between the two sides; `condition` is only for waiting on it. An application
-that cannot wait has a `listener` instead.
+`lock` guards `writer` (the sans-IO flow), which both parts use; `condition` is for waiting on it. An application that
+must not block sets a `listener` instead.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mtl.wire.packs import ArrowBuffer, RecordBatch, encode_batch
 
 
 def _nothing(_position: int | None) -> None:
-    """The Pong itself is not of interest, only that none may come."""
+    """Ignore a Pong: the Ping only checks the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
-    """What a writer asks for; see `Connection.writer`."""
+    """The options of a writer; see `Connection.writer`."""
 
     resources: tuple[str, ...]
     name: str | None
@@ -46,10 +46,10 @@ class WriterOptions:
     extended: bool
     """Whether the broker and the profile have members beyond the RFC's."""
     local: bool = False
-    """Whether packs may be put into memory that is shared with the broker."""
+    """Whether packs may be written to memory that is shared with the broker."""
     confirm: str = "full"
     holder: str | None = None
-    """Who this writer is among those that ever had its name: no two are the same."""
+    """A unique id of this writer among all writers of its name."""
 
 
 class Pump:
@@ -61,12 +61,12 @@ class Pump:
         self.condition = threading.Condition(self.lock)
         self.waiters = 0
         self.listener: Callable[[], None] | None = None
-        """Called under `lock`, in the IO thread, whenever something was sent or settled, and at the end."""
+        """Called under `lock`, in the IO thread, after contents were sent or settled, and at the end."""
         self.granted_event = threading.Event()
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.scheduled = False
-        """`run` was posted and has not begun; whoever publishes posts it otherwise. Under `lock`."""
+        """Whether `run` is posted and has not begun; if not, `publish` posts it. Under `lock`."""
         self.max_content = MAX_CONTENT
         self.max_pack = MAX_PACK
         self.memory: Shared | None = None
@@ -79,19 +79,19 @@ class Pump:
         self._written: dict[str, w.WrittenIn] = {}
         """Per resource the last epoch that certainly has contents of this writer."""
         self._unwritten: dict[str, w.WrittenIn] = {}
-        """The epochs of this lease, of those resources of which nothing was written in it yet."""
+        """The epochs of this lease, for resources without new contents of this writer in the lease."""
         self._timer: Timer | None = None
         self._quiet: Timer | None = None
 
     @property
     def sending(self) -> bool:
-        """Whether what is published leaves at once."""
+        """Whether published contents are sent at once."""
         return self.flow.state is State.BOUND
 
     # --- sending --------------------------------------------------------------------------------------------
 
     def encode(self, batch: RecordBatch) -> ArrowBuffer:
-        """A batch as a pack, in the memory that is shared with the broker if there is room. One thread at a time."""
+        """Encode a batch as a pack, in the memory shared with the broker if there is room. One thread at a time."""
         memory = self.memory
         pack = (
             memory.encode(batch, self.max_pack) if memory is not None and batch.nbytes >= LOCAL_FROM else None
@@ -100,7 +100,7 @@ class Pump:
 
     @staticmethod
     def _told(content: c.Content, memory: Shared) -> c.Content:
-        """What is sent of a Content: where it lies, if the broker can see that."""
+        """The Content to send: one with its span in the shared memory if it is there, else the Content itself."""
         span = memory.span(content.body)
         count = c.packed_count(content.properties) if span is not None else None
         if span is None or count is None:
@@ -108,7 +108,7 @@ class Pump:
         return c.Content(content.sequence, content.resource, span.properties(count), b"")
 
     def run(self) -> None:
-        """Send some of what waits, then let the rest of the IO thread have its turn."""
+        """Send up to PUMP waiting contents, then return, so that the IO thread can do other work."""
         with self.lock:
             self.scheduled = False
             batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
@@ -125,14 +125,14 @@ class Pump:
                 self._notify()
 
     def _notify(self) -> None:
-        """Under the lock: wake whoever waits, and tell the listener."""
+        """Under the lock: wake all waiting threads, and call the listener."""
         if self.waiters:
             self.condition.notify_all()
         if self.listener is not None:
             self.listener()
 
     def _schedule(self) -> None:
-        """Under the lock: `run` again when something is due."""
+        """Under the lock: schedule the next `run` for the time when contents are due."""
         due = self.writer.due
         if due is None or self.scheduled:
             return
@@ -150,7 +150,7 @@ class Pump:
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Writer:
-        """Ask for the lease, or for another one under the same name or of the same stage."""
+        """The request for a lease; after the first for another one of the same name or stage."""
         o = self.options
         if not o.extended:
             return w.Writer(resources=list(o.resources), confirm=o.confirm)
@@ -170,8 +170,8 @@ class Pump:
         )
 
     def granted(self, lease: w.DataLease) -> None:
-        """Check the echo; the first lease says where the numbers begin. Raises `DataLoss` when a later one says that
-        what was confirmed is gone.
+        """Check the echo; the first lease has the number to begin with. Raises `DataLoss` if a later lease shows that
+        confirmed contents are gone.
         """
         if self.options.extended:
             self._check(lease)
@@ -201,29 +201,29 @@ class Pump:
             raise NotGranted(endpoint, "stage")
 
     def refused(self, error: Refused) -> Refused | None:
-        """Nothing of a writer's can be repaired by asking again."""
+        """Every refusal is final; it is a `DataLoss` if the broker forgot a writer with confirmed contents."""
         confirmed = self.writer.confirmed
         return self._lost(1, confirmed + 1) if error.reason == w.UNKNOWN_WRITER and confirmed else error
 
     def _lost(self, first: int, end: int) -> DataLoss:
-        """The broker has less of this writer's than it had confirmed."""
+        """The error for confirmed contents that the broker no longer has."""
         names = ", ".join(self.options.resources) or "any resource"
         return DataLoss(
             names,
             first,
             end,
-            f"the broker no longer has what this writer published to {names} as its numbers {first} to {end - 1}, and "
-            "had confirmed it: its data was removed or replaced by an older copy, or the resource was deleted and made "
-            "again. Open another writer to go on",
+            f"the broker no longer has the contents that this writer published to {names} as numbers {first} to "
+            f"{end - 1}, although it had confirmed them: its data was removed or replaced by an older copy, or the "
+            "resource was deleted and made again. Open another writer to go on",
         )
 
     def bound(self) -> None:
-        """Send what there is."""
+        """Send the waiting contents, and watch for Confirms."""
         self._watch(self.writer.progressed)
         self.run()
 
     def _watch(self, progressed: int) -> None:
-        """Nothing settled for a while: ask whether the lease still holds. What a fenced writer sends gets no answer."""
+        """Ping if nothing was settled for QUIET_S, to check the lease: contents of a fenced writer get no answer."""
         if self._quiet is not None:
             self._quiet.cancel()
         if not self.sending:
@@ -234,7 +234,7 @@ class Pump:
         self._quiet = self._loop.after(QUIET_S, lambda: self._watch(now))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """A Confirm or Reject arrived."""
+        """Handle a Confirm or Reject."""
         if isinstance(command, c.Content):
             return
         with self.lock:
@@ -246,7 +246,7 @@ class Pump:
             self._schedule()
 
     def _note(self, settled: Sequence[Sent[c.Content]]) -> None:
-        """Contents were confirmed. Those that the broker did not have before, by its `last`, are of its run's epoch."""
+        """Note the epochs of confirmed contents. Those above the lease's `last` are new, so of the lease's epoch."""
         last = (self.lease.last if self.lease is not None else None) or {}
         for one in settled:
             name = one.item.resource or self.options.resources[0]
@@ -254,27 +254,27 @@ class Pump:
                 self._written[name] = self._unwritten.pop(name)
 
     def answered(self, asked: c.Summon | c.Dismiss, ok: bool) -> None:
-        """Writers summon nothing."""
+        """Nothing to do: writers do not summon."""
 
     def contents(self, _like: c.Content, _first: int, _bodies: Sequence[Buffer]) -> int:
-        """A writer gets none."""
+        """Nothing to do: a writer receives no contents."""
         return 0
 
     def drained(self) -> None:
-        """Confirms are followed as they come."""
+        """Nothing to do: Confirms are handled one by one."""
 
     def writable(self) -> None:
-        """There is room in the socket again."""
+        """Send on: there is room in the socket again."""
         self.run()
 
     def down(self) -> None:
-        """Everything unconfirmed will be sent again."""
+        """Mark all unconfirmed contents to be sent again."""
         with self.lock:
             self.writer.lost()
             self._notify()
 
     def failed(self, error: MtlError) -> None:
-        """Tell the application."""
+        """Set the error, and wake the application."""
         with self.lock:
             if self.error is None:
                 self.error = error
@@ -284,7 +284,7 @@ class Pump:
     # --- closing --------------------------------------------------------------------------------------------
 
     def abandon(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
-        """End at once. A stage is aborted with its lease, for closing the lease would seal it."""
+        """End at once. A stage is aborted, which ends its lease: closing the lease would seal the stage."""
         stage = self.lease.stage if self.lease is not None else None
         if stage is None:
             self.close(then, within=within)
@@ -294,7 +294,9 @@ class Pump:
         self.failed(Closed("the writer is closed"))
 
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
-        """End the lease; what is not confirmed is given up. Without confirmation, not before the broker has read it."""
+        """End the lease and give up unconfirmed contents. With confirm "none", first wait until the broker has read
+        them.
+        """
 
         def end(_position: int | None = None) -> None:
             timer.cancel()

@@ -24,15 +24,15 @@ log = logging.getLogger("mtl.client")
 
 
 class Reader(Leased):
-    """A lease to read one resource from a place on, in order, without gaps and without anything twice.
+    """A lease to read one resource from a position on, in order, without gaps or duplicates.
 
-    Iterating gives `Content`s and ends at `until`, or never; `batches` gives `Pack`s. An item counts as consumed when
-    the next one is asked for: only then the broker is told to send more, so a slow application costs one window of
-    memory. The holder of a group gives that credit itself, by `confirm`, which moves the group's cursor, too.
-    It survives restarts of the broker. Not for several threads at once, save `confirm`, `ping_holder` and `close`.
+    Iteration gives `Content`s and ends at `until`, or never; `batches` gives `Pack`s. A request for the next item marks
+    the last one as consumed. Only then the broker sends more, so a slow application takes at most one window of memory.
+    The holder of a group gives this credit by `confirm`, which also moves the group's cursor. The lease survives
+    restarts of the broker. For one thread at a time, except `confirm`, `ping_holder` and `close`.
 
-    Raises (from wherever it is used) `DataLoss` when contents are gone, `Fenced` when another holder took over,
-    `Unreachable` when nobody answers for `retry_deadline`.
+    Any method may raise `DataLoss` if contents are gone, `Fenced` if another holder took over, `Unreachable` if the
+    broker does not answer for `retry_deadline`.
     """
 
     what = "reader"
@@ -50,7 +50,7 @@ class Reader(Leased):
         self._unposted_octets = 0
 
     def begin(self) -> None:
-        """The lease is there: reading begins where it does."""
+        """Begin at the start of the lease, which was granted just now."""
         self._position = self._feed.start
         try:
             self._look()
@@ -62,17 +62,17 @@ class Reader(Leased):
 
     @property
     def resource(self) -> str:
-        """What is read."""
+        """The name of the resource."""
         return self._feed.options.resource
 
     @property
     def position(self) -> int | None:
-        """The sequence of the next content; None where the server has no positions (RFC 11 only, `test`)."""
+        """The sequence of the next content; None if the server has no positions (RFC 11 only, `test`)."""
         return None if self._feed.rfc else self._position
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the group's holding, which members name."""
+        """The epoch of the group's holding, for members (`Connection.reader`)."""
         return self._feed.lease.epoch if self._feed.lease is not None else None
 
     @property
@@ -82,45 +82,45 @@ class Reader(Leased):
 
     @property
     def log_epoch(self) -> str | None:
-        """The epoch of the content before `position`: with both, another reader goes on there, and is told when the
-        broker's log is another copy. None when that content is not known.
+        """The epoch of the content before `position`, or None if unknown. With both, another reader can continue, and
+        gets a `DataLoss` if the broker's log is another copy.
         """
         return self._feed.log_epoch(self._position)
 
     @property
     def group_position(self) -> int | None:
-        """Where the group stood when this reader became its holder."""
+        """The group's position at the time when this reader became its holder."""
         return self._feed.lease.position if self._feed.lease is not None else None
 
     @property
     def error(self) -> MtlError | None:
-        """What ended the reader, once that is known; it is raised after what was delivered before."""
+        """The error that ended the reader, or None. It is raised after the contents delivered before."""
         return self._feed.error
 
     @property
     def sees_files(self) -> bool:
-        """False when the broker told where its files are, and they cannot be read from here."""
+        """False if the broker granted its files and this process cannot read them."""
         return self._feed.local or not self._feed.options.local
 
     @property
     def lost(self) -> list[Gap]:
-        """Ranges [first, end) that were gone and skipped, where that was asked for."""
+        """Lost ranges [first, end) that were skipped, with `skip_lost`."""
         return list(self._feed.lost)
 
     # --- for an event loop, which must not wait (mtl.client.aio) ----------------------------------------------
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, in the IO thread, whenever `next(0)` may have something new: contents, the end, an error."""
+        """Call `listener`, in the IO thread, whenever `next(0)` may have news: contents, the end, an error."""
         self._feed.listener = listener
 
     def rest(self) -> None:
-        """The application waits: the broker is told what it has consumed."""
+        """Confirm the consumed contents, since the application waits for more."""
         if self._unposted_contents:
             self._post_credit()
 
     @property
     def ended(self) -> bool:
-        """Whether every content up to `until` was given out."""
+        """Whether every content up to `until` was returned."""
         return self._feed.ended and not self._feed.queue and self._current is None
 
     # --- contents -------------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ class Reader(Leased):
             return Content(self.resource, one.sequence, one.properties, bytes(one.body))
 
     def some(self, contents: int, octets: int, timeout: float | None = None) -> list[Content]:
-        """The next content, and what came together with it: at most so many, no more when they have so many `octets`.
+        """The next content, and others that came with it: at most `contents`, ending at `octets` octets of bodies.
 
-        None of them after `timeout` seconds, and at the end of the range. All are done with at the next call.
+        An empty list after `timeout` seconds, and at the end of the range. The next call marks them as consumed.
         """
         content = self.next(timeout)
         if content is None:
@@ -171,21 +171,21 @@ class Reader(Leased):
         return together
 
     def __iter__(self) -> Iterator[Content]:
-        """Every content up to `until`; without one it waits for more for ever."""
+        """Every content up to `until`; without `until` it never ends."""
         while True:
             content = self.next()
             if content is None:
                 return
             yield content
             if self._current is not None:
-                # The rest of a pack, or a run, without a call of `next` for each.
+                # The rest of a pack or run: faster than a call of `self.next` for each.
                 for content in self._current:
                     self._position = content.sequence + 1
                     yield content
                 self._current = None
 
     def batches(self, timeout: float | None = None) -> Iterator[Pack]:
-        """Every pack up to `until`, cut to the range; ends early when none comes for `timeout` seconds."""
+        """Every pack up to `until`, cut to the range; ends early if none comes for `timeout` seconds."""
         while (pack := self._next_pack(timeout)) is not None:
             self._position = pack.first + pack.count
             yield pack
@@ -195,7 +195,7 @@ class Reader(Leased):
             try:
                 pack = self._pack(delivery)
             except NotLocal as reason:
-                self._taken = None  # it was not had: it is not done with
+                self._taken = None  # it could not be read, so it is not consumed
                 if self._feed.local:
                     self._send_instead(delivery.first, reason)
             else:
@@ -203,11 +203,11 @@ class Reader(Leased):
         return None
 
     def _pack(self, delivery: Delivery | Run) -> Pack:
-        """What was delivered, as a batch of what is new of it. NotLocal when it lies where we cannot read."""
+        """A delivery's new contents as a batch. NotLocal if it is in files that this process cannot read."""
         count = delivery.end - delivery.first
         if isinstance(delivery, Run):
             properties = delivery.like.properties
-            # It goes nowhere, so that no limit of packs is its own.
+            # This pack is never sent, so the size limit does not apply.
             octets = delivery.size + count * len(properties)
             batch = trust_pack(encode_pack(delivery.bodies, [properties] * count, octets))
             return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
@@ -220,24 +220,24 @@ class Reader(Leased):
             batch = decode_pack(encode_pack([content.body], [content.properties]), 1, check_properties=False)
         return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(content.properties))
 
-    # --- packs that are told by their place -----------------------------------------------------------------
+    # --- packs in the broker's files ------------------------------------------------------------------------
 
     def _body(self, delivery: Delivery) -> Buffer | ArrowBuffer:
         if delivery.place is None:
             return delivery.content.body
         if not self._feed.local:
-            raise NotLocal("it was on its way before the broker was told not to")
+            raise NotLocal("it was sent before the broker stopped sending places")
         self._look()
         return self._places.read(delivery.place)
 
     def _look(self) -> None:
-        """Whether the files that the lease speaks of are to be seen from here. NotLocal if not."""
+        """Open the directory that the lease grants. NotLocal if this process cannot read it."""
         files = self._feed.lease.local if self._feed.lease is not None else None
         if files is not None:
             self._places.grant(files)
 
     def _send_instead(self, first: int, reason: NotLocal) -> None:
-        """From `first` on, the octets themselves."""
+        """Read from `first` on through the socket."""
         log.info("%r is read through the socket from %d on: %s", self.resource, first, reason)
         done = threading.Event()
 
@@ -252,7 +252,7 @@ class Reader(Leased):
     # --- waiting for more -----------------------------------------------------------------------------------
 
     def _take(self, timeout: float | None) -> Delivery | Run | None:
-        """The next delivery; the one before it is done with. None at the end of the range or of the patience."""
+        """The next delivery; the one before counts as consumed. None at the end of the range or after `timeout`."""
         self._check()
         feed = self._feed
         if self._taken is not None:
@@ -264,7 +264,7 @@ class Reader(Leased):
             self._wait(timeout)
         try:
             self._taken = feed.queue.popleft()
-        except IndexError:  # nothing came, or it was taken back: it is of a log that is no more
+        except IndexError:  # nothing came, or it was dropped: it was of another copy of the log
             pass
         else:
             return self._taken
@@ -291,7 +291,7 @@ class Reader(Leased):
         self._loop.post(self._feed.credit)
 
     def _wait(self, timeout: float | None) -> None:
-        """Until something is there, or the end, or an error. Credit that is owed is given after a while."""
+        """Wait for a delivery, the end, or an error. Consumed contents are confirmed after a while."""
         feed = self._feed
         deadline = None if timeout is None else time.monotonic() + timeout
         with feed.waiting():
@@ -307,28 +307,27 @@ class Reader(Leased):
     # --- confirming -----------------------------------------------------------------------------------------
 
     def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
-        """Confirm every content up to `sequence`. On a holder this moves the group's cursor, never back. A server that
-        knows RFC 11 only gets its own number back, and says what that covers.
+        """Confirm every content up to `sequence`. For a holder this moves the group's cursor, never back. For a server
+        of RFC 11 only, `sequence` is the server's own number of the content.
 
-        `log_epoch`: the epoch of that content, where it was read by another reader. After a restart of the broker
-        nothing is confirmed in another copy of the log.
+        `log_epoch` is the epoch of that content if another reader read it: after a restart of the broker nothing is
+        confirmed in another copy of the log.
 
-        It returns before the broker has it; `ping_holder` waits for that, and tells where the group is then. A holder
-        that never read is done with what it confirms: after a restart of the broker it holds the resource from there
-        on.
+        Returns before the broker has it; `ping_holder` waits for that, and returns the group's position. A holder that
+        never reads holds the resource from the last confirmed content on after a restart of the broker.
         """
         self._check()
         self._loop.post(lambda: self._feed.confirm(sequence, log_epoch))
 
     def ping_holder(self, timeout: float | None = None) -> int | None:
-        """Wait until the broker has processed every `confirm` so far, and says that we are still the holder.
+        """Wait until the broker has processed every `confirm` so far, and answers that this reader is still the holder.
 
-        Returns the group's position now, as the broker tells it. It is behind what was confirmed here where another
-        reader of the same `holder` has not confirmed as much. None from a reader without a group, and from brokers that
-        do not tell.
+        Returns the group's current position in the broker. It is behind the content confirmed here if another reader of
+        the same `holder` has confirmed less. None for a reader without a group, and from brokers without positions in
+        the Pong.
 
-        Raises `Fenced` when we are not, `Unreachable` when there is no answer for `timeout` seconds (default: the
-        connection's `retry_deadline`).
+        Raises `Fenced` if another holder took over, `Unreachable` if there is no answer for `timeout` seconds (default:
+        the connection's `retry_deadline`).
         """
         self._check()
         patience = self._settings.retry_deadline if timeout is None else timeout
@@ -355,7 +354,7 @@ class Reader(Leased):
     # --- closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the lease. Harmless when repeated."""
+        """End the lease. May be called again."""
         if self._open:
             self._places.close()
         super().close()

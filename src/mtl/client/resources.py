@@ -1,4 +1,4 @@
-"""What a connection can do besides reading and writing: resources, groups, stages. One thin method per command."""
+"""The administrative methods of a connection: resources, groups, queues, stages. One method per command."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ R = TypeVar("R", bound=w.Reply)
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
-    """One name or several as a list: a string is one name, never its letters."""
+    """One name or several as a list; a string is one name."""
     return [names] if isinstance(names, str) else list(names)
 
 
 class Watch:
-    """A question for news of resources, under way: the broker answers when there is some, or when its time is up."""
+    """A pending request for news of resources: the broker answers when there is news, or after its `wait`."""
 
     def __init__(self, call: Call, waiter: Waiter) -> None:
         self._call = call
@@ -27,15 +27,15 @@ class Watch:
 
     @property
     def stands(self) -> bool:
-        """Whether the broker was asked and has not gone since: only then is silence no news."""
+        """Whether the request was sent and its connection is still up: only then no answer means no news."""
         return self._call.stands
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether there is no answer within `seconds`, nor a reason to ask again: then there is no news."""
+        """Whether there is no answer within `seconds` and the request still stands: then there is no news."""
         return self._waiter.is_waiting(seconds) and self.stands
 
     def news(self, seconds: float) -> dict[str, w.Description] | None:
-        """The answer, as that of `describe`, if it comes within `seconds`; None where it is still under way."""
+        """The answer (as from `describe`) if it comes within `seconds`; None if the request is still pending."""
         reply = self._waiter.within(seconds)
         return None if reply is None else _by_name(_expected(reply, w.Resources))
 
@@ -45,15 +45,15 @@ class Administration(ABC):
 
     @abstractmethod
     def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
-        """Send any request and return its reply; `patience` is how long, in seconds, the broker may take on purpose."""
+        """Send any request and return its reply; the broker may hold it on purpose for `patience` seconds."""
 
     @abstractmethod
     def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
-        """Send a request that the broker may take its time over, and leave waiting to the caller."""
+        """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
 
     @abstractmethod
     def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
-        """The outcome of a request and how many attempts it took; an earlier one may have been carried out."""
+        """The outcome of a request, and the number of attempts; an earlier attempt may have been executed."""
 
     def _ask(self, request: w.Request, reply: type[R], *, patience: float = 0.0) -> R:
         return _expected(self.request(request, patience=patience), reply)
@@ -70,10 +70,10 @@ class Administration(ABC):
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
     ) -> w.Description:
-        """Make a resource. `Refused` 409 "exists" when it is there, unless `exist_ok`.
+        """Create a resource. `Refused` 409 "exists" if it exists, unless `exist_ok`.
 
-        What its queues delivered `max_deliveries` times (default 10), and what a consumer rejected, goes to
-        `dead_letter` (default: the resource's name with ".dead" behind it).
+        Contents that its queues delivered `max_deliveries` times (default 10), or that a consumer rejected, go to
+        `dead_letter` (default: the resource's name followed by ".dead").
         """
         request = w.ResourceCreate(
             resource=name,
@@ -87,7 +87,7 @@ class Administration(ABC):
         if isinstance(outcome, w.ResourceCreated):
             return outcome.resource
         if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
-            return self.describe([name])[name]  # made by an attempt whose reply was lost
+            return self.describe([name])[name]  # created by an attempt whose reply was lost
         raise outcome if isinstance(outcome, Refused) else Malformed("Resource.Create was not answered")
 
     def delete_resource(self, name: str, *, incarnation: str | None = None) -> None:
@@ -108,9 +108,9 @@ class Administration(ABC):
     ) -> dict[str, w.Description]:
         """Resources by name: those named (`Refused` 404 if one is missing), those that match, or all.
 
-        With `after` it waits, up to `wait` seconds, until a resource's `next` is above the one given, one is there that
-        is not in it, one that is in it is not there, or one has another incarnation than `incarnations` gives. With
-        `history` they have all epochs of their logs.
+        With `after` it waits, up to `wait` seconds, until one of these is true: a resource's `next` is above the one in
+        `after`, a resource exists that is not in `after`, a resource in `after` does not exist, or the incarnation of
+        one differs from `incarnations`. With `history` the descriptions have all epochs of the logs.
         """
         request = _describe(names, pattern, after, incarnations, wait, history=history)
         return _by_name(self._ask(request, w.Resources, patience=wait))
@@ -124,7 +124,7 @@ class Administration(ABC):
         incarnations: Mapping[str, str] | None = None,
         wait: float,
     ) -> Watch:
-        """Ask as `describe` does, and wait for the answer whenever there is time for it (`Watch.news`)."""
+        """Send the request of `describe` without waiting; `Watch.news` gets the answer."""
         return Watch(*self.ask(_describe(names, pattern, after, incarnations, wait), patience=wait))
 
     def list_resources(self, pattern: str | None = None) -> list[w.Description]:
@@ -134,7 +134,7 @@ class Administration(ABC):
     def locate_time(
         self, resource: str, timestamp_us: int, *, incarnation: str | None = None
     ) -> tuple[int, bool]:
-        """The first content at or after a time, and whether there is one; else the resource's end."""
+        """The sequence of the first content at or after a time and True, or the resource's end and False."""
         request = w.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
         located = self._ask(request, w.Located)
         return located.sequence, located.match
@@ -148,7 +148,9 @@ class Administration(ABC):
         bytes: int | None = None,  # noqa: A002 it is the protocol's word
         incarnation: str | None = None,
     ) -> int:
-        """The end, exclusive, of what lies within so many contents and stored octets of `start`: at least one chunk."""
+        """The end, exclusive, of at most `contents` contents and `bytes` stored octets from `start` on: at least one
+        chunk.
+        """
         request = w.ResourceLocate(
             resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
         )
@@ -157,8 +159,8 @@ class Administration(ABC):
     def unread(
         self, resource: str, start: int, contents: int, *, incarnation: str | None = None
     ) -> w.Located:
-        """What waits from `start` on, at most so many `contents`: its stored octets as `bytes`, and as `timestamp` when
-        the oldest of it was appended (µs). `DataLoss` where `start` is gone.
+        """Measure at most `contents` contents from `start` on: `bytes` are their stored octets, `timestamp` is the
+        append time (µs) of the oldest. `DataLoss` if `start` is gone.
         """
         request = w.ResourceLocate(resource=resource, start=start, contents=contents, incarnation=incarnation)
         return self._ask(request, w.Located)
@@ -173,12 +175,12 @@ class Administration(ABC):
         start: Literal["earliest", "latest"] | int = "earliest",
         incarnation: str | None = None,
     ) -> w.CursorOpened:
-        """Make a group's durable position in a resource, or find it."""
+        """Create a group's durable position in a resource, or return the existing one."""
         request = w.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
         return self._ask(request, w.CursorOpened)
 
     def cursors(self, group: str | None = None, resource: str | None = None) -> list[w.CursorInfo]:
-        """Where groups stand, with everything that was confirmed."""
+        """The positions of groups, including all Confirms so far."""
         return self._ask(w.CursorDescribe(group=group, resource=resource), w.Cursors).cursors
 
     def cursor_reset(
@@ -190,16 +192,16 @@ class Administration(ABC):
         timestamp_us: int | None = None,
         force: bool = False,
     ) -> w.CursorWasReset:
-        """Move a group's position anywhere: `to` a place, or to the first content at or after a time.
+        """Move a group's position forward or back: `to` a place, or to the first content at or after a time.
 
-        `Refused` 409 "in-use" while somebody holds the cursor, unless `force`, which ends the holder's leases as a
-        newer holder would; 404 "unknown-cursor" where there is none. Asked again it does the same.
+        `Refused` 409 "in-use" while a reader holds the cursor, unless `force`, which ends the holder's leases as a
+        newer holder would; 404 "unknown-cursor" if there is none. The request is idempotent.
         """
         request = w.CursorReset(group=group, resource=resource, to=to, timestamp=timestamp_us, force=force)
         return self._ask(request, w.CursorWasReset)
 
     def cursor_delete(self, group: str, resource: str) -> None:
-        """Forget a group's position."""
+        """Delete a group's position."""
         outcome, attempts = self._attempted(w.CursorDelete(group=group, resource=resource))
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_CURSOR):
             raise outcome
@@ -207,11 +209,11 @@ class Administration(ABC):
     # --- queues ---------------------------------------------------------------------------------------------
 
     def queues(self, queue: str | None = None, resource: str | None = None) -> list[w.QueueInfo]:
-        """What is ready, delivered, delayed and dead in the queues of a name, of a resource, of both, or all."""
+        """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         return self._ask(w.QueueDescribe(group=queue, resource=resource), w.Queues).queues
 
     def queue_delete(self, queue: str, resource: str) -> None:
-        """Forget what a queue has settled. `Refused` 409 "in-use" while it has consumers."""
+        """Delete a queue's record of settled contents. `Refused` 409 "in-use" while it has consumers."""
         outcome, attempts = self._attempted(w.QueueDelete(group=queue, resource=resource))
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_QUEUE):
             raise outcome
@@ -227,11 +229,11 @@ class Administration(ABC):
         *,
         truncate: str | Iterable[str] = (),
     ) -> w.Committed:
-        """Publish the stages' contents atomically, in this order, once per (application, version). What was in the
-        resources of `truncate` before goes in the same step.
+        """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
+        of the resources in `truncate` are removed in the same step.
 
-        Asked until it is answered: a repetition does nothing and answers the same, with `already`. `Refused` 409
-        "rolled-back" when the application has committed a later version, 404 "unknown-stage" for one that is gone.
+        Idempotent: a repetition has no effect and gets the same answer, with `already`. `Refused` 409 "rolled-back" if
+        the application has committed a later version, 404 "unknown-stage" if a stage is gone.
         """
         request = w.StageCommit(
             application=application,
@@ -243,15 +245,15 @@ class Administration(ABC):
         return self._ask(request, w.Committed)
 
     def stage_abort(self, stages: str | Iterable[str]) -> None:
-        """Throw stages away; unknown and committed ones are left alone."""
+        """Discard stages; unknown and committed ones are left alone."""
         self.request(w.StageAbort(stages=listed(stages)))
 
     def stages(self, application: str | None = None) -> w.Stages:
-        """The stages that are not committed, and what each application committed last."""
+        """The stages that are not committed, and the last committed version of each application."""
         return self._ask(w.StageDescribe(application=application), w.Stages)
 
     def stage_forget(self, application: str) -> None:
-        """Forget the version that an application committed last, so that it may begin again."""
+        """Delete the last committed version of an application, so that it may start from any version."""
         outcome, attempts = self._attempted(w.StageForget(application=application))
         if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_APPLICATION):
             raise outcome

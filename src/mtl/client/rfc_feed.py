@@ -1,7 +1,7 @@
-"""A reader's side in the IO thread where the server knows the RFC only, or the profile is `test`.
+"""The IO thread's part of a reader of a server of RFC 11 only, or in profile `test`.
 
-There are no positions: contents are given to the application in the order in which they come. With confirm "full" each
-is confirmed by the number that it came with.
+There are no positions: the application gets contents in the order of arrival. With confirm "full" each is confirmed by
+the sequence number in its delivery.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class RfcFeed(Incoming):
     """See the module."""
 
     rfc = True
-    credit_delay_s = 0.0  # nobody knows how few contents the server lets be unconfirmed
+    credit_delay_s = 0.0  # the server's limit of unconfirmed contents is unknown
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         super().__init__(loop, channel, options)
         self.finished = 0
-        """How many contents the application is done with; written by its thread only."""
+        """The number of contents that the application has finished; only its thread writes this."""
         self._credited = 0
         self._reader = RfcReaderFlow()
         self._full = options.confirm == "full"
@@ -37,11 +37,11 @@ class RfcFeed(Incoming):
     # --- for the application's side -------------------------------------------------------------------------
 
     def finish(self, done: Delivery | Run) -> None:
-        """Count what is done with."""
+        """Count finished contents."""
         self.finished += done.end - done.first
 
     def credit(self) -> None:
-        """Confirm what is done with."""
+        """Confirm finished contents."""
         finished, credited = self.finished, self._credited
         self._credited = finished
         if self._full:
@@ -49,32 +49,32 @@ class RfcFeed(Incoming):
                 self.flow.send(confirm)
 
     def confirm(self, sequence: int, epoch: str | None = None) -> None:  # noqa: ARG002 only a log has epochs
-        """Confirm every content up to the one with this number, as the server counts."""
+        """Confirm every content up to the one with this number of the server."""
         self.credit()
         self.flow.send(c.Confirm(sequence, multiple=True))
 
     # --- the flow's user ------------------------------------------------------------------------------------
 
     def lease_request(self) -> w.Reader:
-        """What the RFC has."""
+        """The request for a lease, with the RFC's members only."""
         return w.Reader(resources=[self.options.resource], confirm=self.options.confirm)
 
     def granted(self, lease: w.DataLease) -> None:
-        """Nothing is echoed."""
+        """Nothing to check: such a server does not echo."""
         self.lease = lease
         self.granted_event.set()
 
     def refused(self, error: Refused) -> Refused | None:
-        """There is nothing else to ask for."""
+        """Every refusal is final."""
         return error
 
     def bound(self) -> None:
-        """Begin, or go on."""
+        """Summon the resource, at first or again."""
         if self._summoned:
             self.flow.ask(c.Summon, self.options.resource)
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
-        """A Content arrived."""
+        """Handle a Content."""
         if not isinstance(command, c.Content):
             return
         if self._full:
@@ -83,14 +83,14 @@ class RfcFeed(Incoming):
         self._arrived.append(Delivery(first, first + 1, 0, command, None, size))
 
     def contents(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> int:
-        """Contents that are like one before them arrived; to be confirmed, each by itself."""
+        """Handle contents that differ from an earlier one only in number and body; 0 if each has to be confirmed."""
         if self._full:
             return 0
         self._arrived.append(Run(first, first + len(bodies), like, bodies, sum(map(len, bodies))))
         return len(bodies)
 
     def down(self) -> None:
-        """What was delivered stays, also what nobody has looked at yet: the RFC does not say that it comes again."""
+        """Keep all delivered contents: the RFC does not promise another delivery."""
         self._reader.lost()
 
     # --- closing --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How a connection reaches its broker, and what it shows there."""
+"""The settings of a connection: endpoint, timeouts, credentials."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, WITH_PASSWORD
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
-"""5975 is the port that the earliest implementation of RFC 11 bound."""
+"""5975 is the port of the earliest implementation of RFC 11."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `mtl.connect` was told. Times are in seconds.
+    """The options of `mtl.connect`. Times are in seconds.
 
-    `request_timeout` is for one attempt (a request, a connect, a bind), `retry_deadline` for all attempts together:
-    when nobody answered for so long, `Unreachable` is raised. After `heartbeat` without a word from either end of a
-    data flow the broker is pinged, and given up after three times as long without an answer (MTL-99 to 104); None is
-    what the broker says of itself in the 202, or `limits.HEARTBEAT_S` where it says nothing; 0 is never. With
-    `local_reads` packs of a broker on this machine are read from its files where that is possible, with `local_writes`
-    packs for it are put into memory that it shares (PROTOCOL.md 5.6, 5.7).
+    `request_timeout` bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts together; after
+    it `Unreachable` is raised. After `heartbeat` without a message in either direction of a data flow the client pings
+    the broker, and gives it up after three times as long without an answer (MTL-99 to 104). None means the broker's
+    value in the 202, or `limits.HEARTBEAT_S` if it has none; 0 means no Pings. With `local_reads` packs of a broker on
+    this machine are read from its files if possible; with `local_writes` packs for it are written to memory that it
+    shares (PROTOCOL.md 5.6, 5.7).
 
-    The password is given itself, as a file whose first line it is, or as the name of an environment variable; file and
-    variable are read whenever the broker asks, so that a changed password is found. `curve` are the keys of CURVE.
-    `acting_as` is another user, whose rights the connection is to have (`mtl grant --act-as`).
+    The password is a value, the first line of a file, or the value of an environment variable. File and variable are
+    read at every login, so that a changed password is found. `curve` has the keys for CURVE. `acting_as` is another
+    user, whose rights the connection is to have (`mtl grant --act-as`).
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -50,7 +50,7 @@ class Settings:
     acting_as: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises `OptionError` for what cannot work."""
+        """Raises `OptionError` for invalid or contradicting options."""
         if "://" not in self.endpoint:
             raise OptionError(
                 f"endpoint {self.endpoint!r} has no transport; write tcp://HOST:PORT or ipc://PATH"
@@ -58,7 +58,7 @@ class Settings:
         if self.request_timeout <= 0 or self.retry_deadline <= 0:
             raise OptionError("request_timeout and retry_deadline have to be above 0 seconds")
         if self.heartbeat is not None and self.heartbeat < 0:
-            raise OptionError("heartbeat has to be a number of seconds, 0 for none at all")
+            raise OptionError("heartbeat has to be a number of seconds from 0; 0 means no Pings")
         self._check_login()
 
     def _check_login(self) -> None:
@@ -70,7 +70,7 @@ class Settings:
         mechanism = self.sasl_mechanism.upper() if self.sasl_mechanism is not None else None
         if mechanism not in {None, *BY_STRENGTH}:
             raise OptionError(
-                f"there is no mechanism {self.sasl_mechanism!r}; there is {', '.join(BY_STRENGTH)}"
+                f"there is no mechanism {self.sasl_mechanism!r}; there are {', '.join(BY_STRENGTH)}"
             )
         if passwords and self.user is None:
             raise OptionError("user and password go together; there is no user")
@@ -82,12 +82,10 @@ class Settings:
         if mechanism in WITH_PASSWORD and not passwords:
             raise OptionError(f"sasl_mechanism {mechanism} needs user and password")
         if mechanism == EXTERNAL and not own_key:
-            raise OptionError(
-                "sasl_mechanism EXTERNAL needs curve_key_file: the key is what the broker knows"
-            )
+            raise OptionError("sasl_mechanism EXTERNAL needs curve_key_file: the key authenticates the user")
 
     def credentials(self) -> Credentials:
-        """What to show to a broker that asks. Raises `OptionError` when the password cannot be read."""
+        """The credentials for a login. Raises `OptionError` if the password cannot be read."""
         return Credentials(
             self.user,
             self._password(),
@@ -106,13 +104,13 @@ class Settings:
 
 
 def password_in(variable: str) -> str:
-    """The value of an environment variable. Raises `OptionError` when there is none; its name is shown only where there
-    is such a variable, since somebody may have put the password itself in place of the name.
+    """The value of an environment variable. Raises `OptionError` if it is missing or empty. The error shows the name
+    only if the variable exists, since a user may have given the password instead of the name.
     """
     found = os.environ.get(variable)
     if found is None:
         raise OptionError(
-            "there is no environment variable of the name that is given for the password; its name is not shown, "
+            "there is no environment variable of the name that is given for the password; the name is not shown, "
             "in case it is the password itself"
         )
     if not found:
@@ -121,8 +119,8 @@ def password_in(variable: str) -> str:
 
 
 def read_password(path: Path) -> str:
-    """The first line of a file. Raises `OptionError` when there is none; its path is shown only where it leads into a
-    directory that exists, since somebody may have put the password itself in place of the path.
+    """The first line of a file. Raises `OptionError` if it is missing or empty. The error shows the path only if its
+    directory exists, since a user may have given the password instead of the path.
     """
     leads_there = path.name != str(path) and os.path.isdir(path.parent)  # noqa: PTH112 Path's raises for a long name
     shown = str(path) if leads_there else "the file that is given for it"

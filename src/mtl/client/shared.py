@@ -1,7 +1,7 @@
-"""Packs in memory that a writer shares with a broker on its machine (PROTOCOL.md 5.7): made there, and not sent.
+"""Encodes packs into memory that a writer shares with a broker on its machine (PROTOCOL.md 5.7), instead of sending.
 
-A pack keeps its place for as long as anybody refers to it; the writer does until it is confirmed. Freed places are
-taken again from the lowest on, so that little memory is touched.
+A pack keeps its space as long as it is referenced; the writer references it until it is confirmed. The lowest free
+space is used first, so that few pages of memory are touched.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mtl.wire.packs import ArrowBuffer, RecordBatch, batch_size, encode_batch_in
 from mtl.wire.places import SHARED_FROM, Span
 
 _ALIGNMENT = 64
-"""As Arrow aligns its own memory."""
+"""Arrow's own alignment of memory."""
 
 
 class Spaces:
-    """Which octets of a memory are taken. `give` may be called at any time, in any thread, by the end of an object."""
+    """The allocation of a memory. `give` may be called at any time, in any thread, by a finalizer."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin = begin
@@ -31,7 +31,7 @@ class Spaces:
         self._given: deque[int] = deque()
 
     def take(self, size: int) -> int | None:
-        """Where so many octets are free, the lowest such place, which is taken now; None when there is none."""
+        """Allocate the lowest free space of `size` octets, and return its start; None if there is none."""
         while self._given:
             free = self._given.popleft()
             self._taken = [span for span in self._taken if span[0] != free]
@@ -47,12 +47,12 @@ class Spaces:
         return begin
 
     def give(self, begin: int) -> None:
-        """What was taken at `begin` is free."""
+        """Free the space that begins at `begin`."""
         self._given.append(begin)
 
 
 class _Kept:
-    """The place of one pack: free when this goes, and until then the memory is there."""
+    """Owns the space of one pack: frees it when it is deleted, and keeps the memory until then."""
 
     __slots__ = ("_begin", "_memory", "_spaces")
 
@@ -66,7 +66,7 @@ class _Kept:
 
 
 class Shared:
-    """The memory of one lease. Not safe to use from several threads, but for `span`."""
+    """The memory of one lease. Not thread-safe, except `span`."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -76,12 +76,12 @@ class Shared:
 
     @classmethod
     def of(cls, told: SharedMemory | None) -> Shared | None:
-        """What a lease came with; None where it came with nothing, or that is not to be had from here."""
+        """The memory that a lease offers; None if it offers none, or this process cannot open it."""
         memory = borrowed(told) if told is not None else None
         return cls(memory) if memory is not None else None
 
     def encode(self, batch: RecordBatch, max_pack: int) -> ArrowBuffer | None:
-        """A batch of SCHEMA as a pack in this memory; None when there is no room. Errors as `encode_batch`."""
+        """Encode a batch of SCHEMA as a pack in this memory; None if there is no room. Errors as `encode_batch`."""
         size = batch_size(batch)
         begin = self._spaces.take(size)
         if begin is None:
@@ -91,7 +91,7 @@ class Shared:
         return pa.foreign_buffer(self._address + begin + at, octets, kept)
 
     def span(self, body: object) -> Span | None:
-        """Where in this memory a body lies; None when it does not."""
+        """The span of a body in this memory; None if it is elsewhere."""
         if not isinstance(body, pa.Buffer):
             return None
         offset = body.address - self._address

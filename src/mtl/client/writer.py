@@ -33,7 +33,7 @@ from mtl.wire.fields import EMPTY, Buffer, Value, encode_properties, encode_shor
 from mtl.wire.packs import decode_pack, encode_pack, pack_size
 
 _check_name = lru_cache(maxsize=1024)(encode_short)
-"""A writer of several resources names one for every content."""
+"""Cached, since a writer of several resources checks a name for every content."""
 
 
 class _Ending(Protocol):
@@ -41,7 +41,7 @@ class _Ending(Protocol):
 
 
 class Patience:
-    """How long to wait for a broker that settles nothing: `deadline` (monotonic) is a limit with progress, too."""
+    """A time limit of `limit` seconds without progress, and optionally a `deadline` (monotonic) even with progress."""
 
     __slots__ = ("_deadline", "_limit", "_progress", "_since", "began")
 
@@ -52,7 +52,7 @@ class Patience:
         self._progress: int | None = None
 
     def left(self, progress: int) -> float:
-        """Seconds until the broker counts as gone, or the deadline passes; `progress` grows with what is settled."""
+        """Seconds until the limit or the deadline; `progress` grows whenever contents are settled."""
         now = time.monotonic()
         if progress != self._progress:
             self._progress, self._since = progress, now
@@ -61,7 +61,7 @@ class Patience:
 
 
 _STAGE_REFUSED = (
-    "it can never be taken, or a failing disk has stopped the stage (`mtl stages list` says which); "
+    "the broker can never accept it, or a failing disk has stopped the stage (`mtl stages list` shows which); "
     "write to another stage"
 )
 
@@ -69,13 +69,13 @@ _STAGE_REFUSED = (
 class Writer:
     """A lease to write to one resource, or to several.
 
-    `send` and `send_pack` return the publishing number as soon as the content is on its way; `flush` waits until
-    everything is confirmed, that is durable, and so does `close` (and the end of a `with` block without an error). What
-    a lost connection or a restart of the broker swallowed is sent again, and the broker drops what it has already.
-    `send` blocks while the window of unconfirmed contents is full. Safe to use from several threads.
+    `send` and `send_pack` return the publishing number once the content is in the window; `flush` waits until all
+    contents are confirmed, that is durable, and so does `close` (and the end of a `with` block without an error).
+    Contents lost by a connection or a restart of the broker are sent again, and the broker drops duplicates. `send`
+    blocks while the window of unconfirmed contents is full. Thread-safe.
 
-    Raises (from wherever it is used) `ContentRefused` for a content that the broker rejected for good, once for each;
-    `Fenced` when another writer of the name took over; `Unreachable` when nobody answers for `retry_deadline`.
+    Any method may raise `ContentRefused` for a content that the broker rejected for good, once for each; `Fenced` if
+    another writer of the name took over; `Unreachable` if the broker does not answer for `retry_deadline`.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Writer:
         self._only = pump.options.resources[0] if len(pump.options.resources) == 1 else None
         self._packed = pump.options.packed
         self._sending = threading.Lock()
-        """Taken before the pump's: one `send` after the other, also while one waits for room."""
+        """Acquired before the pump's lock: sends run one after the other, also while one waits for room."""
         self._encoding = threading.Lock()
-        """Packs are made one after the other, and while another waits for room."""
+        """Packs are encoded one after the other, also while a send waits for room."""
         self._bodies: list[bytes] = []
         self._tables: list[bytes] = []
         self._target = ""
@@ -124,7 +124,7 @@ class Writer:
 
     @property
     def max_content(self) -> int:
-        """Octets of the largest content that the broker takes."""
+        """Octets of the largest content that the broker accepts."""
         return self._pump.max_content
 
     @property
@@ -134,13 +134,13 @@ class Writer:
 
     @property
     def confirmed(self) -> int:
-        """The highest number up to which everything is settled."""
+        """The highest number up to which all contents are settled."""
         with self._pump.lock:
             return self._pump.writer.confirmed
 
     @property
     def unconfirmed(self) -> int:
-        """How many contents are not settled yet."""
+        """The number of contents that are not settled."""
         with self._pump.lock:
             return self._pump.writer.unconfirmed + len(self._bodies)
 
@@ -149,10 +149,10 @@ class Writer:
     def send(
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int:
-        """Publish one content and return its number. `resource` is needed where the lease names several.
+        """Publish one content and return its number. `resource` is required if the lease has several.
 
-        On a packed lease it leaves with others in one pack, after some milliseconds at most. Raises `ContentTooLarge`,
-        `FieldError` for properties that cannot be encoded, and whatever ended the writer.
+        On a packed lease it is sent in a pack with others, after some milliseconds at most. Raises `ContentTooLarge`,
+        `FieldError` for properties that cannot be encoded, and the error that ended the writer.
         """
         name, table, octets = self._checked(body, properties, resource)
         with self._sending, self._pump.lock:
@@ -164,8 +164,8 @@ class Writer:
     ) -> int:
         """Publish a batch of the columns `properties` and `body` as one unit; returns the number of its last content.
 
-        Or an encoded pack of `count` contents. The whole is confirmed or refused. Raises `ContentTooLarge` for one that
-        has to be split, `FieldError` for a batch of other columns, and whatever ended the writer.
+        `pack` may also be an encoded pack of `count` contents. It is confirmed or refused as a whole. Raises
+        `ContentTooLarge` if it has to be split, `FieldError` for other columns, and the error that ended the writer.
         """
         if not self._packed:
             raise OptionError("the lease is not packed; open the writer with packed=True")
@@ -178,9 +178,7 @@ class Writer:
                 raise ContentTooLarge(encoded.size, self._pump.max_pack, "pack")
             decode_pack(encoded, count)
         else:
-            raise OptionError(
-                "an encoded pack says nothing about its contents before it is read; give their `count`"
-            )
+            raise OptionError("an encoded pack needs the argument `count`, the number of its contents")
         if not count:
             raise OptionError("a pack has at least one content")
         name = self._named(resource)
@@ -190,9 +188,9 @@ class Writer:
             return self._publish(name, packed_properties(count), encoded, count, encoded.size) + count - 1
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything is confirmed, for at most `timeout` seconds (default: as long as there is progress).
+        """Wait until all contents are confirmed, for at most `timeout` seconds (default: as long as there is progress).
 
-        Raises `Unreachable` when nothing is confirmed for the connection's `retry_deadline`, or after `timeout`.
+        Raises `Unreachable` if nothing is confirmed for the connection's `retry_deadline`, or after `timeout`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._sending, self._pump.lock:
@@ -205,7 +203,7 @@ class Writer:
     # --- for an event loop, which must not wait (mtl.client.aio) ----------------------------------------------
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, in the IO thread, whenever there may be room, something is settled, or the writer ended.
+        """Call `listener`, in the IO thread, when there may be room, contents were settled, or the writer ended.
 
         It is called under the writer's lock, so it must not use the writer.
         """
@@ -214,7 +212,7 @@ class Writer:
     def offer(
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int | None:
-        """As `send`, but None where that would wait."""
+        """Like `send`, but returns None if that would block."""
         name, table, octets = self._checked(body, properties, resource)
         with self._sending, self._pump.lock:
             self._end_check()
@@ -225,10 +223,10 @@ class Writer:
     def offer_run(
         self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
     ) -> int | None:
-        """Publish contents as one unit, which is confirmed or refused whole; the number of the last, or None where that
-        would wait. `tables` are their properties (`encode_properties`). One alone is sent as it is, more as a pack.
+        """Publish contents as one unit, which is confirmed or refused as a whole. Returns the number of the last, or
+        None if that would block. `tables` are their properties (`encode_properties`). Several are sent as a pack.
 
-        Raises `ContentTooLarge` also for a run that has to be split, and whatever ended the writer.
+        Raises `ContentTooLarge` also for a run that has to be split, and the error that ended the writer.
         """
         if not self._packed:
             raise OptionError("the lease is not packed; open the writer with packed=True")
@@ -245,7 +243,7 @@ class Writer:
             body: Buffer
             if count == 1:
                 properties, body = tables[0], bodies[0]
-            else:  # not under the lock: meanwhile the IO thread may settle and send, which only makes room
+            else:  # without the lock: meanwhile the IO thread may send and settle, which only makes room
                 body = encode_pack(bodies, tables, self._pump.max_pack)
                 properties, octets = packed_properties(count), len(body)
             with self._pump.lock:
@@ -253,7 +251,7 @@ class Writer:
                 return self._publish(name, properties, body, count, octets) + count - 1
 
     def push(self) -> int:
-        """What waits for company leaves now; returns the last number that was given out."""
+        """Send the pack that is being collected, and return the last publishing number."""
         with self._sending, self._pump.lock:
             self._end_check()
             self._pack_buffer()
@@ -261,17 +259,17 @@ class Writer:
 
     @property
     def progress(self) -> int:
-        """Grows whenever something is settled."""
+        """A number that grows whenever contents are settled."""
         with self._pump.lock:
             return self._pump.writer.progressed
 
     @property
     def error(self) -> MtlError | None:
-        """What ended the writer."""
+        """The error that ended the writer, or None."""
         return self._pump.error
 
     def take_refused(self) -> list[RefusedContent]:
-        """What the broker rejected for good and nobody was told of yet."""
+        """The contents that the broker rejected for good, each returned or raised only once."""
         with self._pump.lock:
             refused, self._pump.writer.refused = self._pump.writer.refused, []
         return refused
@@ -284,8 +282,8 @@ class Writer:
         return Unreachable(self._settings.endpoint, waited, held, sent_back=writer.sent_back)
 
     def _would_wait(self, contents: int, size: int) -> bool:
-        """Under the lock: whether there is no room for so many contents of together `size` octets and all that waits
-        for company.
+        """Under the lock: whether there is no room for `contents` contents of `size` octets in total, together with the
+        pack that is being collected.
         """
         writer, count = self._pump.writer, len(self._bodies) + contents
         held = pack_size(count, self._octets + size) if self._packed else size
@@ -296,7 +294,7 @@ class Writer:
     def _checked(
         self, body: Buffer, properties: Mapping[str, Value] | None, resource: str | None
     ) -> tuple[str, bytes, bytes]:
-        """The resource, the table and the octets to send; needs no lock."""
+        """Check a content: its resource, encoded properties and octets. Needs no lock."""
         table = encode_properties(properties) if properties else EMPTY
         octets = body if type(body) is bytes else bytes(body)
         if len(octets) > self._pump.max_content:
@@ -326,7 +324,7 @@ class Writer:
             self._check()
 
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
-        """Until `done`; without progress for the retry deadline, or after `deadline`, the broker counts as gone."""
+        """Wait until `done`. `Unreachable` without progress for the retry deadline, or after `deadline`."""
         pump = self._pump
         patience = Patience(self._settings.retry_deadline, deadline)
         pump.waiters += 1
@@ -358,11 +356,11 @@ class Writer:
 
     def _named(self, resource: str | None) -> str:
         if resource is not None:
-            _check_name(resource)  # in the IO thread it would be too late for a name that cannot be one
+            _check_name(resource)  # an invalid name has to be an error here, not later in the IO thread
         name = resource or self._only
         if name:
             return name
-        raise OptionError("the lease names several resources; say which one: send(..., resource=NAME)")
+        raise OptionError("the lease has several resources; name one: send(..., resource=NAME)")
 
     # --- packing, under the lock ----------------------------------------------------------------------------
 
@@ -385,8 +383,8 @@ class Writer:
         return self._pump.writer.next + len(self._bodies) - 1
 
     def _pack_buffer(self, deadline: float | None = None) -> None:
-        """What was collected leaves as one pack. It stays where there is no room in time, or a content before it was
-        refused: its numbers were given out.
+        """Publish the collected contents as one pack. After an error (no room in time, an earlier content refused) they
+        stay collected, since their numbers are in use.
         """
         if not self._bodies:
             return
@@ -397,11 +395,11 @@ class Writer:
         self._publish(self._target, packed_properties(count), pack, count, len(pack))
 
     def _linger(self) -> None:
-        """In the IO thread: what waits for company leaves after a while without it."""
+        """In the IO thread: send the collected contents after LINGER_S, even if the pack is not full."""
         self._loop.after(LINGER_S, self._lingered)
 
     def _lingered(self) -> None:
-        """In the IO thread, which must not wait: while an application's thread sends or there is no room, later."""
+        """In the IO thread, which must not block: try again later while another thread sends, or without room."""
         pump = self._pump
         if not self._sending.acquire(blocking=False):
             self._linger()
@@ -421,7 +419,9 @@ class Writer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def seal(self) -> w.Sealed:
-        """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk."""
+        """Flush, close, and seal the stage. Returns its public id, the content count of each resource, and its octets
+        on disk.
+        """
         if self._pump.options.stage is None:
             raise LocalError("the writer has no stage to seal")
         self.flush()
@@ -436,7 +436,7 @@ class Writer:
         return reply.stage
 
     def _described(self) -> w.Sealed:
-        """The stage as the broker sees it, whose lease went with a restart: everything in it was confirmed."""
+        """The description of a stage whose lease was lost by a restart; all its contents are confirmed."""
         stage = self._pump.options.stage
         assert stage is not None
         reply = self._ask(w.StageDescribe(application=stage.application))
@@ -446,9 +446,9 @@ class Writer:
         raise Refused(404, w.UNKNOWN_STAGE, f"stage {self.stage} is gone", stage=self.stage)
 
     def close(self) -> None:
-        """Flush and end the lease, which seals a stage. Harmless when repeated.
+        """Flush and end the lease, which seals a stage. May be called again.
 
-        Raises whatever ended the writer before if contents are not confirmed: they may be lost.
+        If contents are not confirmed, raises the error that ended the writer: they may be lost.
         """
         if not self._open or self._pid != process():
             self._open = False
@@ -462,7 +462,7 @@ class Writer:
         self._over(self._pump.close)
 
     def abandon(self) -> None:
-        """End without waiting: what is not confirmed may be lost, and a stage is thrown away."""
+        """End without a wait: unconfirmed contents may be lost, and a stage is discarded."""
         if self._open and self._pid == process():
             self._over(self._pump.abandon)
 
@@ -470,7 +470,7 @@ class Writer:
         try:
             self._end(how, self._settings.request_timeout)
         except MtlError:
-            pass  # it is over either way; the lease expires by itself
+            pass  # the writer has ended either way; the lease expires
 
     def _end(self, how: _Ending, within: float | None) -> w.Reply:
         self._open = False
@@ -487,7 +487,7 @@ class Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush and close; after an error of the block without waiting."""
+        """Flush and close; abandon after an error of the block."""
         if kind is None:
             self.close()
         else:

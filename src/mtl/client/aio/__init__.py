@@ -1,4 +1,4 @@
-"""The client for asyncio: `mtl.connect`'s habits, awaited.
+"""The client for asyncio: the interface of `mtl.connect` with awaitable methods.
 
     async with mtl.aio.connect("tcp://127.0.0.1:5975") as c:
         async with c.writer("orders") as w:
@@ -7,10 +7,10 @@
         async with c.reader("orders", start="earliest") as r:
             async for content in r: ...
 
-It is the same client: sessions, sockets, heartbeats and recovery stay in the process's one IO thread (`mtl.client.io`),
-and nothing of them is written twice. What differs is how an application waits. Contents and Confirms, of which there
-are many, ring a `Bell`: the IO thread wakes the event loop by call_soon_threadsafe, once for however many came.
-Requests (a lease, a description, a close), of which there are few, wait for their reply in a small pool of threads.
+It is the same client: sessions, sockets, heartbeats and recovery run in the process's one IO thread (`mtl.client.io`).
+Only waiting differs. Contents and Confirms, which are many, ring a `Bell`: the IO thread wakes the event loop by
+call_soon_threadsafe, once for many arrivals. Requests (a lease, a description, a close), which are few, wait for their
+reply in a small pool of threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the IO thread into the event loop: "look again", once for however often it was said."""
+"""Wakes the event loop from the IO thread, once for several signals."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Callable
 
 
 class Bell:
-    """`ring` is called by any thread; `hear` then once in the event loop, after everything that was done before."""
+    """Any thread may call `ring`. The event loop then calls `hear` once, and sees everything done before `ring`."""
 
     __slots__ = ("_hear", "_loop", "_ringing")
 
     def __init__(self, hear: Callable[[], None]) -> None:
-        """Belongs to the running event loop."""
+        """For the running event loop, in which `hear` is called."""
         self._loop = asyncio.get_running_loop()
         self._hear = hear
         self._ringing = False
 
     def ring(self) -> None:
-        """Cheap, never waits, harmless after the event loop's end."""
+        """Signal the event loop. Never blocks; no error after the event loop was closed."""
         if self._ringing:
             return
         self._ringing = True
         try:
             self._loop.call_soon_threadsafe(self._heard)
         except RuntimeError:
-            pass  # the event loop is closed, and nobody waits in it
+            pass  # the event loop is closed, so no task waits in it
 
     def _heard(self) -> None:
-        # Before the look: whatever happens from now on rings again.
+        # Reset before `hear` looks, so that later changes ring again.
         self._ringing = False
         self._hear()

@@ -1,4 +1,4 @@
-"""A connection for an event loop. See `mtl.client.connection`, whose work it does."""
+"""A connection for an event loop: wraps `mtl.client.connection`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 def _awaited(
     method: Callable[Concatenate[blocking.Connection, P], R],
 ) -> Callable[Concatenate[Connection, P], Awaitable[R]]:
-    """The same method, awaited: one request, whose reply a thread waits for."""
+    """The awaitable form of a blocking method that sends one request; a worker thread waits for the reply."""
 
     @wraps(method)
     def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
@@ -78,9 +78,9 @@ def _writer(
 
 
 class Connection:
-    """One client of one broker, for the tasks of one event loop. `blocking` is the connection that does the work.
+    """One client of one broker, for the tasks of one event loop. `blocking` is the connection that it wraps.
 
-    Every method takes what its namesake of `mtl.client.Connection` takes, and raises what that raises.
+    Methods have the arguments and errors of the methods of the same name of `mtl.client.Connection`.
     """
 
     def __init__(self, connection: blocking.Connection, worker: Worker) -> None:
@@ -89,7 +89,7 @@ class Connection:
 
     @property
     def endpoint(self) -> str:
-        """Where the broker is."""
+        """The broker's control endpoint."""
         return self.blocking.endpoint
 
     reader = _reader(blocking.Connection.reader)
@@ -115,17 +115,17 @@ class Connection:
     stage_forget = _awaited(blocking.Connection.stage_forget)
 
     async def close(self) -> None:
-        """Close the readers and, after flushing them, the writers; then the sessions. Harmless when repeated."""
+        """Close the readers, flush and close the writers, then close the sessions. May be called again."""
         await asyncio.to_thread(self.blocking.close)
         await self.worker.close()
 
     async def drop(self) -> None:
-        """Close at once, also when nobody answers: what is not confirmed may be lost, leases expire by themselves."""
+        """Close at once, without the broker: unconfirmed contents may be lost, and leases expire."""
         await asyncio.to_thread(self.blocking.drop)
         await self.worker.close()
 
     async def leave(self, *, failed: bool) -> None:
-        """Close, or after an error of the block drop."""
+        """Close at the end of a block; drop if the block `failed`."""
         await (self.drop() if failed else self.close())
 
 
@@ -147,4 +147,4 @@ def _connected(how: Callable[P, blocking.Connection]) -> Callable[P, Opening[Con
 
 
 connect = _connected(blocking.connect)
-"""Takes what `mtl.connect` takes; `async with`, or await it and close what it gives."""
+"""Connect, with the arguments of `mtl.connect`. Use it with `async with`, or await it and close the result."""

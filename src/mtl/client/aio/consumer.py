@@ -1,4 +1,4 @@
-"""Consuming from queues in an event loop. See `mtl.client.consumer`, whose work it does."""
+"""Consuming from queues in an event loop: wraps `mtl.client.consumer`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mtl.errors import Closed, MtlError
 
 
 class Consumer:
-    """A lease to consume from queues. For one task at a time, save `close`; any task may answer contents.
+    """A lease to consume from queues, with the errors of the blocking consumer.
 
-    It raises what the blocking consumer does.
+    For one task at a time; any task may call `close` and answer contents.
     """
 
     def __init__(self, consumer: blocking.Consumer, worker: Worker) -> None:
@@ -28,7 +28,7 @@ class Consumer:
 
     @property
     def queue(self) -> str:
-        """The name of the queues that are consumed from."""
+        """The name of the queues from which this consumes."""
         return self._consumer.queue
 
     async def next(self, timeout: float | None = None) -> QueuedContent | None:  # noqa: ASYNC109 the blocking consumer's name
@@ -41,7 +41,7 @@ class Consumer:
         return content
 
     async def some(self, contents: int, octets: int) -> list[QueuedContent]:
-        """The next content, and what is there with it: at most so many, no more when they have so many `octets`."""
+        """The next content, and more that are available: at most `contents`, ending at `octets` octets of bodies."""
         content = await self.next()
         together: list[QueuedContent] = []
         while content is not None:
@@ -52,7 +52,7 @@ class Consumer:
             try:
                 content = self._consumer.next(0.0)
             except MtlError:
-                break  # it is raised again by the next call
+                break  # the next call raises it again
         return together
 
     async def __aiter__(self) -> AsyncIterator[QueuedContent]:
@@ -61,12 +61,12 @@ class Consumer:
             yield content
 
     async def close(self) -> None:
-        """Send the last answers and end the lease; what was not answered goes back. Harmless when repeated."""
+        """Send the last answers and end the lease; unanswered contents go back to the queue. May be called again."""
         try:
             await self._worker.run(self._consumer.close)
         except Closed:
-            pass  # with its connection
+            pass  # closed with its connection
 
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a consumer has nothing under way
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a consumer has nothing to flush
         """Close, at the end of a block."""
         await self.close()

@@ -1,4 +1,4 @@
-"""What a task waits on while the IO thread has nothing for it."""
+"""Lets a task wait for news from the IO thread."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from mtl.client.aio.bell import Bell
 
 
 class News:
-    """`ring` is for the IO thread; `come` for one task at a time, which looks again after it."""
+    """The IO thread calls `ring`. One task at a time awaits `come`, and looks for the news after it."""
 
     __slots__ = ("_expected", "ring")
 
     def __init__(self) -> None:
-        """Belongs to the running event loop."""
+        """For the running event loop."""
         self._expected: asyncio.Future[None] | None = None
         self.ring = Bell(self._heard).ring
 
     async def come(self, patience: float | None) -> bool:
-        """True when it rang; False after `patience` seconds (None: no limit)."""
+        """Wait for a ring: True; False after `patience` seconds without one (None: no limit)."""
         self._expected = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(patience):

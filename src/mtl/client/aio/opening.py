@@ -1,4 +1,4 @@
-"""What is opened by a request: `async with c.reader(...) as r`, or `r = await c.reader(...)` and its own close."""
+"""Supports both `async with c.reader(...) as r` and `r = await c.reader(...)` with an explicit close."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class Closable(Protocol):
     """A connection, reader or writer."""
 
     async def leave(self, *, failed: bool) -> None:
-        """Close; when the block that used it `failed`, without waiting for what is still under way."""
+        """Close; if the block that used it `failed`, without a wait for unfinished work."""
 
 
 T = TypeVar("T", bound=Closable)
 
 
 class Opening(Generic[T]):
-    """Opens when it is awaited or entered; closes at the end of the block, whatever happens in it."""
+    """Opens when it is awaited or entered; closes at the end of the block, also after an error."""
 
     __slots__ = ("_open", "_opened")
 

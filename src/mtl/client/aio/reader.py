@@ -1,4 +1,4 @@
-"""Reading in an event loop. See `mtl.client.reader`, whose work it does."""
+"""Reading in an event loop: wraps `mtl.client.reader`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mtl.limits import CREDIT_DELAY_S
 
 
 class Reader:
-    """A lease to read one resource from a place on, in order, without gaps and without anything twice.
+    """A lease to read one resource from a position on, in order, without gaps or duplicates.
 
-    An item counts as consumed when the next one is asked for: a slow task costs one window of memory. For one task at
-    a time, save `confirm` and `close`. It raises what the blocking reader does.
+    A request for the next item marks the last one as consumed, so a slow task takes at most one window of memory. For
+    one task at a time; any task may call `confirm` and `close`. Errors are those of the blocking reader.
     """
 
     def __init__(self, reader: blocking.Reader, worker: Worker) -> None:
@@ -29,7 +29,7 @@ class Reader:
 
     @property
     def resource(self) -> str:
-        """What is read."""
+        """The name of the resource."""
         return self._reader.resource
 
     @property
@@ -44,7 +44,7 @@ class Reader:
 
     @property
     def log_epoch(self) -> str | None:
-        """The epoch of the content before `position`, for another reader that goes on there."""
+        """The epoch of the content before `position`, for another reader that continues there."""
         return self._reader.log_epoch
 
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
@@ -59,9 +59,9 @@ class Reader:
                 return None
 
     async def some(self, contents: int, octets: int) -> list[Content]:
-        """The next content, and what came together with it: at most so many, no more when they have so many `octets`.
+        """The next content, and others that came with it: at most `contents`, ending at `octets` octets of bodies.
 
-        None at the end of the range. All of them count as consumed when the next ones are asked for.
+        An empty list at the end of the range. The next call marks all of them as consumed.
         """
         while True:
             together = self._reader.some(contents, octets, 0.0)
@@ -70,14 +70,14 @@ class Reader:
             await self._waited(None)
 
     async def __aiter__(self) -> AsyncIterator[Content]:
-        """Every content up to `until`; without one it waits for more for ever."""
+        """Every content up to `until`; without `until` it never ends."""
         while (content := await self.next()) is not None:
             yield content
 
     async def confirm(self, sequence: int) -> None:
         """Confirm every content up to `sequence`, and wait until the broker has it; moves the cursor of a holder.
 
-        Raises `Fenced` for a holder that no longer is one, `Unreachable`.
+        Raises `Fenced` if another holder took over, `Unreachable`.
         """
 
         def confirm() -> None:
@@ -87,18 +87,18 @@ class Reader:
         await self._worker.run(confirm)
 
     async def close(self) -> None:
-        """End the lease. Harmless when repeated."""
+        """End the lease. May be called again."""
         try:
             await self._worker.run(self._reader.close)
         except Closed:
-            pass  # with its connection
+            pass  # closed with its connection
 
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a reader has nothing under way
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a reader has nothing to flush
         """Close, at the end of a block."""
         await self.close()
 
     async def _waited(self, patience: float | None) -> bool:
-        """Until there are news, which is True. What was consumed is confirmed when none come for a while."""
+        """Wait for news: whether some came. After a while without news, consumed contents are confirmed."""
         rest = asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self._reader.rest)
         try:
             return await self._news.come(patience)

@@ -1,4 +1,4 @@
-"""A few threads that wait for the replies to requests, so that the event loop need not."""
+"""A few threads that wait for replies, so that the event loop does not block."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs blocking calls of the client, AIO_REQUESTS at a time; more wait for their turn."""
+    """Runs blocking calls of the client, AIO_REQUESTS at a time; further calls wait."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AIO_REQUESTS, thread_name_prefix="mtl-aio")
         self._closed = False
 
     async def run(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        """The result of `call`. When the task is cancelled meanwhile, `undo` gets what comes of the call later.
+        """The result of `call`. If the task is cancelled meanwhile, `undo` is called with the later result.
 
-        Raises `Closed` when the connection is closed before the call had its turn.
+        Raises `Closed` if the connection is closed before the call has started.
         """
         if self._closed:
             raise Closed("the connection is closed")
@@ -39,7 +39,7 @@ class Worker:
             raise
 
     async def close(self) -> None:
-        """Give up what has not begun, and wait for what has."""
+        """Cancel calls that have not started, and wait for the others."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 

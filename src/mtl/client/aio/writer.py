@@ -1,4 +1,4 @@
-"""Writing in an event loop. See `mtl.client.writer`, whose work it does."""
+"""Writing in an event loop: wraps `mtl.client.writer`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mtl.wire.fields import Buffer, Value
 class Writer:
     """A lease to write to one resource, or to several; for any number of tasks of one event loop.
 
-    `send` returns the publishing number as soon as the content is on its way; `settled` waits until it is durable, and
-    `flush` until everything is. Any number of contents may be under way and waited for at once.
+    `send` returns the publishing number once the content is in the window; `settled` waits until it is durable, and
+    `flush` until all contents are. Tasks may wait for any number of contents at the same time.
 
-    Raises what the blocking writer does, save that a `ContentRefused` is told to whoever waits for that content:
-    `settled` of its number, or `flush` for those that nobody asks about.
+    Errors are those of the blocking writer, except `ContentRefused`: `settled` of the content's number raises it, or
+    `flush` for contents without a call of `settled`.
     """
 
     def __init__(self, writer: blocking.Writer, worker: Worker, retry_deadline: float) -> None:
@@ -46,32 +46,32 @@ class Writer:
 
     @property
     def max_content(self) -> int:
-        """Octets of the largest content that the broker takes."""
+        """Octets of the largest content that the broker accepts."""
         return self._writer.max_content
 
     @property
     def error(self) -> MtlError | None:
-        """What ended the writer."""
+        """The error that ended the writer, or None."""
         return self._writer.error
 
     async def send(
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int:
-        """Publish one content and return its number; waits while the window of unconfirmed contents is full."""
+        """Publish one content and return its number. Waits while the window of unconfirmed contents is full."""
         return await self._taken(lambda: self._writer.offer(body, properties, resource=resource))
 
     async def send_run(
         self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
     ) -> int:
-        """Publish contents as one unit and return the number of the last, which stands for all in `settled`: they are
-        confirmed or refused together. `tables` are their properties (`encode_properties`). On a packed lease.
+        """Publish contents as one unit and return the number of the last. They are confirmed or refused together, so
+        `settled` of that number waits for all. `tables` are their properties (`encode_properties`). On a packed lease.
 
         Waits as `send` does. Raises `ContentTooLarge` for a content, or a run that has to be split.
         """
         return await self._taken(lambda: self._writer.offer_run(bodies, tables, resource=resource))
 
     async def _taken(self, offer: Callable[[], int | None]) -> int:
-        async with self._turn:  # whoever asks first is first, also when some have to wait
+        async with self._turn:  # tasks are served in the order of their calls, also while some wait for room
             while True:
                 number = offer()
                 if number is not None:
@@ -84,7 +84,7 @@ class Writer:
                     self._room = None
 
     def settled(self, number: int) -> asyncio.Future[None]:
-        """Await it: until the content of this number is durable. `ContentRefused` if it was rejected for good."""
+        """A future: done when the content of this number is durable, `ContentRefused` if it was rejected for good."""
         future: asyncio.Future[None] = self._loop.create_future()
         heapq.heappush(self._awaited, (number, next(self._order), future))
         self._heard()
@@ -92,18 +92,18 @@ class Writer:
         return future
 
     async def flush(self) -> None:
-        """Wait until everything is durable. Raises `ContentRefused` for a content that nobody asked about."""
+        """Wait until all contents are durable. Raises `ContentRefused` for a content without a call of `settled`."""
         await self.settled(self._writer.push())
         if self._refused:
             number, resource = self._refused.popitem()
             raise ContentRefused(resource, number)
 
     async def close(self) -> None:
-        """Flush and end the lease. Harmless when repeated. Raises what ended the writer before all was durable."""
+        """Flush and end the lease. May be called again. Raises the error that ended the writer before the flush."""
         try:
             if self._writer.error is None:
                 await self.flush()
-        except BaseException:  # also when cancelled: the lease does not outlive its writer
+        except BaseException:  # also when cancelled: the lease must not outlive its writer
             await self.abandon()
             raise
         await self._worker.run(self._writer.close)
@@ -119,22 +119,22 @@ class Writer:
         return sealed
 
     async def abandon(self) -> None:
-        """End without waiting: what is not confirmed may be lost."""
+        """End without a wait: unconfirmed contents may be lost."""
         try:
             await self._worker.run(self._writer.abandon)
         except Closed:
-            pass  # with its connection
+            pass  # closed with its connection
         self._fail(Closed("the writer is closed"))
 
     async def leave(self, *, failed: bool) -> None:
-        """Close, or after an error of the block abandon."""
+        """Close at the end of a block; abandon if the block `failed`."""
         await (self.abandon() if failed else self.close())
 
     # --- news -----------------------------------------------------------------------------------------------
 
     def _heard(self) -> None:
-        """Look what has become of everything that somebody waits for. The highest number first: what is refused in
-        between lies above it.
+        """Settle the futures of confirmed and refused contents. Reads `confirmed` before `take_refused`: a content that
+        is refused in between has a higher number.
         """
         confirmed = self._writer.confirmed
         for refused in self._writer.take_refused():
@@ -143,7 +143,7 @@ class Writer:
             number, _, future = heapq.heappop(self._awaited)
             resource = self._refused.pop(number, None)
             if future.done():
-                continue  # whoever waited was cancelled
+                continue  # the waiting task was cancelled
             if resource is None:
                 future.set_result(None)
             else:
@@ -167,7 +167,7 @@ class Writer:
     # --- patience -------------------------------------------------------------------------------------------
 
     def _expect(self) -> None:
-        """Somebody waits: without progress for the retry deadline the broker counts as gone."""
+        """Start the watch for progress if a task waits: without progress for the retry deadline it fails."""
         if self._watch is None and (self._awaited or self._room is not None):
             self._patience = blocking.Patience(self._limit)
             self._look()

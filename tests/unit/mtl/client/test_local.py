@@ -31,7 +31,7 @@ def test_another_brokers_directory_of_the_same_name_is_not_taken_for_it(tmp_path
     (tmp_path / LOCAL_KEY).write_text("another")
 
     for directory in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(NotLocal, match="is not the broker's from here"):
+        with pytest.raises(NotLocal, match="is not readable here as the broker's"):
             Places().grant(LocalFiles(directory=str(directory), key="secret"))
 
 
