@@ -28,7 +28,10 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     what.add_argument("--mutate", action="store_true", help="the code behind every MUST and SHOULD")
     what.add_argument("--sample", type=int, metavar="N", help="so many mutants of all code")
     parser.add_argument(
-        "--requirement", action="append", metavar="ID", help="with --mutate: only this one; repeatable"
+        "--requirement",
+        action="append",
+        metavar="ID",
+        help="with --mutate: only this one, and only the tests of its files; repeatable",
     )
     parser.add_argument("--seed", type=int, default=1, help="decides which mutants (default: 1)")
     parser.add_argument(
@@ -70,8 +73,9 @@ class Trial:
         explained = reasons(self._root / "tests" / "requirements" / "survivors.toml")
         if self._asked.mutate:
             requirements = self.requirements()
-            named = {test for one in requirements for test in self._shown[one]}
-            code, traced = self._code(test for test in named if not test.startswith(f"{UNIT}/"))
+            code, traced = self._code(
+                {_with_its_file(test) for one in requirements for test in self._shown[one]}
+            )
             plan = []
             for one in requirements:
                 tests = of_test(self._shown[one], traced)
@@ -112,9 +116,17 @@ class Trial:
         )
 
     def _code(self, others: Iterable[str]) -> tuple[Code, list[str]]:
-        """The code with what all tests of single modules execute, and these others; and the names of all of them."""
-        traced = self._executed.by([*self._copy.unit_tests(), *others])
+        """The code with what these tests execute and, unless single requirements were asked for, all tests of single
+        modules; and the names of all of them.
+        """
+        every = [] if self._asked.requirement else self._copy.unit_tests()
+        traced = self._executed.by([*every, *others])
         return Code(self._copy.sources(), traced), list(traced)
+
+
+def _with_its_file(test: str) -> str:
+    """The whole file of a test of single modules, whose other tests may notice a mutant, too; of others the test."""
+    return test.split("::")[0] if test.startswith(f"{UNIT}/") else test
 
 
 def main(words: Sequence[str], root: Path = ROOT) -> int:
