@@ -122,6 +122,8 @@ TESTED_ELSEWHERE = {
     "mtl.broker.commands.names_asked": "tests/unit/mtl/broker/commands/test_authorization.py",
     "mtl.broker.commands.command": "definitions",
     "mtl.broker.assembly": "every test of the core; tests/support/core.py",
+    "mtl.broker.runtime.dispatch": "tests/support/core.py: every test of the core",
+    "mtl.broker.runtime.ports": "definitions",
     "mtl.broker.actions": "values; every test of the core carries them out (tests/support/core.py)",
     "mtl.storage.api": "values; every test of an engine makes them",
     "mtl.storage.memory_log": "tests/unit/mtl/storage/test_contract.py",

@@ -8,24 +8,33 @@ result is handed over at a later one, in any order between logs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 from mtl.broker import actions as a
 from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
+from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
 from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import ReadCache
-from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Burst
-from mtl.storage.api import AnsweredAction, CreateLog, DropLogs, Engine, OpenLog, Prepare, Publish, Save
+from mtl.storage.api import (
+    AnsweredAction,
+    CreateLog,
+    DropLogs,
+    Engine,
+    OpenLog,
+    Prepare,
+    Publish,
+    Save,
+    StorageAction,
+)
 from mtl.storage.local import Storage
 from mtl.storage.memory import Memory, MemoryEngine
 from mtl.wire.packs import decode_pack
@@ -94,7 +103,7 @@ class BrokerProcess:
             world.now(),
         )
         machine.routers.open(self.wake)
-        self._sender = Sender(cast(BrokerSockets, machine.routers), self.broker, world.now)
+        self._sender = Sender(machine.routers, self.broker, world.now)
         self.look()
 
     # --- turns ----------------------------------------------------------------------------------------------
@@ -137,7 +146,7 @@ class BrokerProcess:
             broker.completed(*self._done.popleft(), now())
         broker.tick(now())
         broker.advance()
-        self._carry_out(broker.take())
+        carry_out(broker.take(), self._sender, self)
         self.machine.watch(self)
         if self.closing and broker.idle and not self._records:
             self.machine.closed()
@@ -166,24 +175,25 @@ class BrokerProcess:
             self.broker.burst(peer, burst.headers, burst.bodies, now)
             self._sender.heard(peer)
 
-    def _carry_out(self, actions: Sequence[a.Action]) -> None:
-        for action in actions:
-            if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
-                self._sender.send(action)
-            elif isinstance(action, Save | DropLogs):
-                self._records.append(action)
-                if len(self._records) == 1:
-                    self._later(self._next_record)
-            elif isinstance(action, Prepare):
-                self._later(partial(self._prepare, action))
-            elif isinstance(action, a.CheckPassword):
-                raise TypeError("nobody logs in here")
-            else:
-                self._waiting.append(action)
-                self._later(lambda action=action: self._perform(action))  # type: ignore[misc]
-        self._sender.flush()
-
     # --- the disk -------------------------------------------------------------------------------------------
+
+    def begin(self, action: StorageAction | a.CheckPassword) -> None:
+        """Some time, in any order that the interface of engines allows."""
+        if isinstance(action, Save | DropLogs):
+            self._records.append(action)
+            if len(self._records) == 1:
+                self._later(self._next_record)
+        elif isinstance(action, Prepare):
+            self._later(partial(self._prepare, action))
+        elif isinstance(action, a.CheckPassword):
+            raise TypeError("nobody logs in here")
+        else:
+            self._waiting.append(action)
+            self._later(partial(self._perform, action))
+
+    def end_turn(self) -> list[tuple[int, object]]:
+        """Nothing is performed at once."""
+        return []
 
     def _later(self, work: Callable[[], None]) -> None:
         """Some time, as long as this process lives; it may die in the middle of it."""

@@ -17,26 +17,27 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from mtl.broker import actions as a
 from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
+from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.settings import Settings
-from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.protocol.sasl.scram import proves
-from mtl.storage.api import DropLogs, LogAction, Prepare, Save
+from mtl.storage.api import DropLogs, Prepare, StorageAction
 from mtl.storage.local import Storage
 from mtl.storage.records import ResourceRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.packs import decode_pack
 from tests.support.core_client import PORTS, Client, Flow, Waiting, packed, unpacked
+from tests.support.engines import FaultyEngine
 from tests.support.faulty_disk import Crashed, FaultyDisk
 from tests.support.faulty_store import FaultyStore
 
@@ -101,7 +102,7 @@ class Rig:
         self.machine = "boot"
         self.settings = settings
         self.random = random.Random(2)
-        self.held: deque[a.Action] = deque()
+        self.held: deque[StorageAction | a.CheckPassword] = deque()
         self._hold: tuple[type, ...] = ()
         self._identities = 0
         self.start()
@@ -111,7 +112,8 @@ class Rig:
     def start(self, *held: type) -> None:
         """Start a broker on what is there; actions of the kinds `held` are kept back from the disk."""
         self.storage = Storage(self.disk, ROOT, self.store, self.settings.get("segment_bytes", 1 << 20))
-        restored = self.storage.restore()
+        self.engine = FaultyEngine(self.storage)
+        restored = self.engine.restore()
         self.sockets = Sockets()
         self.broker = assemble(
             Settings(
@@ -125,7 +127,7 @@ class Rig:
             lambda body, count: void(decode_pack(body, count)),
             self.now(),
         )
-        self.sender = Sender(cast(BrokerSockets, self.sockets), self.broker, self.now)
+        self.sender = Sender(self.sockets, self.broker, self.now)
         self.held.clear()
         self.hold(*held)
         self.run()
@@ -135,7 +137,7 @@ class Rig:
         self.broker.close(self.now())
         self.run()
         assert self.broker.idle
-        self.storage.close()
+        self.engine.close(lambda _: None)
 
     def restart(self) -> None:
         """Stop cleanly and start again."""
@@ -187,28 +189,32 @@ class Rig:
             actions = self.broker.take()
             if not actions and not self.broker.busy:
                 return
-            for action in actions:
-                self._carry_out(action)
-            self.sender.flush()
+            self.carry_out(actions)
         raise AssertionError("the core never comes to rest")
 
-    def _carry_out(self, action: a.Action) -> None:
-        if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
-            self.sender.send(action)
-        elif isinstance(action, Prepare):
-            action.chunk.checksum()
-        elif isinstance(action, self._hold):
+    def carry_out(self, actions: Sequence[a.Action]) -> None:
+        """Carry these out as one turn."""
+        assert carry_out(actions, self.sender, self) == []
+
+    def begin(self, action: StorageAction | a.CheckPassword) -> None:
+        """At once, unless it is held back."""
+        if isinstance(action, self._hold):
             self.held.append(action)
         else:
             self._perform(action)
 
-    def _perform(self, action: LogAction | Save | DropLogs | a.CheckPassword) -> None:
-        if isinstance(action, DropLogs):
-            self.storage.drop(action)
-        elif isinstance(action, a.CheckPassword):
-            self.broker.completed(action.id, proves(action.password, action.verifier), self.now())
+    def end_turn(self) -> list[tuple[int, object]]:
+        """The core has all results."""
+        return []
+
+    def _perform(self, action: StorageAction | a.CheckPassword) -> None:
+        result: object
+        if isinstance(action, a.CheckPassword):
+            result = proves(action.password, action.verifier)
         else:
-            self.broker.completed(action.id, self.storage.perform(action), self.now())
+            (result,) = self.engine.perform((action,))
+        if not isinstance(action, Prepare | DropLogs):
+            self.broker.completed(action.id, result, self.now())
 
     def hold(self, *kinds: type) -> None:
         """Keep actions of these kinds back from the disk from now on."""
@@ -221,7 +227,7 @@ class Rig:
         left = len(self.held) if count is None else count
         while self.held and left:
             left -= 1
-            self._perform(self.held.popleft())  # type: ignore[arg-type]  # sends are never held
+            self._perform(self.held.popleft())
         self.run()
 
     def sleep(self, seconds: float, step: float = 1.0) -> None:

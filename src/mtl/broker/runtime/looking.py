@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from mtl import limits
-from mtl.broker import actions as a
 from mtl.broker.core import Broker
+from mtl.broker.runtime.ports import Clock
 from mtl.storage.api import Seen
 
 
@@ -36,7 +36,7 @@ class Looking:
         """Make the next check due at once; safe from any thread."""
         self._due = 0.0
 
-    def tell(self, broker: Broker, now: Callable[[], a.Now]) -> None:
+    def tell(self, broker: Broker, now: Clock) -> None:
         """Pass the queued results to the core."""
         while self._found:
             seen = self._found.popleft()

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.core import Broker
 from mtl.broker.reading.stored import stored_pack
+from mtl.broker.runtime.ports import Clock, Outcomes, Sockets
 from mtl.errors import StorageError
-from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.router import Sent
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY, encode_table, join_tables
@@ -29,7 +28,7 @@ from mtl.wire.places import Place
 class Sender:
     """Sends on the broker's sockets without blocking. A round is the calls of `send` up to the next `flush`."""
 
-    def __init__(self, sockets: BrokerSockets, broker: Broker, clock: Callable[[], a.Now]) -> None:
+    def __init__(self, sockets: Sockets, broker: Outcomes, clock: Clock) -> None:
         self._sockets = sockets
         self._broker = broker
         self._clock = clock

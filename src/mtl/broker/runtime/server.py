@@ -1,7 +1,7 @@
 """The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
 
 One thread polls the sockets (`watch`), feeds the core and sends. Other threads have the storage engine perform what the
-core asks of it (`storing`); an idle loop performs small groups itself (`commit`). Threads hand results over in a deque
+core asks of it (`workers`); an idle loop performs small groups itself (`commit`). Threads hand results over in a deque
 and wake the loop through a file descriptor in its poller.
 """
 
@@ -14,7 +14,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,13 +27,14 @@ from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
+from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.engines import open_engine
 from mtl.broker.runtime.looking import Looking
 from mtl.broker.runtime.rest import Rest, give_back
 from mtl.broker.runtime.sending import Sender
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
-from mtl.broker.runtime.storing import Storing
 from mtl.broker.runtime.watch import Watch
+from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.broker.settings import Settings
 from mtl.errors import OptionError, StorageError, StorageFailed
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
@@ -44,8 +44,7 @@ from mtl.net.ports import Port
 from mtl.net.router import seed_identities
 from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
-from mtl.protocol.sasl.scram import proves
-from mtl.storage.api import CreateLog, Engine, LogAction, LogKey, OpenLog, Restored, Save
+from mtl.storage.api import Engine, LogKey, Restored, Save
 from mtl.storage.records import SecretRecord
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
@@ -70,13 +69,13 @@ class Server:
             opened.callback(self._wakeup.close)
             self._engine = engine = open_engine(config)
             opened.callback(engine.close, lambda _: None)
-            self._storing = Storing(
+            self._workers = ThreadWorkers(
                 engine,
                 self._answer,
                 lambda: not self._done and self._sockets.quiet(),
                 time.monotonic,
             )
-            opened.callback(self._storing.shutdown)
+            opened.callback(self._workers.shutdown)
             restored = engine.restore()
             seed_identities()
             self._sockets = BrokerSockets(
@@ -106,9 +105,7 @@ class Server:
             self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
-            self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
-            opened.callback(self._passwords.shutdown)
-            self._looking = Looking(engine.look, self._storing.look, self._wakeup.wake)
+            self._looking = Looking(engine.look, self._workers.look, self._wakeup.wake)
             self._opening = True
             self._rest = Rest(time.monotonic, time.process_time)
             while not self._broker.ready:
@@ -201,7 +198,7 @@ class Server:
         if not self._stopping:
             self._looking.look(time.monotonic())
         if self._rest.begins():
-            self._passwords.submit(give_back)
+            self._workers.aside(give_back)
         self._broker.tick(clock())
         self._broker.advance()
         self._alone = False
@@ -222,7 +219,7 @@ class Server:
             number, result = self._done.popleft()
             if isinstance(result, BaseException) and not isinstance(result, StorageError):
                 raise result
-            self._storing.finished(number)
+            self._workers.finished(number)
             self._broker.completed(number, result, clock())
 
     def _patience_ms(self) -> int:
@@ -267,18 +264,7 @@ class Server:
 
     def _carry_out(self, actions: Sequence[a.Action]) -> bool:
         """Carry out actions, here or in a thread; whether the loop completed one that the core waits for."""
-        commits: list[LogAction] = []
-        for action in actions:
-            if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
-                self._sender.send(action)
-            elif isinstance(action, a.CheckPassword):
-                self._passwords.submit(self._check, action)
-            elif isinstance(action, LogAction) and not isinstance(action, CreateLog | OpenLog):
-                commits.append(action)
-            else:
-                self._storing.begin(action)
-        self._sender.flush()
-        here = self._storing.change(commits)
+        here = carry_out(actions, self._sender, self._workers)
         self._done.extend(here)
         return bool(here)
 
@@ -287,18 +273,9 @@ class Server:
         self._done.append((number, result))
         self._wakeup.wake()
 
-    def _check(self, action: a.CheckPassword) -> None:
-        """In a thread."""
-        result: object
-        try:
-            result = proves(action.password, action.verifier)
-        except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, and not wait for ever
-            result = e
-        self._answer(action.id, result)
-
     def _with_the_disk(self) -> list[str]:
         """The names of the logs that are with the disk, for a message."""
-        keys = ["" if isinstance(x, Save) else x.log for x in self._storing.under_way]
+        keys = ["" if isinstance(x, Save) else x.log for x in self._workers.under_way]
         if self._closing is not None:
             keys.append(self._closing)
         return [self._named(key) for key in dict.fromkeys(keys)]
@@ -313,13 +290,12 @@ class Server:
         deadline = time.monotonic() + limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
-        if self._storing.under_way:  # their threads may hang for ever
+        if self._workers.under_way:  # their threads may hang for ever
             self._abandon(not_synced(self._with_the_disk()))
             return
         saved = self._broker.idle
         self._sockets.close()  # before anything that takes time: they are not read any more
-        self._passwords.shutdown(cancel_futures=True)
-        self._storing.shutdown()
+        self._workers.shutdown()
         log.info("stopped: %s", ", ".join(f"{n} {k}" for k, n in self._broker.statistics().items() if n))
         try:
             failed = self._engine.close(self._is_closing)

@@ -214,8 +214,7 @@ def test_turns_are_bounded_so_that_nobody_waits_long(
     for flow in flows:
         flow.queue(*c.encode(c.Summon(9, "a")))
     rig.broker.advance()
-    for action in rig.broker.take():
-        rig._carry_out(action)
+    rig.carry_out(rig.broker.take())
     assert [len(flow.sent()) for flow in flows] == [2, 2]  # a Response and one chunk
     assert rig.broker.busy
     rig.run()
@@ -234,9 +233,7 @@ def test_a_full_queue_costs_no_more_where_there_are_many_small_chunks(rig: Rig, 
     rig.broker.advance()
     made = rig.broker.take()
     assert sum(isinstance(action, a.Deliver) for action in made) == limits.TURN_SENDS
-    for action in made:
-        rig._carry_out(action)
-    rig.sender.flush()
+    rig.carry_out(made)
     del rig.sockets.room[flow.peer]
     rig.run()
     rig.sleep(1)

@@ -9,11 +9,10 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
-from mtl.broker.core import Broker
+from mtl.broker.runtime.ports import Outcomes
 from mtl.broker.runtime.sending import Sender
 from mtl.errors import Damaged, StorageFailed
 from mtl.log import ChunkRef, LogReader
-from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
@@ -40,9 +39,7 @@ class Desk:
     def __init__(self) -> None:
         self.sockets = Sockets()
         self.core = Core()
-        self.sender = Sender(
-            cast(BrokerSockets, self.sockets), cast(Broker, self.core), lambda: a.Now(0.0, 0)
-        )
+        self.sender = Sender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0))
 
     def command(self, command: c.Command, peer: a.Peer = PEER) -> None:
         self.sender.send(a.Send(peer, *c.encode(command)))

@@ -1,4 +1,4 @@
-"""Has the storage engine perform actions: on threads, lane by lane, or on the loop while nobody else wants it."""
+"""Performs what is not a send: storage actions on threads, lane by lane, or on the loop; passwords on a thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from mtl.broker.actions import CheckPassword
 from mtl.broker.runtime.commit import Commits
+from mtl.protocol.sasl.scram import proves
 from mtl.storage.api import (
     AnsweredAction,
     DropLogs,
@@ -23,7 +25,7 @@ from mtl.storage.api import (
 _CHANGES = WriterAction | Mark
 
 
-class Storing:
+class ThreadWorkers:
     """`answer` gets an action's number and its result, on any thread. A result that is an exception and no
     `StorageError` is a bug of the engine. `quiet` says whether nothing waits on the sockets; `clock` is in monotonic
     seconds.
@@ -40,6 +42,8 @@ class Storing:
         self._answer = answer
         self._clock = clock
         self._commits = Commits(quiet)
+        self._changes: list[LogAction] = []
+        self._passwords = ThreadPoolExecutor(1, "mtl-passwords")
         self._lanes: dict[Lane, _Lane] = {}
         self._under_way: dict[int, AnsweredAction] = {}
 
@@ -48,17 +52,23 @@ class Storing:
         """What the engine is performing."""
         return list(self._under_way.values())
 
-    def begin(self, action: StorageAction) -> None:
-        """Have an action performed on a thread of its lane."""
-        self._lane(action).put(action)
+    def begin(self, action: StorageAction | CheckPassword) -> None:
+        """Have an action performed on a thread; what changes a log waits for the end of the turn."""
+        if isinstance(action, CheckPassword):
+            self._passwords.submit(self._check, action)
+        elif isinstance(action, _CHANGES):
+            self._changes.append(action)
+        else:
+            self._lane(action).put(action)
 
-    def change(self, actions: Sequence[LogAction]) -> list[tuple[int, object]]:
+    def end_turn(self) -> list[tuple[int, object]]:
         """Begin group commits and other changes of logs; the results of those that were performed at once."""
+        actions, self._changes = self._changes, []
         if self._commits.are_for_the_loop(actions) and not self._engine.lane(actions[0]).together:
             return [(actions[0].id, self._timed(actions)[0])]
         for action in actions:
             self._commits.started(action.id)
-            self.begin(action)
+            self._lane(action).put(action)
         return []
 
     def finished(self, number: int) -> None:
@@ -69,10 +79,24 @@ class Storing:
         """Run something between two `Save`s."""
         self._lane(Save(0, ())).pool.submit(work)
 
+    def aside(self, work: Callable[[], object]) -> None:
+        """Run something that nobody waits for."""
+        self._passwords.submit(work)
+
     def shutdown(self) -> None:
-        """Wait until everything that was begun is performed."""
+        """Wait until everything that was begun is performed, but for passwords that wait to be checked."""
+        self._passwords.shutdown(cancel_futures=True)
         for lane in self._lanes.values():
             lane.pool.shutdown()
+
+    def _check(self, action: CheckPassword) -> None:
+        """On a thread."""
+        result: object
+        try:
+            result = proves(action.password, action.verifier)
+        except BaseException as e:  # noqa: BLE001 a bug, as below
+            result = e
+        self._answer(action.id, result)
 
     def _lane(self, action: StorageAction) -> _Lane:
         lane = self._engine.lane(action)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from mtl import limits
-from mtl.broker.runtime.storing import Storing
+from mtl.broker.actions import CheckPassword
+from mtl.broker.runtime.workers import ThreadWorkers
+from mtl.protocol.sasl.scram import make_verifier
 from mtl.storage.api import Append, Draft, DropLogs, Lane, LogAction, Prepare, Save, StorageAction, Trim
 from mtl.storage.memory import MemoryEngine
 
@@ -45,14 +47,20 @@ class Setting:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.answers: dict[int, object] = {}
-        self.storing = Storing(engine, self._answer, lambda: True, lambda: 0.0)
+        self.workers = ThreadWorkers(engine, self._answer, lambda: True, lambda: 0.0)
 
     def _answer(self, number: int, result: object) -> None:
         self.answers[number] = result
 
+    def change(self, actions: Sequence[LogAction]) -> list[tuple[int, object]]:
+        """These at the end of a turn."""
+        for action in actions:
+            self.workers.begin(action)
+        return self.workers.end_turn()
+
     def end(self) -> dict[int, object]:
         self.engine.go.set()
-        self.storing.shutdown()
+        self.workers.shutdown()
         return self.answers
 
 
@@ -63,8 +71,8 @@ def group(number: int, log: str = "a") -> Append:
 def test_actions_of_a_lane_with_one_thread_are_performed_in_order() -> None:
     at = Setting(Engine())
     for number in range(1, 6):
-        at.storing.begin(Save(number, ()))
-    at.storing.begin(DropLogs(()))
+        at.workers.begin(Save(number, ()))
+    at.workers.begin(DropLogs(()))
     assert at.end() == {n: f"done {n}" for n in range(1, 6)}
     assert [getattr(one, "id", None) for (one,) in at.engine.batches] == [1, 2, 3, 4, 5, None]
 
@@ -72,25 +80,25 @@ def test_actions_of_a_lane_with_one_thread_are_performed_in_order() -> None:
 def test_logs_do_not_wait_for_records_nor_for_each_other() -> None:
     at = Setting(Engine())
     at.engine.go.clear()
-    at.storing.begin(Save(1, ()))
+    at.workers.begin(Save(1, ()))
     actions: list[LogAction] = [group(2, "a"), group(3, "b")]
-    assert at.storing.change(actions) == []
+    assert at.change(actions) == []
     for _ in range(3):
         assert at.engine.begun.acquire(timeout=WAIT_S)
-    assert {action.id for action in at.storing.under_way} == {1, 2, 3}
+    assert {action.id for action in at.workers.under_way} == {1, 2, 3}
     assert at.end() == {n: f"done {n}" for n in (1, 2, 3)}
-    assert at.storing.under_way == []
+    assert at.workers.under_way == []
 
 
 def test_what_waits_for_a_lane_that_is_together_is_one_batch() -> None:
     at = Setting(Engine(together=True))
     at.engine.go.clear()
-    at.storing.begin(Save(1, ()))
+    at.workers.begin(Save(1, ()))
     assert at.engine.begun.acquire(timeout=WAIT_S)
-    at.storing.begin(Save(2, ()))
-    assert at.storing.change([group(3)]) == []
-    at.storing.begin(Prepare(None))  # type: ignore[arg-type]  # nothing looks at it
-    at.storing.begin(Save(4, ()))
+    at.workers.begin(Save(2, ()))
+    assert at.change([group(3)]) == []
+    at.workers.begin(Prepare(None))  # type: ignore[arg-type]  # nothing looks at it
+    at.workers.begin(Save(4, ()))
     assert at.end() == {n: f"done {n}" for n in (1, 2, 3, 4)}
     first, second = at.engine.batches
     assert first == [Save(1, ())]
@@ -99,40 +107,53 @@ def test_what_waits_for_a_lane_that_is_together_is_one_batch() -> None:
 
 def test_a_small_group_of_an_idle_broker_is_performed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     at = Setting(Engine())
-    at.storing.change([Trim(1, "a", 1)])
+    at.change([Trim(1, "a", 1)])
     at.end()
-    at.storing.finished(1)
-    assert at.storing.change([group(2)]) == [(2, "done 2")]
+    at.workers.finished(1)
+    assert at.change([group(2)]) == [(2, "done 2")]
     assert 2 not in at.answers
     monkeypatch.setattr(limits, "LOOP_COMMIT_S", 0.0)
     at.engine.together = True
-    assert at.storing.change([group(3)]) == []
+    assert at.change([group(3)]) == []
     at.end()
 
 
 def test_an_engine_that_gathers_what_waits_is_never_called_by_the_loop() -> None:
     at = Setting(Engine(together=True))
     for number in range(1, 4):
-        assert at.storing.change([group(number)]) == []
-        at.storing.finished(number)
+        assert at.change([group(number)]) == []
+        at.workers.finished(number)
     assert len(at.end()) == 3
 
 
 def test_a_bug_of_the_engine_is_told_for_every_action() -> None:
     at = Setting(Engine(together=True))
     at.engine.bug = True
-    at.storing.begin(Save(1, ()))
-    at.storing.begin(group(2))
+    at.workers.begin(Save(1, ()))
+    at.change([group(2)])
     assert [str(x) for x in at.end().values()] == ["a bug", "a bug"]
-    assert at.storing.under_way == []
+    assert at.workers.under_way == []
 
 
 def test_a_look_comes_between_saves() -> None:
     at = Setting(Engine())
     seen: list[int] = []
     at.engine.go.clear()
-    at.storing.begin(Save(1, ()))
-    at.storing.look(lambda: seen.append(len(at.answers)))
-    at.storing.begin(Save(2, ()))
+    at.workers.begin(Save(1, ()))
+    at.workers.look(lambda: seen.append(len(at.answers)))
+    at.workers.begin(Save(2, ()))
     at.end()
     assert seen == [1]
+
+
+def test_a_password_is_checked_beside_everything_else() -> None:
+    at = Setting(Engine())
+    at.engine.go.clear()
+    at.workers.begin(Save(1, ()))
+    verifier = make_verifier("secret", bytes(16), 4096)
+    at.workers.begin(CheckPassword(2, "secret", verifier))
+    done = threading.Event()
+    at.workers.aside(done.set)
+    assert done.wait(WAIT_S)
+    assert at.answers == {2: True}
+    at.end()

@@ -1,0 +1,20 @@
+"""Who carries out which action of the core: sends by the sender, everything else by the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtl.broker import actions as a
+from mtl.broker.runtime.ports import Workers
+from mtl.broker.runtime.sending import Sender
+
+
+def carry_out(actions: Sequence[a.Action], sender: Sender, workers: Workers) -> list[tuple[int, object]]:
+    """Carry out the actions of one turn, in order; what the workers performed at once."""
+    for action in actions:
+        if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+            sender.send(action)
+        else:
+            workers.begin(action)
+    sender.flush()
+    return workers.end_turn()
