@@ -35,6 +35,11 @@ class OpenConnections:
         self._addresses: dict[tuple[str, int], str] = {}
         self._counts: Counter[str] = Counter()
 
+    @property
+    def limit(self) -> int:
+        """How many connections of an address may be open."""
+        return self._most
+
     def opened(self, endpoint: str, descriptor: int) -> None:
         """The socket bound to `endpoint` has accepted a connection. One that has ended already does not count."""
         self.ended(endpoint, descriptor)  # where the end of the former connection was not reported

@@ -33,6 +33,11 @@ class Pace:
         self._per_s = per_s
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
+    @property
+    def limit(self) -> str:
+        """For people: how many."""
+        return f"{self._burst:g} at once and {self._per_s:g} a second"
+
     def admits(self, address: str) -> bool:
         """Whether this address may open one more connection now; if so it counts."""
         now = self._clock()

@@ -77,9 +77,13 @@ class ZapHandler:
             self._refused(address, key or "", "this key is not let in")
             return [_VERSION, request, b"400", b"this key is not let in", b"", b""]
         if not self._pace.admits(address):
-            return self._hurried(request, address, key, "too many connections at once")
+            return self._hurried(
+                request, address, key, f"too many connections: {self._pace.limit} is the limit"
+            )
         if not self._opened.admits(address):
-            return self._hurried(request, address, key, "too many open connections")
+            return self._hurried(
+                request, address, key, f"too many open connections: {self._opened.limit} is the limit"
+            )
         connection = f"{next(self._numbers)} {key}" if key else str(next(self._numbers))
         return [_VERSION, request, b"200", b"OK", connection.encode(), b""]
 

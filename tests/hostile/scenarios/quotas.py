@@ -22,6 +22,7 @@ leases = 50
 waits = 20
 writer-names = 100
 stages = 40
+stage-bytes = 500000
 stored-bytes = 1000000
 """
 
@@ -99,6 +100,12 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
             assert (error.members["quota"], error.members["limit"]) == ("stages", 40)
             greedy.stage_abort(staged)
             staged.clear()
+        staging = greedy.writer("r", stage=w.StageSpec(application="greedy.app", version=2))
+        with pytest.raises(Refused) as caught:
+            write_for_ever(staging)
+        full = caught.value.members
+        assert (full["quota"], full["limit"]) == ("stage-bytes", 500_000)
+        staging.abandon()
         leases(modest, names=True)(0)
         asks = w.ResourceDescribe(resource="r", after={"r": 1}, wait=20_000)
         waiting = [greedy.ask(asks, patience=20.0)[1] for _ in range(25)]
@@ -119,4 +126,4 @@ def a_user_who_takes_all(broker: RunningBroker, heavy: bool) -> str:
         writer.abandon()
         with modest.writer("r") as writer:
             writer.send(b"y")
-    return f"{rounds} times all leases and stages, all names, waits and octets"
+    return f"{rounds} times all leases and stages, all names, waits and octets, stages too"

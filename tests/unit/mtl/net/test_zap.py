@@ -95,7 +95,7 @@ def test_an_address_with_too_many_open_connections_is_told_to_come_back(
     here = (b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"NULL")
     opened.opened("here", 7)
     opened.opened("here", 8)
-    assert judged(handler, *here)[2:4] == [b"300", b"too many open connections, try again"]
+    assert judged(handler, *here)[2:4] == [b"300", b"too many open connections: 1 is the limit, try again"]
     assert judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.2", b"", b"NULL")[2] == b"200"
     opened.ended("here", 7)
     assert judged(handler, *here)[2] == b"200"
@@ -112,7 +112,11 @@ def test_it_tells_who_is_not_let_in_and_why(context: zmq.Context[zmq.Socket[byte
     for key in (KEY, KEY, bytes(32), b"no key"):
         judged(handler, b"1.0", b"17", b"mtl", b"10.0.0.1", b"", b"CURVE", key)
     assert told == [
-        ("10.0.0.1", z85.encode(KEY).decode(), "too many connections at once"),
+        (
+            "10.0.0.1",
+            z85.encode(KEY).decode(),
+            "too many connections: 1 at once and 100 a second is the limit",
+        ),
         ("10.0.0.1", z85.encode(bytes(32)).decode(), "this key is not let in"),
         ("10.0.0.1", "", "this key is not let in"),
     ]
