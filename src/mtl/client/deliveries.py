@@ -128,7 +128,7 @@ class Deliveries(Notice):
             self._see_to(asked.resource)
         elif isinstance(asked, c.Summon) and asked.resource in self._wanted:
             del self._wanted[asked.resource]
-            reason = f"the broker does not send contents of {asked.resource!r}: it is missing, or this user may not read it"
+            reason = f"the broker does not send contents of {asked.resource!r}: no such resource, or no right to it"
             self.failed(Refused(400, "summon", reason))
 
     def command(self, command: c.Content | c.Confirm | c.Reject) -> None:
