@@ -1,4 +1,4 @@
-"""Readers of logs, the durable cursors of groups, and the fan-out of the `test` profile.
+"""Readers of logs, durable cursors of groups, and the fan-out of the `test` profile.
 
 Read `readers.py` first.
 """

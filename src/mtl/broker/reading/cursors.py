@@ -1,10 +1,10 @@
-"""Groups: durable positions, who holds them, and how a newer holder fences an older one.
+"""Groups: their durable positions, their holders, and the fencing of an older holder by a newer one.
 
-PROTOCOL.md 5.3. A cursor is the minimum of what the leases of its holding confirmed; it
-never goes back, and is written lazily: losing the last move only means redelivery to those who start from the group.
+PROTOCOL.md 5.3. A cursor is the minimum of the positions that its holder's leases have confirmed. It never goes back,
+and is written lazily: a lost write only means redelivery to readers that start from the group.
 
-The records in memory are ahead of those on disk, never beside them: a change is made here first and saved in the order
-in which it was made; whoever asked for it is answered when it is durable.
+The records in memory are ahead of those on disk. A change is made in memory first, and changes are saved in their
+order; the request for a change is answered when it is durable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HoldingLease(Lease):
 
 
 class Holding:
-    """One driver's hold on a group's cursor of one resource. A nameless one (no key) is kept nowhere.
+    """One driver's hold on a group's cursor of one resource. A hold without a group has no key and is not stored.
 
     `position` is the next content that the group has not confirmed.
     """
@@ -51,18 +51,18 @@ class Holding:
         self.leases: dict[str, HoldingLease] = {}
 
     def join(self, lease: HoldingLease) -> None:
-        """A lease of the same holder: the cursor is the minimum of what they confirmed."""
+        """Add a lease of the same holder."""
         lease.confirmed = self.position
         self.leases[lease.terms.token] = lease
 
     def leave(self, lease: HoldingLease) -> None:
-        """A lease ended. What it had not confirmed holds the others back no longer, from their next Confirm on: when a
-        driver dies its leases end one by one, and the cursor must not run to the foremost of them.
+        """A lease ended. From the next Confirm of another lease on, it does not hold the cursor back any more. Not at
+        once: when a driver dies its leases end one by one, and the cursor must not jump to the foremost of them.
         """
         self.leases.pop(lease.terms.token, None)
 
     def moved(self, resource: Resource) -> None:
-        """A lease confirmed contents of `resource`: move the cursor forward if all of them have."""
+        """A lease confirmed contents of `resource`: move the cursor to the minimum of all leases' positions."""
         lowest = min((x.confirmed for x in self.leases.values()), default=self.position)
         if lowest > self.position:
             self.position = lowest
@@ -71,7 +71,7 @@ class Holding:
 
 
 class Cursors:
-    """Every group's cursor, and its present holding."""
+    """Every group's cursor and its holding."""
 
     def __init__(
         self,
@@ -91,25 +91,25 @@ class Cursors:
         self._unflushed: Refused | None = None
         self._leases = leases
         self._fenced: dict[str, dict[CursorKey, str]] = {}
-        """What each control session lost, and why."""
+        """The cursors that each control session has lost, with the reason."""
         self._deleting: dict[CursorKey, None] = {}
 
     # --- opening --------------------------------------------------------------------------------------------
 
     def get(self, key: CursorKey) -> CursorRecord | None:
-        """The record of a cursor, positions up to date."""
+        """The record of a cursor, with its latest position."""
         return self._records.get(key)
 
     def all(self) -> list[CursorRecord]:
-        """Every record, positions up to date."""
+        """Every record, with its latest position."""
         return list(self._records.values())
 
     def durable(self, record: CursorRecord) -> int:
-        """The position that a crash would leave: what may be told, and what retention may rely on."""
+        """The position on the disk: it may be reported, and retention may rely on it."""
         return self._durable.get(key_of(record), record.position)
 
     def holding(self, key: CursorKey) -> Holding | None:
-        """The present holding of a cursor, if some lease of it lives."""
+        """The present holding of a cursor, if it has a live lease."""
         held = self._holdings.get(key)
         return held if held is not None and held.leases else None
 
@@ -120,8 +120,8 @@ class Cursors:
         position: int,
         then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Make the cursor durable at `position` unless it is there; idempotent, and moves one that is only when its
-        place is not one of the log any more. Raises `Refused` 503 for too many.
+        """Create a cursor at `position`, durably; idempotent. An existing one moves only if its position is not one of
+        the log any more. Raises `Refused` 503 for too many.
         """
         if key in self._deleting:
             raise _being_deleted(key)
@@ -156,8 +156,8 @@ class Cursors:
         by: str,
         then: Callable[[CursorRecord | Refused], None],
     ) -> None:
-        """Move an existing cursor to `position`, durably, back too, for the user `by`. A holding is fenced as by a
-        newer holder, so that no late Confirm moves it on.
+        """Move an existing cursor to `position`, forward or back, durably, for the user `by`. Its holding is fenced as
+        by a newer holder, so that no late Confirm moves the cursor.
         """
         if key in self._deleting:
             raise _being_deleted(key)
@@ -182,7 +182,7 @@ class Cursors:
     ) -> None:
         """Hold an open cursor: join the holding of the same holder, or begin a new epoch and fence the older one.
 
-        A holder that comes back, after a crash of the broker too, keeps its epoch, and with it its members.
+        A holder that returns, even after a crash of the broker, keeps its epoch, and so its members.
         """
         self.check(key, session)
         if key in self._deleting:
@@ -214,7 +214,7 @@ class Cursors:
         return held
 
     def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
-        """Raises `Fenced` when this session lost the group, or a member comes with the epoch of an older holder."""
+        """Raises `Fenced` when this session lost the group, or the `epoch` of a member is that of an older holder."""
         lost = self._fenced.get(session, {}).get(key)
         if lost is not None:
             raise fenced(key, lost)
@@ -225,26 +225,26 @@ class Cursors:
             raise fenced(key, _moved_on(record, epoch))
 
     def check_readable(self, key: CursorKey) -> None:
-        """Raises `Refused` 503 for a cursor that is not here because its record cannot be read."""
+        """Raises `Refused` 503 for a cursor whose record cannot be read."""
         self._unreadable.check(CursorRecord, record_key(*key), f"group {key[1]!r} on {key[2]!r}")
 
     def is_unreadable(self, vhost: str, group: str, resource: str) -> bool:
-        """Whether there may be such a cursor that cannot be read: retention must not pass it."""
+        """Whether this cursor may exist without a readable record: retention must not pass it."""
         key = (vhost, group, resource)
         return (
             key not in self._records and self._unreadable.reason(CursorRecord, record_key(*key)) is not None
         )
 
     def forget_session(self, session: str) -> None:
-        """A control session is gone; so is what it lost."""
+        """A control session has ended: forget what it lost."""
         self._fenced.pop(session, None)
 
     def delete(self, keys: Sequence[CursorKey], then: Callable[[Refused | None], None]) -> None:
-        """Forget cursors, durably, and end the leases that hold them."""
+        """Delete cursors, durably, and end the leases that hold them."""
         remove(self._outbox, [self.leave(keys)], then)
 
     def leave(self, keys: Sequence[CursorKey]) -> Leaving:
-        """These are about to be forgotten; the leases that hold them end."""
+        """Prepare the deletion of cursors; the leases that hold them end."""
         known = {k: self._records[k] for k in keys if k in self._records and k not in self._deleting}
         damaged = {k: CursorRecord(*k, "", 0) for k in keys if self.is_damaged(k) and k not in self._deleting}
         leaving = [*known, *damaged]
@@ -285,15 +285,15 @@ class Cursors:
     # --- positions ------------------------------------------------------------------------------------------
 
     def touch(self, key: CursorKey, position: int, epoch: str | None) -> None:
-        """A cursor moved forward, behind a content of `epoch`; it is written with the next `flush`."""
+        """A cursor moved forward to `position`, which follows a content of `epoch`; the next `flush` writes it."""
         record = self._records.get(key)
         if record is not None and position > record.position:
             self._records[key] = msgspec.structs.replace(record, position=position, log_epoch=epoch)
             self._dirty[key] = None
 
     def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
-        """Write the moved cursors in one transaction, and call `then` when those of earlier flushes are done with too;
-        with the refusal if one of them failed, which leaves its cursors to the next flush.
+        """Write the moved cursors in one transaction. `then` is called when this and all earlier writes are over, with
+        the refusal if one of them failed; the next flush writes its cursors again.
         """
         self._flushed.append(then)
         if self._dirty:
@@ -302,7 +302,7 @@ class Cursors:
         self._all_flushed()
 
     def _save(self, key: CursorKey, then: Callable[[CursorRecord | Refused], None]) -> None:
-        """Make one cursor durable as it is now."""
+        """Make the present state of one cursor durable."""
         if key not in self._dirty and not self._flushing:
             then(self._records[key])
             return
@@ -338,7 +338,7 @@ class Cursors:
 
     @property
     def dirty(self) -> bool:
-        """Whether some cursor moved since the last flush."""
+        """Whether a cursor has moved since the last flush."""
         return bool(self._dirty)
 
 
@@ -348,7 +348,7 @@ def key_of(record: CursorRecord) -> CursorKey:
 
 
 def is_of(record: CursorRecord, resource: Resource) -> bool:
-    """Whether a cursor is a place in this life of its resource, and in its log as it is."""
+    """Whether a cursor belongs to this incarnation of its resource, and to this copy of its log."""
     same = record.incarnation == resource.record.incarnation
     return same and resource.parting(record.position, record.log_epoch) is None
 
@@ -357,12 +357,12 @@ _TAKEN = "was taken over by a newer holder"
 
 
 def fenced(key: CursorKey, why: str = _TAKEN) -> Fenced:
-    """What the older holder is told."""
+    """The error for an older holder."""
     return Fenced(f"group {key[1]!r} of resource {key[2]!r} {why}")
 
 
 def _moved_on(record: CursorRecord | None, epoch: int) -> str:
-    """What became of an epoch, as far as the record tells: a reset leaves a cursor without a holder."""
+    """The fate of an epoch, as far as the record shows it: a reset leaves a cursor without a holder."""
     if record is None:
         return f"has no cursor any more; epoch {epoch} of it is over"
     was_reset = record.epoch > epoch and not record.holder

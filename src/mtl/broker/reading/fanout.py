@@ -1,6 +1,6 @@
-"""The `test` profile at work: content is fanned out from all writers to all readers, from a bounded ring in memory.
+"""The `test` profile: contents are fanned out from all writers to all readers, from a bounded ring in memory.
 
-RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed; a reader that falls behind by more than its
+RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed. A reader that falls behind by more than its
 ring (limits.FANOUT_RING_OCTETS) loses the oldest contents, and they are counted.
 """
 
@@ -17,44 +17,44 @@ from mtl.broker.writing.writers import WriterLease
 from mtl.wire import commands as c
 
 OVERHEAD = 128
-"""What a content in a ring costs beside its octets: without it a ring had no bound for empty contents."""
+"""Cost of a content in a ring, in octets, above its size: without it empty contents would fill a ring without bound."""
 
 TURN = 2_000
-"""Contents that one reader is sent in one go: what the queues of both ends take (`limits.PLAIN_HWM`). Once in
-FANOUT_RETRY_S that is 100,000 a second. Making the whole ring ready each time would take longer the fuller it is."""
+"""Most contents sent to one reader at once: the capacity of the queues at both ends (`limits.PLAIN_HWM`). Once in
+FANOUT_RETRY_S that is 100,000 a second. Preparing the whole ring each time would take longer the fuller it is."""
 
 PROBE = 64
-"""The same for a reader of whose last turn nothing left: one that has stopped reading costs next to nothing."""
+"""The same after a turn of which nothing was sent: a client that does not read costs next to nothing."""
 
 
 class FanoutLease(Lease):
-    """One Connection.Reader of the `test` profile: a ring of what it has not been sent yet, and a delivery number."""
+    """One Connection.Reader of the `test` profile: a ring of unsent contents, and the last delivery number."""
 
     def __init__(self, terms: LeaseTerms) -> None:
         super().__init__(terms)
         self.summoned: dict[str, None] = {}
         self.ring: deque[c.Content] = deque()
         self.octets = 0
-        """What the ring costs, and what `take` gave and `back` put back."""
+        """The cost of the ring and of returned contents, in octets."""
         self.delivered = 0
         self._returned: list[c.Content] = []
-        """What the peer's queue had no room for since the last `take`, in order; all of it is older than the ring."""
+        """Contents that were not sent since the last `take`, in order; all are older than the ring."""
         self._tried = 0
         """The first delivery number of the last `take`."""
 
     @property
     def waits(self) -> bool:
-        """Whether anything has not been sent."""
+        """Whether there are unsent contents."""
         return bool(self.ring or self._returned)
 
     def keep(self, content: c.Content) -> int:
-        """Put a content at the end of the ring; how many of the oldest had to go for it."""
+        """Append a content to the ring; returns how many of the oldest were dropped for it."""
         self.ring.append(content)
         self.octets += _cost(content)
         return self.trim()
 
     def trim(self) -> int:
-        """Bound the ring, one content always fits; how many of the oldest had to go."""
+        """Bound the ring; one content always fits. Returns how many of the oldest were dropped."""
         self._merge()
         dropped = 0
         while len(self.ring) > 1 and self.octets > limits.FANOUT_RING_OCTETS:
@@ -63,17 +63,17 @@ class FanoutLease(Lease):
         return dropped
 
     def back(self, content: c.Content) -> None:
-        """A content that `take` gave did not leave; they come back in order, all from the first of them on."""
+        """Return a content of `take` that was not sent; all from the first unsent one on come back, in order."""
         self._returned.append(content)
         self.octets += _cost(content)
 
     @property
     def stuck(self) -> bool:
-        """Whether nothing of the last `take` left."""
+        """Whether no content of the last `take` was sent."""
         return bool(self._returned) and self._returned[0].sequence == self._tried
 
     def take(self, most: int) -> list[c.Content]:
-        """The first contents to be sent, in order."""
+        """Take the first contents to be sent, in order."""
         self._merge()
         taken = [self.ring.popleft() for _ in range(min(len(self.ring), most))]
         self.octets -= sum(map(_cost, taken))
@@ -81,7 +81,7 @@ class FanoutLease(Lease):
         return taken
 
     def rebound(self, flow: Flow) -> None:
-        """A new data flow: Summons are cleared and what was waiting is for nobody any more."""
+        """A new data flow: Summons are cleared, and waiting contents dropped."""
         self.flow = flow
         self.summoned.clear()
         self._forget(lambda _: True)
@@ -126,7 +126,7 @@ class Fanout:
         return bool(self._readers)
 
     def summon(self, lease: FanoutLease, resource: str, then: Callable[[bool], None]) -> None:
-        """Whether there is such a resource (MTL-114); what comes from now on is for this reader, too."""
+        """Send further contents of a resource to this reader, if there is such a resource (MTL-114)."""
         there = resource in lease.terms.profile.fixed_resources
         if there:
             lease.summoned[resource] = None
@@ -137,13 +137,13 @@ class Fanout:
         lease.dismissed(resource)
 
     def confirm(self, lease: FanoutLease, sequence: int, multiple: bool) -> None:
-        """Nothing is ever confirmed here (MTL-115)."""
+        """Ignored: nothing is confirmed in this profile (MTL-115)."""
 
     def reject(self, lease: FanoutLease, command: c.Reject) -> None:
-        """Nor rejected."""
+        """Ignored: nothing is rejected in this profile."""
 
     def content(self, writer: WriterLease, content: c.Content) -> None:
-        """Duplicate one content to every reader that summoned its resource (MTL-116)."""
+        """Copy one content to every reader that summoned its resource (MTL-116)."""
         name = content.resource or writer.only or ""
         known = name in writer.terms.profile.fixed_resources and writer.terms.covers(name)
         if not known or not _allowed(content):
@@ -168,7 +168,7 @@ class Fanout:
             self._outbox.actions.append(a.Relay(reader.flow.peer, reader.terms.token, content))
 
     def blocked(self, reader: FanoutLease, content: c.Content) -> None:
-        """The peer's queue was full: keep it for later, unless it was for a flow or a Summon that is over."""
+        """The peer's queue was full: keep the content for later, unless its flow or its Summon is over."""
         if content.resource in reader.summoned:
             reader.back(content)
 
@@ -177,14 +177,14 @@ class Fanout:
         self.flush(reader)
 
     def flush(self, reader: FanoutLease) -> None:
-        """Send a turn of what waits in the ring; what does not fit comes back through `blocked`."""
+        """Send the next contents of the ring; those that do not fit are returned through `blocked`."""
         stuck = reader.stuck
         self.counts["dropped"] += reader.trim()
         for content in reader.take(PROBE if stuck else TURN):
             self._send(reader, content)
 
     def retry(self) -> None:
-        """Try every ring that holds something."""
+        """Send from every ring with waiting contents."""
         for readers in self._readers.values():
             for reader in readers.values():
                 if reader.waits and reader.flow is not None:

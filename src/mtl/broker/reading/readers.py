@@ -1,7 +1,7 @@
-"""Reading leases of the durable profiles: windows, what is sent next, what a Confirm settles.
+"""Reading leases of the durable profiles: windows, sending, and the settlement by Confirms.
 
-PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs
-the broker no memory beyond the record of that window.
+PROTOCOL.md 5.2. Confirm is the credit: a reader that does not confirm is sent one window and no more, and costs the
+broker no memory beyond the record of that window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mtl.wire import commands as c
 class ReaderLease(HoldingLease):
     """One Connection.Reader of the `log` profile: exactly one resource, from `next` up to (not including) `until`.
 
-    `confirmed` is the lowest content that this lease has not confirmed as a holder; a member has no holding to move.
+    `confirmed` is the lowest content that this lease, as a holder, has not confirmed; a member does not move a cursor.
     """
 
     def __init__(
@@ -55,38 +55,38 @@ class ReaderLease(HoldingLease):
 
     @property
     def lowest(self) -> int:
-        """Where delivery resumes after a rebind: the lowest unsettled content, or the next unsent one."""
+        """The content at which delivery resumes after a rebind: the lowest unsettled, or else the next unsent one."""
         lowest = self.unsettled.lowest
         return self.next if lowest is None else min(lowest, self.next)
 
     @property
     def pinned(self) -> int | None:
-        """Contents from here on are not retention's to take (up to the hard limit), or None."""
+        """The first content that retention must keep (up to the hard limit) for this lease, or None."""
         if self.holding is not None:
             return self.holding.position
         return self.lowest if self.until is not None and self.lowest < self.until else None
 
     @property
     def group_position(self) -> int | None:
-        """Where the group stands that this lease holds; None for members and readers without a group."""
+        """The position of the group that this lease holds; None for members and readers without a group."""
         return self.holding.position if self.holding is not None and self.holding.key is not None else None
 
     def rebound(self, flow: Flow) -> None:
-        """A new data flow: no Summons, an empty window, delivery from the lowest unsettled content."""
+        """A new data flow: no Summons, an empty window, delivery from the lowest unsettled content on."""
         self.next = self.lowest
         self.unsettled = Unsettled()
         self.flow = flow
         self.summoned = False
 
     def rewind(self, sequence: int) -> None:
-        """The contents from `sequence` on did not leave: they will be sent later."""
+        """The contents from `sequence` on were not sent: they will be sent later."""
         self.unsettled.cut(sequence)
         self.next = min(self.next, sequence)
 
     def settle(self, sequence: int, multiple: bool) -> None:
-        """A Confirm: window credit, and for a holder the group's cursor (PROTOCOL.md 5.3).
+        """A Confirm: window credit, and for a holder progress of the group's cursor (PROTOCOL.md 5.3).
 
-        A holder may confirm what was never sent to it, up to the end of what is visible: Spark's contents travel on the
+        A holder may confirm contents that were not sent to it, up to the visible end: Spark's contents are sent on the
         executors' leases.
         """
         if self.holding is None:
@@ -105,7 +105,7 @@ _NONE: Final[Mapping[str, ReaderLease]] = {}
 
 
 class Readers:
-    """Sends to readers what they have room for."""
+    """Sends contents to readers, as far as their windows have room."""
 
     def __init__(self, outbox: Outbox, leases: Leases) -> None:
         self._outbox = outbox
@@ -115,10 +115,10 @@ class Readers:
         self._of: dict[Resource, dict[str, ReaderLease]] = {}
         self.counts = {"rejected": 0, "blocked": 0, "unread": 0}
 
-    # --- who reads what -------------------------------------------------------------------------------------
+    # --- leases ---------------------------------------------------------------------------------------------
 
     def joined(self, lease: ReaderLease) -> None:
-        """A lease was granted."""
+        """Add a granted lease."""
         self._of.setdefault(lease.resource, {})[lease.terms.token] = lease
 
     def of(self, resource: Resource) -> Collection[ReaderLease]:
@@ -130,10 +130,10 @@ class Readers:
         for lease in self.of(resource):
             self.wake(lease)
 
-    # --- what readers say -----------------------------------------------------------------------------------
+    # --- commands of readers --------------------------------------------------------------------------------
 
     def summon(self, lease: ReaderLease, _resource: str, then: Callable[[bool], None]) -> None:
-        """Begin, or go on after a Dismiss; the lease has one resource, and it is there."""
+        """Begin, or continue after a Dismiss; the lease has one resource, which exists."""
         lease.summoned = True
         then(True)
 
@@ -147,25 +147,25 @@ class Readers:
             lease.settle(sequence, multiple)
 
     def reject(self, lease: ReaderLease, command: c.Reject) -> None:
-        """Settles, unless it is to come again with the next bind (PROTOCOL.md 5.2)."""
+        """A Reject settles, unless the contents have to be sent again with the next bind (PROTOCOL.md 5.2)."""
         if lease.full and not command.recycle:
             self.counts["rejected"] += 1
             lease.settle(command.sequence, command.multiple)
 
     def heard(self, lease: ReaderLease) -> None:
-        """A frame came from this peer: its queue may have room again, or its window."""
+        """A frame came from this peer: its queue or its window may have room again."""
         self._pauses.end(lease)
         self.wake(lease)
 
     # --- turns ----------------------------------------------------------------------------------------------
 
     def wake(self, lease: ReaderLease) -> None:
-        """Something changed for this reader: it may have room, or there may be more to send."""
+        """A reader may have room, or there may be more to send to it."""
         if lease.summoned and lease not in self._pauses:
             self._ready[lease.terms.token] = lease
 
     def ended(self, lease: ReaderLease) -> None:
-        """The lease is gone."""
+        """Remove a lease that has ended."""
         others = self._of.get(lease.resource, {})
         others.pop(lease.terms.token, None)
         if not others:
@@ -174,7 +174,7 @@ class Readers:
         self._pauses.end(lease)
 
     def blocked(self, lease: ReaderLease, sequence: int) -> None:
-        """The peer's queue was full at `sequence`: try again on its next frame or after a while."""
+        """The peer's queue was full at `sequence`: try again with its next frame, or after a pause."""
         self.counts["blocked"] += 1
         lease.rewind(sequence)
         self._ready.pop(lease.terms.token, None)
@@ -192,7 +192,7 @@ class Readers:
 
     @property
     def next_retry(self) -> float | None:
-        """When the first blocked reader is due, or None."""
+        """When the first pause ends, in monotonic seconds, or None."""
         return self._pauses.next
 
     def pump(self) -> None:
@@ -202,7 +202,7 @@ class Readers:
                 self._ready.pop(token, None)
 
     def _turn(self, lease: ReaderLease) -> bool:
-        """Send up to one turn's octets and Contents; whether there is more to send right away."""
+        """Send up to one turn's octets and Contents; returns whether there may be more to send at once."""
         octets = 0
         for _ in range(limits.TURN_SENDS):
             sent = self._send_next(lease) if lease.flow is not None and lease.summoned else 0
@@ -212,14 +212,14 @@ class Readers:
         return True
 
     def _send_next(self, lease: ReaderLease) -> int:
-        """Send one Content (a chunk) or one run of plain contents; its octets (at least one), 0 when there is nothing
-        or no room. What is told by its place has none: it takes nothing of the reader's memory, nor of the socket.
+        """Send one Content (a chunk) or one run of plain contents. Returns its octets (at least one), 0 for nothing or
+        no room. A chunk that is sent as a place has none: it takes neither the reader's memory nor the socket's.
         """
         reader = lease.resource.log
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
         if reader is None or lease.flow is None:
             return 0
-        lease.next = max(lease.next, reader.earliest)  # what retention took shows as a jump in the sequences
+        lease.next = max(lease.next, reader.earliest)  # removed contents are a jump in sequences
         if lease.next >= end:
             return 0
         ref = self._find(lease, reader)
@@ -249,7 +249,7 @@ class Readers:
         return size or 1
 
     def _find(self, lease: ReaderLease, reader: LogView) -> ChunkRef | None:
-        """The chunk with the lease's next content. The index of a cold segment is read for it, which may fail."""
+        """The chunk with the lease's next content. That may read the index of a cold segment, which may fail."""
         try:
             return reader.find(lease.next)
         except StorageError as e:
@@ -257,7 +257,7 @@ class Readers:
         return None
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
-        """How much of a chunk a plain reader is sent at once: what its window has room for, at least one content."""
+        """The contents (first, last) of a chunk to send to a plain reader: as its window allows, at least one."""
         last = min(ref.base + ref.count, end) - 1
         if lease.full and lease.window_contents:
             room = min(
@@ -268,8 +268,8 @@ class Readers:
         return lease.next, min(last, lease.next + limits.TURN_CONTENTS - 1)
 
     def _room(self, lease: ReaderLease, contents: int, size: int) -> bool:
-        """Whether the window takes this. One Content always goes when nothing is outstanding, else a pack larger than
-        the window would never leave.
+        """Whether the window has room. One Content is always sent when nothing is outstanding, else a pack larger than
+        the window would never be sent.
         """
         if not lease.full or not lease.unsettled:
             return True
@@ -284,8 +284,8 @@ class Readers:
         lease.unsettled.add(Sent(first, last, size, None, divisible=not lease.packed))
 
     def unread(self, lease: ReaderLease, first: int, end: int, error: StorageError) -> None:
-        """Contents [first, end) cannot be read, or do not verify. A reader is sent nothing wrong and nothing is
-        skipped: its lease ends, and a request for another one from there is told why (`Resource.readable`).
+        """Contents [first, end) cannot be read, or do not verify. Nothing is skipped: the lease ends, and a request for
+        another one from there is refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
         lease.resource.not_read(first, end, error)

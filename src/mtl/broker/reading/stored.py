@@ -1,8 +1,7 @@
-"""Contents as they are stored: decoded, or the reason why they cannot be read.
+"""Stored contents: decoded, or the reason why they cannot be read.
 
-This is the one place where the broker decodes what lies in a log. What is stored was verified before it was taken in.
-If it does not decode all the same it is damage: an error of that resource and of those who read there, never of the
-broker.
+This is the one place where the broker decodes the contents of a log. They were verified before they were stored. If
+they do not decode all the same they are damaged: an error of that resource and of its readers, never of the broker.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from mtl.wire.fields import Buffer
 from mtl.wire.packs import RecordBatch, trust_pack
 
 _MAX_UNREAD = 100
-"""Places of a resource that could not be read and are remembered; a dead disk would make one of every chunk."""
+"""Most ranges of a resource that are remembered as unreadable; a dead disk would add one for every chunk."""
 
 
 class Unread:
-    """What of one resource could not be read when it was wanted last, and why."""
+    """The contents of one resource that could not be read when they were last needed, and the reasons."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[int, int], StorageError] = {}
 
     def add(self, first: int, end: int, error: StorageError) -> bool:
-        """Contents [first, end) could not be read, damage says itself which; whether that is new."""
+        """Contents [first, end) could not be read; `Damaged` itself says which. Returns whether the range is new."""
         if isinstance(error, Damaged):
             first, end = error.first or first, error.end or end
         new = (first, end) not in self._places
@@ -33,26 +32,26 @@ class Unread:
         return new
 
     def covers(self, sequence: int) -> bool:
-        """Whether this content is among them."""
+        """Whether this content is in one of the ranges."""
         return any(first <= sequence < end for first, end in self._places)
 
     def was_read(self, sequence: int) -> None:
-        """This content could be read now."""
+        """Forget ranges with this content: it could be read now."""
         self._places = {(f, e): why for (f, e), why in self._places.items() if not f <= sequence < e}
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """Contents [first, end) each."""
+        """The ranges: contents [first, end) each."""
         return list(self._places)
 
     @property
     def why(self) -> StorageError | None:
-        """One reason, if there is any."""
+        """One of the reasons, if there are any."""
         return next(iter(self._places.values()), None)
 
 
 def stored_pack(ref: ChunkRef, body: Buffer) -> RecordBatch:
-    """The contents of the chunk `ref`, whose body was read. Raises `Damaged`."""
+    """The contents of the chunk `ref`, decoded from its body. Raises `Damaged`."""
     try:
         pack = trust_pack(body)
     except Malformed as e:
