@@ -1,4 +1,4 @@
-"""Whether a caller has the rights that a request needs, and what of a list it may see (PROTOCOL.md 2.2).
+"""Authorization: the rights that a request needs, and the part of a list that a caller may see (PROTOCOL.md 2.2).
 
 `table` says which rights each command needs. Rights are on resources, and on names that the users of a virtual host
 share: groups, queues, writer names and applications.
@@ -23,10 +23,10 @@ from mtl.errors import Refused
 from mtl.wire import control as w
 
 _MOST_NAMED: Final = 10
-"""Names in a refusal."""
+"""Most names in a refusal."""
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""What means something in a regular expression."""
+"""Characters with a meaning in a regular expression."""
 
 _READ, _WRITE = frozenset({Right.READ}), frozenset({Right.WRITE})
 
@@ -41,17 +41,17 @@ class Authorization:
         self._commands = commands
 
     def needs(self, caller: Caller, request: w.Request) -> tuple[Need, ...]:
-        """What a request needs now."""
+        """The needs of a request now."""
         rows = self._commands[type(request)].rights
         asked = self._asked
         return tuple((rights, tuple(dict.fromkeys(names(asked, caller, request)))) for rights, names in rows)
 
     def check(self, caller: Caller, request: w.Request) -> None:
-        """Raises `Refused` 403, with the names that lack the right, whether or not there are such."""
+        """Raises `Refused` 403 with the names on which a right is missing, whether or not they exist."""
         self.check_needs(caller.principal, caller.vhost, self.needs(caller, request))
 
     def check_needs(self, principal: str, vhost: str, needs: Iterable[Need]) -> None:
-        """The same for what a request needed when it came."""
+        """The same for the needs of an earlier request."""
         for rights, names in needs:
             allowed = self._accounts.may(principal, vhost, rights, names)
             denied = [name for name, yes in zip(names, allowed, strict=True) if not yes]
@@ -59,7 +59,7 @@ class Authorization:
                 raise _denied(principal, vhost, rights, denied)
 
     def extent(self, caller: Caller, request: w.Reader | w.Writer) -> Callable[[str], bool]:
-        """Which resources a lease of "any and all" has: tells for one name, as the grants are when it is asked."""
+        """Decides whether a resource belongs to a lease of "any and all", by the grants at the time of the call."""
         principal, vhost = caller.principal, caller.vhost
 
         def may(rights: frozenset[Right], name: str) -> bool:
@@ -72,19 +72,19 @@ class Authorization:
         return lambda name: may(_READ, name) and may(_WRITE, self._asked.dead_letter(vhost, name))
 
     def sees(self, caller: Caller, names: Sequence[str]) -> list[bool]:
-        """For each resource whether this client may know of it."""
+        """For each resource whether the caller may know of it."""
         return self._accounts.may(caller.principal, caller.vhost, ON_RESOURCES, names)
 
     def seen(self, caller: Caller, resources: Sequence[Resource]) -> list[Resource]:
-        """Those of them that it may know of."""
+        """The resources that the caller may know of."""
         return list(compress(resources, self.sees(caller, [r.name for r in resources])))
 
     def sees_all(self, caller: Caller, names: Iterable[str]) -> bool:
-        """Whether it may know of all of these."""
+        """Whether the caller may know of all these resources."""
         return all(self.sees(caller, list(names)))
 
     def sees_stage(self, caller: Caller, name: str) -> bool:
-        """Whether it may know of all resources that a stage is for."""
+        """Whether the caller may know of all resources of a stage."""
         stage = self._stages.find(caller.vhost, name)
         return stage is not None and self.sees_all(caller, stage.record.incarnations)
 
@@ -98,7 +98,7 @@ _NOUNS: Final = {
 
 
 def _denied(principal: str, vhost: str, rights: frozenset[Right], names: Sequence[str]) -> Refused:
-    """The 403 that says which right is missing on which names, and how one of them is granted."""
+    """The 403 with the missing right, the names, and the command that grants it."""
     right = min(rights, key=list(Right).index)
     listed = ", ".join(map(repr, names[:_MOST_NAMED]))
     pattern = shlex.quote(_SPECIAL.sub(r"\\\g<0>", names[0]))

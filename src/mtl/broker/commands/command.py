@@ -1,4 +1,4 @@
-"""A row of the table of control commands, as those need it who look commands up."""
+"""A row of the table of control commands, for the parts that look commands up."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Answer = Callable[[w.Reply | Refused], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What the broker knows of one command.
+    """One command's row.
 
-    `of` is the class that it belongs to; a profile has classes. `rights` are lines of rights, of which one is enough,
+    `of` is the class that it belongs to; a profile has classes. `rights` are pairs of rights, of which one is enough,
     and names, on each of which it is needed; the names come from a method of `NamesAsked`. `logs` is the method of
-    `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries it out, for
-    a caller; with `session` for the session itself.
+    `NeededLogs` that finds the logs that have to be open. `method` is the method of `Requests` that carries the command
+    out, for a caller, or with `session` for the session itself.
 
     `client` is the method of the blocking and the asyncio connection that sends it, `command_line` the `mtl` command.
-    Where there is none, `because` says why.
+    Where one is missing, `because` says why.
     """
 
     of: CommandClass

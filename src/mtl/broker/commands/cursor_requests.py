@@ -1,4 +1,4 @@
-"""The requests of class Cursor: open, describe, reset and delete a group's place in a resource. PROTOCOL.md 5.3."""
+"""The requests of class Cursor: open, describe, reset and delete the cursor of a group. PROTOCOL.md 5.3."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mtl.wire import control as w
 
 
 class CursorRequests:
-    """Every method answers exactly once; a `Refused` it raises is the answer."""
+    """Every method answers exactly once; a `Refused` that it raises is the answer."""
 
     def __init__(
         self, ages: Ages, authorization: Authorization, resources: Resources, cursors: Cursors
@@ -29,7 +29,7 @@ class CursorRequests:
         self._cursors = cursors
 
     def open(self, caller: Caller, request: w.CursorOpen, answer: Answer) -> None:
-        """Make a cursor, or find it."""
+        """Create a cursor, or find it."""
         resource = self._resource(caller, request)
         key = (caller.vhost, request.group, request.resource)
         self._cursors.check(key, caller.session)
@@ -54,14 +54,14 @@ class CursorRequests:
 
     @staticmethod
     def _begin(resource: Resource, request: w.CursorOpen, lost: CursorRecord | None) -> int:
-        """Where a new cursor begins. One that is no place in the log any more is moved only to a given sequence."""
+        """The position of a new cursor. One that does not belong to the log any more moves only to a given sequence."""
         same = lost is not None and lost.incarnation == resource.record.incarnation
         if lost is not None and same and not isinstance(request.from_, int):
             resource.check_place(lost.position, lost.log_epoch)
         return resource.resolve(request.from_, request.log_epoch)
 
     def describe(self, caller: Caller, request: w.CursorDescribe, answer: Answer) -> None:
-        """Where groups stand, everything confirmed so far being on disk."""
+        """The positions of groups, after writing all confirmed ones to disk."""
 
         def flushed(no: Refused | None) -> None:
             if no is not None:
@@ -88,7 +88,7 @@ class CursorRequests:
         self._cursors.flush(flushed)
 
     def reset(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
-        """Move a cursor anywhere, back too; only `force` takes it from whoever holds it."""
+        """Move a cursor forward or back; from a live holder only with `force`."""
         resource = self._resource(caller, request)
         key = (caller.vhost, request.group, request.resource)
         before = self._need(key)
@@ -116,7 +116,7 @@ class CursorRequests:
         self._cursors.reset(key, resource, _target(resource, request), caller.principal, saved)
 
     def delete(self, caller: Caller, request: w.CursorDelete, answer: Answer) -> None:
-        """Forget a cursor; the leases that hold it end."""
+        """Delete a cursor; the leases that hold it end."""
         key = (caller.vhost, request.group, request.resource)
         if not self._cursors.is_damaged(key):
             record = self._need(key)
@@ -175,7 +175,7 @@ def _target(resource: Resource, request: w.CursorReset) -> int:
 
 
 def _unread(log: LogView, start: int) -> tuple[int, int | None]:
-    """Stored octets from `start` on, as far as they are kept, and when the oldest of them was appended (µs)."""
+    """Stored octets from `start` on, as far as they are kept, and the append time of the oldest of them (µs)."""
     first = max(start, log.earliest)
     if first >= log.next:
         return 0, None
@@ -183,4 +183,4 @@ def _unread(log: LogView, start: int) -> tuple[int, int | None]:
         oldest = log.find(first)
         return log.stored_between(first, log.next), None if oldest is None else oldest.time_us
     except StorageError:
-        return 0, None  # whoever reads it is told; a description goes without
+        return 0, None  # reported to readers; left out of a description

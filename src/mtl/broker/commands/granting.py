@@ -1,7 +1,7 @@
-"""What every grant of a lease has in common, and Lease.Close. Readers and writers have a file each beside this one.
+"""The common part of all grants of leases, and Lease.Close. The files beside this one grant readers and writers.
 
-PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a
-stage, a resource made by its name) is answered when that is durable.
+PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a stage, a
+resource made by its name) is answered when that is durable.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer = Callable[[w.Reply | Refused], None]
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the data sockets are: TCP ports, and endpoints where there is no port (ipc, inproc)."""
+    """The data sockets: TCP ports, and endpoints where there is no port (ipc, inproc)."""
 
     packed: int
     plain: int
@@ -98,14 +98,14 @@ class Granting:
         )
 
     def end_writers(self) -> None:
-        """There is no room for contents: their writers ask for other leases, and are told why they get none."""
+        """End the leases of durable writers on a low disk. Requests for other ones are refused with the reason."""
         for lease in self._leases:
             if isinstance(lease, WriterLease) and lease.terms.profile.durable:
                 self._leases.end(lease)
 
     def revoke(self, changes: Changes) -> None:
-        """Users or grants changed: end the leases that would not be granted any more. One of "any and all" ends with
-        every change of its principal's grants, since nobody knows what it has in hand.
+        """Users or grants changed: end the leases that would not be granted any more. A lease of "any and all" ends
+        with every change of its principal's grants, since the resources that it uses are not known.
         """
         for lease in self._leases:
             terms = lease.terms
@@ -115,7 +115,7 @@ class Granting:
                 self._outbox.audit.ended(terms, "its user lost the right")
 
     def _refusal(self, terms: LeaseTerms) -> Refused | None:
-        """Why these terms would not be granted now, if so."""
+        """The reason why these terms would not be granted now, or None."""
         if not self._accounts.exists(terms.principal) or self._accounts.owner(terms.key) != terms.owner:
             return Refused(
                 403,
@@ -131,9 +131,9 @@ class Granting:
     def grant(
         self, lease: Lease, ended: Callable[[], None], unbound: Callable[[], None] | None = None
     ) -> None:
-        """Keep a lease that was asked for. Raises `Refused` 403, and keeps nothing, when the request would not be
-        granted any more: it may have waited for the disk while its user was removed, lost a right or got other leases,
-        or while its session became another principal's.
+        """Grant a lease. Raises `Refused` 403, and grants nothing, when the request is not permitted any more: while it
+        waited for the disk its user may have been removed, lost a right or got other leases, or its session may have
+        got another principal.
         """
         terms = lease.terms
         if self._principal_of(terms.session) not in {None, terms.principal}:
@@ -147,7 +147,7 @@ class Granting:
         self._leases.grant(lease, ended, unbound)
 
     def data_lease(self, terms: LeaseTerms, packed: bool, **granted: object) -> w.DataLease:
-        """The 202. Members of DataLease by name; None is left out."""
+        """The 202, with members of DataLease by name; those that are None are left out."""
         ports = self._ports
         port, endpoint = (
             (ports.packed, ports.packed_endpoint) if packed else (ports.plain, ports.plain_endpoint)
@@ -166,8 +166,8 @@ class Granting:
         )
 
     def close(self, caller: Caller, request: w.LeaseClose, answer: Answer) -> None:
-        """Lease.Close: ends a lease; a stage is sealed. Whoever knows the token may, for a client's session may have
-        been forgotten and opened again since.
+        """Lease.Close: end a lease, and seal its stage. The token is enough, since the client's session may have been
+        forgotten and opened again meanwhile.
         """
         lease = self._leases.find(request.lease)
         sealed = self._stages.sealed_by(request.lease)
@@ -186,7 +186,7 @@ class Granting:
 
     def _seal(self, lease: WriterLease, name: str, answer: Answer) -> None:
         stage = self._stages.find(lease.terms.vhost, name)
-        if stage is None:  # thrown away meanwhile
+        if stage is None:  # discarded meanwhile
             self._leases.end(lease)
             answer(w.LeaseClosed())
             return
@@ -206,8 +206,8 @@ class Granting:
 
 
 def answering(answer: Answer, work: Callable[[], None]) -> None:
-    """Do a request, or the rest of one whose method has returned: a `Refused` it raises is the answer, and so is a
-    disk that fails when something is looked up in a log.
+    """Run a request, or the rest of one whose method has returned. A `Refused` that is raised is the answer, and so is
+    an error of the disk when a log is read.
     """
     try:
         work()
@@ -218,7 +218,7 @@ def answering(answer: Answer, work: Callable[[], None]) -> None:
 
 
 def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
-    """Contents and stored octets that may be unconfirmed: what was asked for, within bounds (PROTOCOL.md 5.2)."""
+    """The contents and the stored octets that may be unconfirmed: as asked for, within bounds (PROTOCOL.md 5.2)."""
     window = asked or w.Window()
     return (
         min(window.contents or limits.WINDOW_CONTENTS, most),

@@ -1,7 +1,7 @@
-"""Connection.Reader of a profile whose readers compete: which queues a consumer belongs to, and its window.
+"""Connection.Reader of a profile with competing readers: a consumer's queues and its window.
 
-PROTOCOL.md 6.1. The queues of resources that the request names are durable before the 202 is sent, so that a queue that
-begins at "latest" misses nothing from then on. Where it names none, each is made by its first Summon.
+PROTOCOL.md 6.1. The queues of the resources in the request are durable before the 202 is sent, so that a queue that
+begins at "latest" misses nothing from then on. Without resources each queue is made by its first Summon.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class QueueGrants:
         self._consumers = consumers
 
     def consumer(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
-        """A lease to consume; its resources are there. `from` is where queues begin that are not there yet."""
+        """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
         start = request.from_ if request.from_ is not None else "earliest"
         if start == "group":
             raise Refused(400, w.BAD_ARGUMENTS, "a queue goes on where it was; from is for one that is new")

@@ -1,4 +1,4 @@
-"""Connection.Reader: where a reader starts, its window, and the group it belongs to.
+"""Connection.Reader: a reader's start, its window and its group.
 
 PROTOCOL.md 5.2, 5.3.
 """
@@ -27,7 +27,7 @@ from mtl.wire.history import History
 
 @dataclass(frozen=True, slots=True)
 class LocalReads:
-    """This machine's mark, and where our files are for readers on it (PROTOCOL.md 5.6)."""
+    """This machine's mark, and the place of the broker's files for readers on this machine (PROTOCOL.md 5.6)."""
 
     machine: str
     files: w.LocalFiles
@@ -89,7 +89,7 @@ class ReaderGrants:
         resource = self._resources.need(caller.vhost, request.resources[0])
         resource.check(request.incarnation)
         resource.readable()
-        if isinstance(request.from_, int):  # told before anything of a group: it may be one of another copy
+        if isinstance(request.from_, int):  # before the group: it may be of another copy
             resource.check_place(request.from_, request.log_epoch)
         terms = self._granting.terms(caller, profile, request)
 
@@ -110,10 +110,10 @@ class ReaderGrants:
         request: w.Reader,
         then: Callable[[Holding | Refused | None], None],
     ) -> None:
-        """The holding that a reader of a group belongs to; None for members and for readers without a group.
+        """The holding of a group's reader; None for members and for readers without a group.
 
-        A holder that comes back names the epoch that it had: so it learns that there is a newer one, whatever became of
-        its session.
+        A holder that comes back names its earlier epoch, and so learns of a newer holder even if its session was
+        forgotten.
         """
         if request.group is None:
             start = _start(resource, request, None)
@@ -189,7 +189,7 @@ class ReaderGrants:
         )
 
     def _local_files(self, request: w.Reader) -> w.LocalFiles | None:
-        """For a packed reader on this machine: where our files are, for it to find out whether it may read them."""
+        """The place of the broker's files, for a packed reader on this machine to try whether it may read them."""
         if self._local is None or not request.packed or request.local != self._local.machine:
             return None
         return self._local.files
@@ -202,7 +202,7 @@ def _since(history: History, start: int) -> w.Epochs:
 
 
 def _start(resource: Resource, request: w.Reader, record: CursorRecord | None) -> int:
-    """Resolve `from`, now and not at Summon. Raises `DataLoss` for what is gone, or was never there."""
+    """Resolve `from`, now and not at Summon. Raises `DataLoss` for contents that are removed or never existed."""
     start = request.from_ if request.from_ is not None else ("group" if request.group else "latest")
     if start == "group":
         if request.group is None:

@@ -1,7 +1,7 @@
-"""Connection.Writer: unnamed, named and staged writers, and the numbers with which each goes on.
+"""Connection.Writer: unnamed, named and staged writers, and the numbers with which they continue.
 
-PROTOCOL.md 5.4. A writer that goes on where another lease of it ended is granted its own only when nothing of the
-former's is with the disk any more: the numbers it is told must be the last ones.
+PROTOCOL.md 5.4. A writer that continues an earlier lease of its own is granted the next one only when no contents of
+the earlier one are with the disk: the last numbers in its 202 must be final.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Route = Callable[[str], Intake | None]
 
 @dataclass(frozen=True, slots=True)
 class LocalWrites:
-    """This machine's mark, and what makes memory for a writer on it (PROTOCOL.md 5.7). `lend` raises OSError."""
+    """This machine's mark, and the lender of memory to writers on it (PROTOCOL.md 5.7). `lend` raises OSError."""
 
     machine: str
     lend: Callable[[], Memory]
@@ -134,7 +134,7 @@ class WriterGrants:
             former = self._leases.find(stage.lease) if stage.lease else None
             if former is not None:
                 self._leases.end(former)
-            stage.lease = terms.token  # from here on: whoever asks for it meanwhile replaces this one
+            stage.lease = terms.token  # a later request for the stage replaces this one
             _withdraw(
                 stage.intakes.values(),
                 STAGE_WRITER,
@@ -146,7 +146,7 @@ class WriterGrants:
     def _staged(self, terms: LeaseTerms, request: w.Writer, stage: Stage) -> w.DataLease:
         public = stage.record.stage
         if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
-            raise unknown_stage(public)  # thrown away, or somebody else's, while this one waited
+            raise unknown_stage(public)  # discarded, or granted to another lease, while this one waited
         last = {n: x.last.get(STAGE_WRITER, 0) for n, x in stage.intakes.items()}
         lease = WriterLease(
             terms,
@@ -190,11 +190,11 @@ class WriterGrants:
         if request.resources:
             # One may have been deleted while the name was being saved.
             written = [self._resources.need(terms.vhost, name) for name in request.resources]
-        else:  # any and all: only those that it wrote to
+        else:  # any and all: only the resources that it wrote to
             resources = self._resources.of_vhost(terms.vhost)
             for resource in resources:
                 if self._opening.expects(resource.intake) and terms.covers(resource.name):
-                    resource.writable()  # its last number may be in there: a lower one would make duplicates of news
+                    resource.writable()  # it may have the writer's last number; a lower one would make duplicates
             written = [r for r in resources if record.id in r.intake.last and terms.covers(r.name)]
         last = {r.name: r.intake.last.get(record.id, 0) for r in written}
         highest = max(last.values(), default=0)
@@ -215,7 +215,7 @@ class WriterGrants:
     # --- all ------------------------------------------------------------------------------------------------
 
     def _route(self, terms: LeaseTerms) -> Route:
-        """How a writing lease finds a resource: by name, also one that was made after the lease (PROTOCOL.md 5.4)."""
+        """The route of a writing lease: finds resources by name, also those made after the lease (PROTOCOL.md 5.4)."""
 
         def route(name: str) -> Intake | None:
             intake = self._resources.route(terms.vhost, name) if terms.covers(name) else None
@@ -246,7 +246,7 @@ class WriterGrants:
         return self._granting.data_lease(lease.terms, lease.packed, memory=told, **granted)
 
     def _lend(self, lease: WriterLease, request: w.Writer) -> None:
-        """Memory for a packed writer on this machine; it gets it back with each Confirm, so there have to be some."""
+        """Lend memory to a packed writer on this machine. Confirms free it again, so the flow has to be confirmed."""
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
             return
@@ -255,11 +255,11 @@ class WriterGrants:
         try:
             lease.memory = local.lend()
         except OSError:
-            return  # it costs the writer nothing but time
+            return  # without it the writer is only slower
         self._lent.add(lease)
 
     def take_back(self) -> None:
-        """The memory of writers that were killed: their leases live on for a while, in case of another connection."""
+        """Take back the memory of killed writers, whose leases live on for a while in case of another connection."""
         for lease in list(self._lent):
             if lease.memory is not None and lease.memory.left():
                 self._take_back(lease)
@@ -272,7 +272,7 @@ class WriterGrants:
 
 
 def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
-    """The epoch that contents written now belong to, per resource."""
+    """The epoch of contents that are written now, per resource."""
     return {
         r.name: (r.record.incarnation, r.log.epoch)
         for r in resources
@@ -281,12 +281,12 @@ def _log_epochs(resources: Iterable[Resource]) -> dict[str, w.WrittenIn]:
 
 
 def _only(request: w.Writer) -> str | None:
-    """The resource that an empty name stands for: there is one only when the request named one (MTL-79)."""
+    """The resource that an empty name stands for, if the request named exactly one (MTL-79)."""
     return request.resources[0] if len(request.resources) == 1 else None
 
 
 def _withdraw(intakes: Iterable[Intake], key: WriterKey, then: Callable[[], None]) -> None:
-    """Give up what waits of a former lease everywhere, and go on when nothing of it is with the disk."""
+    """Drop the pending contents of a former lease in all these intakes; call `then` when none are with the disk."""
     waiting = list(intakes)
     left = len(waiting)
 

@@ -1,4 +1,4 @@
-"""Which names each control request is about: resources, and names that the users of a virtual host share."""
+"""The names in each control request: resources, and names that the users of a virtual host share."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ class NamesAsked:
         self._committing = committing
 
     def resource(self, _: Caller, request: Any) -> Iterable[str]:
-        """The one resource that it names."""
+        """The resource of the request."""
         return filter(None, [request.resource])
 
     def created(self, _: Caller, request: w.ResourceCreate) -> Iterable[str]:
-        """Also where its dead letters go: who makes a queue's resource decides what is written there."""
+        """The resource, and that of its dead letters: the creator of a resource decides what its queues write there."""
         return filter(None, [request.resource, request.dead_letter])
 
     def resources(self, _: Caller, request: Any) -> Iterable[str]:
-        """The resources that it names."""
+        """The resources of the request."""
         return request.resources or ()
 
     def described(self, _: Caller, request: w.ResourceDescribe) -> Iterable[str]:
-        """The resources that it asks about."""
+        """The resources that the request asks about."""
         return [request.resource] if request.resource is not None else request.resources or ()
 
     def buried(self, caller: Caller, request: w.Reader) -> Iterable[str]:
-        """Where a consumer's rejected contents are copied to."""
+        """The resources to which a consumer's rejected contents are copied."""
         if not buries(caller, request):
             return ()
         return [self.dead_letter(caller.vhost, name) for name in request.resources]
 
     def dead_letter(self, vhost: str, name: str) -> str:
-        """Where the dead letters of a resource go."""
+        """The resource for the dead letters of a resource."""
         resource = self._resources.find(vhost, name)
         return dead_letters_of(name) if resource is None else resource.dead_letter
 
     def written(self, caller: Caller, request: w.Writer) -> Iterable[str]:
-        """Those of a stage that goes on, too: its contents become this writer's."""
+        """The resources of the request and of a stage that it continues, whose contents become this writer's."""
         yield from request.resources
         if request.stage is not None and request.stage.id is not None:
             yield from self._staged_in(caller, [request.stage.id])
 
     def staged(self, caller: Caller, request: w.StageAbort | w.StageCommit) -> Iterable[str]:
-        """The resources of the stages that it names."""
+        """The resources of the stages in the request."""
         return self._staged_in(caller, request.stages)
 
     def _staged_in(self, caller: Caller, stages: Iterable[str]) -> Iterable[str]:
@@ -68,18 +68,18 @@ class NamesAsked:
         return [stage for stage in found if stage is not None]
 
     def committed(self, caller: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
-        """The resources of what its application committed last."""
+        """The resources of the last commit of the request's application."""
         query = request.query if isinstance(request, w.StageCommit) else None
         last = self._committing.last_of(caller.vhost, request.application, query)
         return () if last is None else last.digest
 
     def staged_and_committed(self, caller: Caller, request: w.StageCommit) -> Iterable[str]:
-        """Both."""
+        """The resources of the stages and of the last commit."""
         yield from self.staged(caller, request)
         yield from self.committed(caller, request)
 
     def truncated(self, _: Caller, request: w.StageCommit) -> Iterable[str]:
-        """The resources whose former contents it replaces."""
+        """The resources whose former contents the commit replaces."""
         return request.truncate
 
     def read_group(self, caller: Caller, request: w.Reader) -> Iterable[str]:
@@ -87,27 +87,27 @@ class NamesAsked:
         return () if _competes(caller) else filter(None, [request.group])
 
     def read_queue(self, caller: Caller, request: w.Reader) -> Iterable[str]:
-        """The queue that a consumer takes from."""
+        """The queue that a consumer consumes from."""
         return [request.group or queue_limits.DEFAULT_QUEUE] if _competes(caller) else ()
 
     def group(self, _: Caller, request: Any) -> Iterable[str]:
-        """The group that it names."""
+        """The group of the request."""
         return [request.group]
 
     def writer(self, _: Caller, request: w.Writer) -> Iterable[str]:
-        """The name that it writes under."""
+        """The writer name of the request."""
         return filter(None, [request.writer])
 
     def writer_application(self, _: Caller, request: w.Writer) -> Iterable[str]:
-        """The application that it stages for."""
+        """The application that a writer stages for."""
         return () if request.stage is None else [request.stage.application]
 
     def application(self, _: Caller, request: w.StageCommit | w.StageForget) -> Iterable[str]:
-        """The application that it names."""
+        """The application of the request."""
         return [request.application]
 
     def aborted_applications(self, caller: Caller, request: w.StageAbort) -> Iterable[str]:
-        """The applications of the stages that it names."""
+        """The applications of the stages in the request."""
         return [stage.record.application for stage in self._found(caller, request.stages)]
 
 
@@ -116,5 +116,5 @@ def _competes(caller: Caller) -> bool:
 
 
 def buries(caller: Caller, request: w.Reader) -> bool:
-    """Whether what this reader rejects is copied to the dead letters; without confirmation nothing is rejected."""
+    """Whether this reader's rejected contents become dead letters; without confirmation nothing is rejected."""
     return _competes(caller) and request.confirm == "full"

@@ -1,4 +1,4 @@
-"""Which logs each control request needs open; it waits for those that are not (`opening`).
+"""The logs that each control request needs open; a request waits for those that are not (`opening`).
 
 `table` says for each command which method finds them.
 """
@@ -40,23 +40,23 @@ class NeededLogs:
         self._commands = commands
 
     def of(self, caller: Caller, request: w.Request) -> Iterable[Intake]:
-        """The ways into these logs. What is not there needs none. Raises `Refused` 400 for a pattern."""
+        """The intakes of the logs that a request needs. Unknown names need none. Raises `Refused` 400 for a pattern."""
         return self._commands[type(request)].logs(self, caller, request)
 
     def nothing(self, _: Caller, _request: w.Request) -> Iterable[Intake]:
-        """None."""
+        """No logs."""
         return ()
 
     def resource(self, caller: Caller, request: Any) -> Iterable[Intake]:
-        """That of the resource that it names."""
+        """The log of the resource in the request."""
         return self._named(caller, [request.resource])
 
     def read(self, caller: Caller, request: w.Reader) -> Iterable[Intake]:
-        """Those that it reads."""
+        """The logs of the resources to read."""
         return self._named(caller, request.resources)
 
     def written(self, caller: Caller, request: w.Writer) -> Iterable[Intake]:
-        """The last numbers of a named writer of "any and all" may be in any log."""
+        """The logs to write to; all logs for a named writer of "any and all", since any may have its last number."""
         if request.writer is not None and not request.resources:
             return _ways_in(self._resources.of_vhost(caller.vhost))
         stages = [request.stage.id] if request.stage is not None and request.stage.id is not None else []
@@ -64,12 +64,12 @@ class NeededLogs:
         return [*self._named(caller, seen), *self._staged(caller, stages)]
 
     def listed(self, caller: Caller, request: w.ResourceList | w.ResourceDescribe) -> Iterable[Intake]:
-        """Those that are shown."""
+        """The logs of the resources shown."""
         found = self._resources.matching(caller.vhost, request.pattern)
         return _ways_in(self._authorization.seen(caller, found))
 
     def described(self, caller: Caller, request: w.ResourceDescribe) -> Iterable[Intake]:
-        """Those that are shown."""
+        """The logs of the resources shown."""
         if request.resource is not None:
             return self._named(caller, [request.resource])
         if request.resources is not None:
@@ -77,7 +77,7 @@ class NeededLogs:
         return self.listed(caller, request)
 
     def with_cursors(self, caller: Caller, request: w.CursorDescribe) -> Iterable[Intake]:
-        """Those that the cursors are of."""
+        """The logs of the cursors' resources."""
         return self._named(
             caller,
             [
@@ -90,7 +90,7 @@ class NeededLogs:
         )
 
     def with_queues(self, caller: Caller, request: w.QueueDescribe) -> Iterable[Intake]:
-        """Those that the queues are of."""
+        """The logs of the queues' resources."""
         return _ways_in(
             r
             for r in self._resources.of_vhost(caller.vhost)
@@ -98,13 +98,13 @@ class NeededLogs:
         )
 
     def committed(self, caller: Caller, request: w.StageCommit) -> Iterable[Intake]:
-        """Those that it publishes to, and from."""
+        """The logs of the stages, and those that they are published to."""
         stages = self._found(caller, request.stages)
         targets = [n for s in stages for n in s.record.incarnations]
         return [*self._staged(caller, request.stages), *self._named(caller, [*targets, *request.truncate])]
 
     def with_stages(self, caller: Caller, request: w.StageDescribe) -> Iterable[Intake]:
-        """Those of the stages."""
+        """The logs of the stages."""
         stages = self._stages.of(caller.vhost, request.application)
         return [intake for stage in stages for intake in stage.intakes.values()]
 

@@ -1,7 +1,7 @@
-"""Long polls: Resource.Describe with `after` and `wait`, held back until there is something new (PROTOCOL.md 5.1).
+"""Long polls: Resource.Describe with `after` and `wait`, answered when there is something new (PROTOCOL.md 5.1).
 
-A poll is found by the resources that it asks for, so that a group commit looks at those who wait for its resource and
-at nobody else. What a pattern means changes only when resources come and go.
+Polls are indexed by the resources that they ask for, so that a group commit looks only at those for its resource. The
+matches of a pattern change only when resources are created or deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ K = TypeVar("K")
 
 
 class _Poll:
-    """One Describe that waits, and what it asks for at the moment."""
+    """One waiting Describe, and the resources that it asks for at present."""
 
     def __init__(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
         self.caller = caller
@@ -38,24 +38,24 @@ class _Poll:
 
     @property
     def is_open(self) -> bool:
-        """Whether it asks for resources that it does not name, so that others may come."""
+        """Whether it names no resources, so that new ones may belong to it."""
         return self.request.resource is None and self.request.resources is None
 
     def takes(self, resource: Resource) -> bool:
-        """Whether an open one asks for this resource, too."""
+        """Whether an open poll asks for this resource, too."""
         pattern = self.request.pattern
         return pattern is None or matching(pattern, [resource.name])[0]
 
     def is_news(self, resource: Resource) -> bool:
-        """Whether its end moved since the client looked, it was made again, or the client does not know it. An end that
-        nobody knows is no news: the client would ask again at once.
+        """Whether the resource's end moved since the client's last answer, it was made again, or the client does not
+        know it. An unknown end is not news: the client would ask again at once.
         """
         known = (self.request.incarnations or {}).get(resource.name, resource.record.incarnation)
         log, after = resource.log, (self.request.after or {}).get(resource.name, -1)
         return known != resource.record.incarnation or (log is not None and log.next > after)
 
     def misses(self, found: Sequence[Resource]) -> bool:
-        """Whether the client knows a resource that it asks for and that is not among those found."""
+        """Whether a resource that the client knows and asks for is not among those found."""
         names = {resource.name for resource in found}
         gone = [name for name in self.request.after or () if name not in names]
         pattern = self.request.pattern
@@ -63,8 +63,8 @@ class _Poll:
 
 
 class Polls:
-    """Everybody who waits, at most `limits.MAX_WAITERS` for `limits.MAX_WAITING_NAMES` together, each at most
-    `limits.MAX_WAIT_S` seconds. Nobody hears of a resource that they may not know of.
+    """All waiting polls: at most `limits.MAX_WAITERS`, for `limits.MAX_WAITING_NAMES` together, each for at most
+    `limits.MAX_WAIT_S` seconds. A client gets no news of a resource that it may not know of.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Polls:
         self._polls: dict[int, _Poll] = {}
         self._asking: dict[ResourceKey, dict[int, None]] = {}
         self._open: dict[str, dict[int, None]] = {}
-        """Those that are open, by virtual host."""
+        """The open polls, by virtual host."""
         self._last = 0
         self._names = 0
 
@@ -100,8 +100,8 @@ class Polls:
         self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer(number))
 
     def _admit(self, poll: _Poll, found: int) -> None:
-        """Raises `Refused` 503 when there is no room for another one, 403 when its principal has its share. Each costs
-        what it names and what it found.
+        """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota. A poll costs
+        the names in the request and the resources found.
         """
         principal = poll.caller.principal
         self._quotas.check(principal, Quota.WAITS, self._of_principal[principal])
@@ -116,20 +116,20 @@ class Polls:
         self._of_principal[principal] += 1
 
     def grew(self, resource: Resource) -> None:
-        """The visible end of a resource moved: answer whoever waits for that."""
+        """The visible end of a resource moved: answer the polls that wait for it."""
         for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
             if self._is_news(self._polls[number], resource):
                 self._answer(number)
 
     def created(self, resource: Resource) -> None:
-        """There is a new resource: some have waited for just that."""
+        """A resource was created: answer the open polls that ask for it."""
         for number in list(self._open.get(resource.record.vhost, ())):
             poll = self._polls[number]
             if poll.takes(resource) and self._is_news(poll, resource):
                 self._answer(number)
 
     def deleted(self, resource: Resource) -> None:
-        """A resource is gone: who waits for it is told."""
+        """A resource was deleted: answer the polls that ask for it."""
         for number in list(self._asking.get((resource.record.vhost, resource.name), ())):
             self._answer(number)
 
@@ -152,7 +152,7 @@ class Polls:
         _drop(self._asking, (poll.vhost, name), number)
 
     def _answer(self, number: int) -> None:
-        """Answer with what there is now, and forget the poll; its time may have been over before."""
+        """Answer with the present state, and forget the poll, unless it was answered before."""
         poll = self._polls.pop(number, None)
         if poll is None:
             return
@@ -163,7 +163,7 @@ class Polls:
         if poll.is_open:
             _drop(self._open, poll.vhost, number)
         try:
-            self._authorization.check(poll.caller, poll.request)  # it may have lost a right meanwhile
+            self._authorization.check(poll.caller, poll.request)  # a right may have been revoked meanwhile
             found = self._found(poll.caller, poll.request)
         except Refused as e:
             poll.answer(e)
@@ -178,7 +178,7 @@ def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
 
 
 def described(found: Sequence[Resource], *, history: bool = False) -> w.Reply | Refused:
-    """The answer that describes these, with the epochs of their logs if asked for, or a 413 for too many."""
+    """The answer that describes these resources, with the epochs of their logs if asked for, or a 413 for too many."""
     if len(found) > limits.MAX_DESCRIBED:
         return Refused(
             413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"

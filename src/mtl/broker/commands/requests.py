@@ -1,6 +1,6 @@
 """Control requests: one short method per command of `table`.
 
-Every method answers exactly once, now or when the disk has done its part (MTL-04); a `Refused` it raises is the answer.
+Every method answers exactly once, now or when the disk is done (MTL-04); a `Refused` that it raises is the answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mtl.wire import control as w
 
 
 class Requests:
-    """Finds the method for a request and sees to its answer."""
+    """Calls the method for a request, and passes on its answer."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Requests:
     def handle(
         self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]
     ) -> None:
-        """Check the turn, carry the request out, follow the answer in the session's table.
+        """Check the state of the session, carry the request out, and apply the answer to that state.
 
-        The request keeps the principal and the virtual host that the session has now, however long it waits.
+        The request keeps the principal and the virtual host that the session has now, even while it waits.
         """
         try:
             kind = session.control.check(request)
@@ -107,7 +107,7 @@ class Requests:
             command.method(self, caller, request, told)
 
         def waited() -> None:
-            answering(told, carry_out)  # it may have lost a right meanwhile
+            answering(told, carry_out)  # a right may have been revoked meanwhile
 
         def begin() -> None:
             self._authorization.check(caller, request)
@@ -168,7 +168,7 @@ class Requests:
         answer(described(found))
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
-        """Its leases end; then it goes with its cursors, queues and stages in one transaction, or all of them stay."""
+        """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
         self._committing.part(resource)
@@ -298,7 +298,7 @@ def _check_profile(caller: Caller, request: w.Request, command: Command) -> None
 
 
 def _profile(caller: Caller) -> Profile:
-    if caller.profile is None:  # the session table lets nothing through that needs one
+    if caller.profile is None:  # the state table of sessions does not admit such requests
         raise Refused(400, w.NO_PROFILE, "send Connection.Profile first")
     return caller.profile
 

@@ -41,7 +41,7 @@ COMMANDS: Final[Commands] = {
     ),
     w.Reader: Command(
         of=CONNECTION,
-        # Of "any and all" a lease has what its principal may read.
+        # A lease of "any and all" has the resources that its principal may read.
         rights=(
             (READ, NamesAsked.resources),
             (GROUP, NamesAsked.read_group),
@@ -74,7 +74,7 @@ COMMANDS: Final[Commands] = {
     w.ResourceCreate: Command(
         of=DURABLE,
         rights=((MANAGE, NamesAsked.created),),
-        logs=NeededLogs.resource,  # one that is there is described
+        logs=NeededLogs.resource,  # an existing one is described
         method=Requests.create_resource,
         client="create_resource",
         command_line="resource create",
