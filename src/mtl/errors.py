@@ -1,31 +1,31 @@
-"""Every error of the project, as one tree. Who is to blame is in the type.
+"""Every error of the project, as one tree. The type says which side caused the error.
 
 MtlError
-├── Malformed             the peer sent bytes that are no command: dropped and counted, never answered
+├── Malformed             the peer sent bytes that are not a command: dropped and counted, never answered
 ├── Refused               a well-formed request that is invalid: status, reason and message; the broker
-│   │                     answers with it, the client raises what it was answered
+│   │                     answers with it, the client raises it
 │   ├── Fenced            a newer holder or writer took over; terminal, never retried
-│   └── DataLoss          contents that were asked for are gone, with the range and the count
-├── Unreachable           nobody answered within the bounded wait
+│   └── DataLoss          requested contents are gone, with the range and the count
+├── Unreachable           no answer within the bounded wait
 ├── BadBody               a content's body is not of the format or schema that a query expects
-├── NotGranted            the broker's 202 does not echo what was asked for: it does not know it
+├── NotGranted            the broker's 202 does not echo a requested member: it does not know the member
 ├── LocalError            our own caller's mistake
 │   ├── OptionError       an option is unknown, misspelt or has a value that does not fit
 │   ├── FieldError        a name or value that no field, property or request member can hold
-│   ├── OffsetError       an offset of a checkpoint that is not ours, or does not follow from the one before
+│   ├── OffsetError       an offset of a checkpoint that is not this connector's, or does not follow the one before
 │   ├── SchemaError       the columns of a DataFrame do not fit
 │   ├── SparkMissing      PySpark is not installed, or too old
-│   ├── ContentTooLarge   larger than the broker said it takes
+│   ├── ContentTooLarge   larger than the limit that the broker announced
 │   ├── ContentRefused    the broker rejected a content for good
 │   └── Closed            used after it was closed
-└── StorageError          the disk, or what lies on it
+└── StorageError          the disk, or the files on it
     ├── DirectoryInUse    another broker holds the data directory
     ├── NewerVersion      written by a newer version of the format
     ├── OldRecords        the broker's records are an older copy than the last one
     ├── Damaged           bytes that were durable once no longer verify
     ├── StorageFull       no space left
     └── StorageFailed     a write or sync failed
-        └── LogStopped    and left a log that takes nothing more until the broker starts again
+        └── LogStopped    the failure stopped a log: it accepts no contents until the broker restarts
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class Fenced(Refused):
 
 
 class DataLoss(Refused):
-    """Contents [first, end) of `resource` were asked for and are gone.
+    """Contents [first, end) of `resource` were requested and are gone.
 
-    Who accepts that goes on at `resume`: at `end` (the default) behind contents that retention took, and at `first`
-    where the log is another copy, whose contents from there on nobody has seen (PROTOCOL.md 5.1.1).
+    A reader that accepts the loss goes on at `resume`: `end` (the default) after contents that retention removed;
+    `first` where the log is another copy, whose contents from `first` on no reader has seen (PROTOCOL.md 5.1.1).
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class DataLoss(Refused):
 
 
 class Unreachable(MtlError):
-    """Nobody answered at `endpoint` within `waited` seconds; `denied` when somebody did, but the two did not agree
-    about encryption, and `sent_back` when the broker did, but asked for all contents again.
+    """No answer from `endpoint` within `waited` seconds. `denied`: a peer answered, but the CURVE handshake failed.
+    `sent_back`: the broker answered, but asked for all contents again.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Unreachable(MtlError):
 
 
 class BadBody(MtlError):
-    """The body of a content is not what `bodyFormat` and the schema say."""
+    """The body of a content does not match `bodyFormat` and the schema."""
 
     def __init__(self, resource: str, sequence: int, bad: str, why: str) -> None:
         super().__init__(
-            f"content {sequence} of resource {resource!r} is no {bad} of the schema: {why}. "
+            f"content {sequence} of resource {resource!r} is not {bad} of the schema: {why}. "
             "With mode=PERMISSIVE its row is nulls, with DROPMALFORMED it has none; deadLetter keeps it"
         )
         self.resource = resource
@@ -132,7 +132,7 @@ class BadBody(MtlError):
 
 
 class NotGranted(MtlError):
-    """The broker granted a lease without echoing `member`, so it is not known to honour it (PROTOCOL.md 5.2)."""
+    """The broker granted a lease without echoing `member`, so it may not honour that member (PROTOCOL.md 5.2)."""
 
     def __init__(self, endpoint: str, member: str) -> None:
         super().__init__(
@@ -159,7 +159,7 @@ class OffsetError(LocalError, ValueError):
 
 
 class SchemaError(LocalError, ValueError):
-    """The columns of a DataFrame are not the ones that a content has."""
+    """The columns of a DataFrame are not the columns of a content."""
 
 
 class SparkMissing(LocalError, ImportError):
@@ -187,11 +187,11 @@ class ContentRefused(LocalError):
 
 
 class Closed(LocalError):
-    """The connection, reader or writer was closed before."""
+    """The connection, reader or writer is closed."""
 
 
 class StorageError(MtlError):
-    """The disk, or what lies on it."""
+    """An error of the disk, or of the files on it."""
 
 
 class DirectoryInUse(StorageError):
@@ -215,7 +215,7 @@ class OldRecords(StorageError):
 
 
 class Damaged(StorageError):
-    """Bytes that were durable once no longer verify; nothing was dropped, see the message for the place.
+    """Bytes that were durable no longer verify. Nothing was dropped; the message names the place.
 
     `file` and `offset` (octets) say where, `first` and `end` (exclusive; None: up to the log's end) which sequences
     are affected, as far as that is known.
@@ -246,4 +246,4 @@ class StorageFailed(StorageError):
 
 
 class LogStopped(StorageFailed):
-    """A failure after which nobody knows what is on the disk: the log takes nothing more until it is opened again."""
+    """A failure after which the state of the disk is unknown: the log accepts no contents until it is opened again."""

@@ -130,7 +130,7 @@ def test_the_modes(
     assert [row.id for row in dropped.collect()] == [1, 2]
     failing = read(spark, broker, resource, "id bigint", mode="FAILFAST")
     with pytest.raises(
-        PySparkException, match=rf"content 2 of resource '{resource}' is no json of the schema"
+        PySparkException, match=rf"content 2 of resource '{resource}' is not json of the schema"
     ):
         failing.collect()
 

@@ -65,7 +65,7 @@ def test_dropmalformed_leaves_bad_bodies_out() -> None:
 
 def test_failfast_names_the_first_bad_content() -> None:
     with pytest.raises(
-        BadBody, match=r"content 6 of resource 'orders' is no json of the schema: .*malformed"
+        BadBody, match=r"content 6 of resource 'orders' is not json of the schema: .*malformed"
     ):
         list(TypedRows(shape([ID], mode="failfast"))(pack(*BODIES, b""), "orders", 5, 6))
 
