@@ -31,7 +31,7 @@ _GONE = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 _NEVER_MS = 3_600_000
-"""See `mtl.net.link`: libzmq must not reconnect before the monitor has told of the end."""
+"""See `mtl.net.link`: libzmq must not reconnect before the monitor has reported the end of the connection."""
 
 # Plain numbers: combining zmq's enums costs a microsecond each time.
 _NOW = int(zmq.DONTWAIT)
@@ -43,7 +43,7 @@ _made: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 
 
 def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    """This process's. Ending it would wait for every linger, so nobody does before the process ends."""
+    """This process's context. Terminating it would wait for every linger, so it lives until the process ends."""
     global _made
     if _made is None or _made[0] != os.getpid():
         _made = (os.getpid(), zmq.Context())
@@ -55,11 +55,11 @@ def _events(socket: zmq.Socket[bytes]) -> int:
 
 
 class _Watch:
-    """Wakes whoever waits for a socket, when `look` says that there is something for it.
+    """Wakes the task that waits for a socket when `look` finds an event.
 
-    pyzmq's own futures cost a multiple of the frames. libzmq's descriptor tells only of changes, and any call on the
-    socket, its connecting too, may be the one that takes note of one: so EVENTS are asked for whenever it tells, after
-    a call (`soon`), and before waiting.
+    pyzmq's own futures cost a multiple of the frames. libzmq's descriptor is edge-triggered, and any call on the socket
+    (connect, too) may consume the edge. So EVENTS are read when the descriptor is readable, after a call (`soon`), and
+    before waiting.
     """
 
     def __init__(self, look: Callable[[], bool], *sockets: zmq.Socket[bytes]) -> None:
@@ -78,12 +78,12 @@ class _Watch:
             self._expected.set_result(None)
 
     def soon(self) -> None:
-        """The same, once for all calls in one turn of the event loop; nothing while nobody waits."""
+        """`heard`, once for all calls in one turn of the event loop, and only if a task waits."""
         if self._soon is None and self._expected is not None:
             self._soon = self._loop.call_soon(self.heard)
 
     async def news(self) -> None:
-        """Wait until there is something. For one task."""
+        """Wait until `look` finds an event. For one task."""
         if self._look():
             return
         self._expected = self._loop.create_future()
@@ -93,7 +93,7 @@ class _Watch:
             self._expected = None
 
     def close(self) -> None:
-        """Watch no more: before the socket is closed, whose descriptor may be another's then."""
+        """Stop watching. Call it before the socket is closed: its descriptor may belong to another file afterwards."""
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         if self._soon is not None:
@@ -103,9 +103,9 @@ class _Watch:
 
 
 class Arrived(NamedTuple):
-    """What came on one connection together: the frames of each message, without the identity that it came under.
+    """Messages of one connection: the frames of each, without its identity frame.
 
-    No messages: the connection has ended, and everything that came on it was received.
+    No messages: the connection has ended, and all its messages were received before.
     """
 
     connection: Connection
@@ -114,10 +114,10 @@ class Arrived(NamedTuple):
 
 
 class AsyncRouter:
-    """A bound ROUTER. `send` never waits: a full queue and a peer that is gone are answers.
+    """A bound ROUTER. `send` never waits: it returns whether the queue was full or the peer gone.
 
-    `hwm`, `max_queued` (octets) and `max_waiting` are `RouterSocket`'s. `curve_secret` is its secret key in Z85, for
-    CURVE, and `admits` says which client keys in Z85 are let in (None: any). `lost` is called as soon as a connection
+    `hwm`, `max_queued` (octets) and `max_waiting` are those of `RouterSocket`. `curve_secret` is the secret CURVE key
+    in Z85, `admits` decides which client keys in Z85 may connect (None: any). `lost` is called as soon as a connection
     has ended: another peer may have its identity from then on. Raises `BindFailed`.
     """
 
@@ -134,7 +134,7 @@ class AsyncRouter:
         lost: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         seed_identities()
-        # A context of its own: a ZAP handler is its context's.
+        # A context of its own: a context has one ZAP handler.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         opened = OpenConnections()
         judge = (admits or _anybody) if curve_secret is not None else None
@@ -162,20 +162,20 @@ class AsyncRouter:
         self._watch = _Watch(self._look, self._router.socket, self._router.monitor, self._zap.socket)
 
     async def receive(self, most: int) -> list[Arrived]:
-        """What came, up to `most` messages, by connection; of each in their order."""
+        """Wait for messages and return up to `most`, grouped by connection, in order."""
         while True:
             self._look()
             over = self._over
             came = self._router.receive_messages(most)
             if came:
                 return [Arrived(connection, identity, said) for (connection, identity), said in came.items()]
-            if over:  # nothing is left of what came on them
+            if over:  # all their messages were returned
                 self._over = []
                 return [Arrived(connection, b"", []) for connection in over]
             await self._watch.news()
 
     def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> Sent:
-        """Send on the connection that this identity came on, or say why not."""
+        """Send on the connection that this identity belongs to; the result says whether that worked."""
         if not self._router.knows(connection):
             return Sent.GONE
         sent = self._router.send(identity, *frames)
@@ -183,15 +183,15 @@ class AsyncRouter:
         return sent
 
     def address(self, connection: Connection) -> str:
-        """The peer's address as long as its connection is there; empty where the transport has none."""
+        """The peer's address while its connection exists; empty where the transport has none."""
         return self._router.address(connection)
 
     def cut(self, connection: Connection) -> None:
-        """End a connection whose peer is silent: its identity is free then."""
+        """End a connection whose peer is silent, so that its identity can be used again."""
         self._router.cut(connection)
 
     def close(self) -> None:
-        """Stop listening; what was sent leaves within the linger. Harmless when repeated."""
+        """Stop listening; sent messages leave within the linger. Harmless when repeated."""
         if not self._closed:
             self._closed = True
             self._watch.close()
@@ -199,12 +199,12 @@ class AsyncRouter:
             self._end()
 
     def _end(self) -> None:
-        """End the context in a thread, since that waits for the linger; the process waits for the thread."""
+        """Terminate the context in a thread, because it waits for the linger; the process waits for the thread."""
         self._zap.close()
         threading.Thread(target=self._context.term, name="mtl-term").start()
 
     def _look(self) -> bool:
-        # Ends first: nobody has an identity before ZAP let it in, so nobody has one whose end was not told yet.
+        # Ends first: a new connection gets an identity only after `answer`, so the former owner's end is known by then.
         for connection in self._router.ended():
             self._over.append(connection)
             self._lost(connection)
@@ -218,9 +218,10 @@ def _anybody(_key: str) -> bool:
 
 
 class AsyncDealer:
-    """A DEALER that connects once; when the connection is gone, `receive` says so and it is gone for good.
+    """A DEALER that connects once. After the end of the connection `receive` returns no messages, and it stays closed.
 
-    `hwm` messages are queued to be sent, and `max_waiting` of those that came. `curve` are the keys of CURVE.
+    `hwm` bounds the messages queued for sending, `max_waiting` those queued for `receive` (None: `hwm`). `curve`: the
+    CURVE keys.
     """
 
     def __init__(
@@ -252,10 +253,10 @@ class AsyncDealer:
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise OptionError(f"{endpoint!r} is no endpoint to connect to: {error}") from error
+            raise OptionError(f"{endpoint!r} is not an endpoint to connect to: {error}") from error
 
     async def receive(self, most: int) -> list[list[bytes]]:
-        """What came, up to `most` messages, the frames of each; none when the connection is gone and all was read."""
+        """Wait for messages and return the frames of up to `most`; none after the connection's end and last message."""
         while not self._closed:
             received = [frames for frames, _ in messages(self._socket, most)]
             if self._unsent:
@@ -266,7 +267,7 @@ class AsyncDealer:
         return []
 
     def send_soon(self, frames: Sequence[bytes]) -> None:
-        """Send, in order, when the queue has room; whoever sends bounds how much that is."""
+        """Send in order, as soon as the queue has room. The caller bounds the number of unsent messages."""
         self._unsent.append(frames)
         self._flush()
         self._watch.soon()
@@ -277,7 +278,7 @@ class AsyncDealer:
         self._watch.soon()
 
     def close(self) -> None:
-        """Drop the connection; what was sent leaves within the linger. Harmless when repeated."""
+        """Drop the connection; sent messages leave within the linger. Harmless when repeated."""
         if not self._closed:
             self._closed = True
             self._watch.close()
@@ -287,7 +288,7 @@ class AsyncDealer:
 
     def _look(self) -> bool:
         if _events(self._monitor) & _IN:
-            self._gone = True  # it tells of nothing but the end
+            self._gone = True  # the monitor reports nothing but the end
         events = _events(self._socket)
         while self._unsent and events & _OUT:
             self._flush()

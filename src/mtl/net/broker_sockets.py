@@ -1,8 +1,8 @@
 """The broker's sockets and the poller around them.
 
-Control, packed data and plain data are separate because a high-water mark is per socket and counts messages, not
-octets; or all on one, where that is configured (MTL-56). POLLOUT is never polled: on a ROUTER it is true with every
-peer full.
+Control, packed data and plain data have a socket each, because a high-water mark is per socket and counts messages, not
+octets. A broker can be configured to use one socket for all (MTL-56). POLLOUT is never polled: on a ROUTER it is true
+even if the queues of all peers are full.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from mtl.wire.commands import Buffer
 
 @dataclass(frozen=True, slots=True)
 class BrokerCurve:
-    """The broker's secret CURVE key in Z85, and whether a client's public key is let in."""
+    """The broker's secret CURVE key in Z85, and a function that decides whether a client's public key may connect."""
 
     secret: bytes = field(repr=False)
     admits: Callable[[str], bool]
 
 
 class BrokerSockets:
-    """Bound and polled together; `wakeup` is a descriptor that ends a poll early.
+    """The broker's sockets, bound and polled together; `wakeup` is a descriptor that ends a poll early.
 
-    `shared` means that there is only the control socket. Its queues are as short as those for packs then, since any
-    message may be one. With `curve` all of them are encrypted. `pace` is how fast one address may connect and
-    `most_open` how many connections it may have at the same time; `refused` is told of connections that are not let in
-    (`ZapHandler`).
+    `shared`: there is only the control socket. Its queues are as short as those for packs, since any message may be a
+    pack. With `curve` all sockets are encrypted. `pace` limits how fast one address may connect, `most_open` how many
+    connections it may have at the same time; `refused` is called for each refused connection (`ZapHandler`).
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class BrokerSockets:
         return router
 
     def poll(self, patience_ms: int) -> set[Port]:
-        """Which sockets have something to read, after waiting at most so long."""
+        """The sockets with messages to read, after waiting at most `patience_ms`."""
         readable = {source for source, _ in self._poller.poll(patience_ms)}
         self.woken = self._wakeup in readable
         judging = self._zap.socket in readable
@@ -142,12 +141,12 @@ class BrokerSockets:
         return {port for port, router in self._by_port.items() if router.socket in readable}
 
     def quiet(self) -> bool:
-        """Whether there is nothing to read just now, nor a reason to wake."""
+        """Whether no socket is readable now, nor the wake-up descriptor."""
         return not self._poller.poll(0)
 
     def requests(self) -> Iterator[tuple[list[bytes], Origin]]:
-        """Messages of the control socket, all frames of them, and who they are from; on a shared one data commands too
-        (`is_command`).
+        """Messages of the control socket, with all frames, and their origins. On a shared socket they include data
+        commands (`is_command`).
         """
         for _ in range(limits.DRAIN_MESSAGES):
             received = self.control.receive()
@@ -156,9 +155,9 @@ class BrokerSockets:
             yield received
 
     def commands(self, port: Port, *, alone: bool = False) -> Iterator[dict[bytes, Burst]]:
-        """The data commands that wait, some at a time, by the identity of their peer; on the packed port one at a time,
-        for a pack takes its time, and bodies are views. `alone`: there is likely to be one and no other, and to be told
-        so is an exception; if there are, the next poll finds them.
+        """The waiting data commands in batches, by the identity of their peer. On the packed port a batch is one
+        command (a pack takes long to handle), and bodies are views. `alone`: read only one command, because probably no
+        other one waits and finding that out costs an exception; if others wait, the next poll finds them.
         """
         left, packed = limits.DRAIN_MESSAGES, port is Port.PACKED
         while left > 0 and (
@@ -168,11 +167,11 @@ class BrokerSockets:
             left -= taken
             yield bursts
             if taken == 1 and not packed:
-                return  # it came alone; should there be more, the next poll finds it
+                return  # it came alone; if others follow, the next poll finds them
 
     def discard(self) -> None:
-        """Take what came and drop it. A queue that stays full makes libzmq abort the process when its peer goes: its
-        heartbeat meets a connection that it has given up (libzmq 4.3.5, stream_engine_base.cpp: !_io_error).
+        """Read all waiting messages and drop them. A queue that stays full makes libzmq abort the process when its peer
+        disconnects: its heartbeat uses the ended connection (libzmq 4.3.5, stream_engine_base.cpp: !_io_error).
         """
         for _ in self.requests():
             pass
@@ -183,7 +182,7 @@ class BrokerSockets:
 
     @property
     def misframed(self) -> int:
-        """Data messages that were dropped because they had not two frames."""
+        """Data messages that were dropped because they did not have two frames."""
         return sum(router.misframed for router in self._by_port.values())
 
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> Sent:
@@ -193,7 +192,7 @@ class BrokerSockets:
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
     ) -> tuple[int, Sent]:
-        """Send data commands in a row: how many of them left, and what became of the next."""
+        """Send data commands in a row. Returns how many were sent, and the outcome of the next one."""
         return self._by_port[port].send_commands(identity, headers, bodies)
 
     def close(self) -> None:
@@ -212,7 +211,7 @@ def is_command(frames: Sequence[bytes]) -> bool:
 
 
 def _beside(endpoint: str, port: int, name: str) -> str:
-    """The endpoint of a data socket: the same host and a port of its own, or a path of its own."""
+    """The endpoint of a data socket: the same host with another port, or another path."""
     if endpoint.startswith("tcp://"):
         return f"{endpoint.rpartition(':')[0]}:{port or '*'}"
     return f"{endpoint}.{name}"

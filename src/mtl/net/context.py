@@ -1,4 +1,4 @@
-"""One ZeroMQ context per process. A context that was made before a fork is never touched after it."""
+"""One ZeroMQ context per process. A forked process never uses its parent's context."""
 
 from __future__ import annotations
 

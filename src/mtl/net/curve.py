@@ -25,15 +25,15 @@ PRIVATE_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 
 
 def make_keys() -> tuple[bytes, bytes]:
-    """A new pair, public and secret, in Z85."""
+    """A new key pair: public and secret, in Z85."""
     public, secret = zmq.curve_keypair()
     return public, secret
 
 
 def write_keys(name: Path) -> tuple[Path, Path]:
-    """Make a pair and write NAME.key, readable by its owner only, and NAME.pub. Their paths, the private one first.
+    """Make a pair and write NAME.key, readable by its owner only, and NAME.pub. Returns their paths, private one first.
 
-    Raises `OptionError` when one of them is there already, or cannot be written.
+    Raises `OptionError` when one of the files exists or cannot be written.
     """
     private, public_file = (name.with_name(name.name + suffix) for suffix in (PRIVATE_SUFFIX, PUBLIC_SUFFIX))
     for path in (private, public_file):
@@ -69,25 +69,25 @@ def read_public(where: str) -> bytes:
 
 
 def read_pair(path: Path) -> tuple[bytes, bytes]:
-    """The public and the secret key of a private file. Raises `OptionError`, which never shows a key, also for a file
-    that others can read.
+    """The public and the secret key of a private file. Raises `OptionError`, also for a file that others can read; its
+    message never shows a key.
     """
     found = _read(path, "public-key", "secret-key")
     _check_private(path)
     public, secret = found["public-key"], found["secret-key"]
     if zmq.curve_public(secret) != public:
-        raise OptionError(f"the two keys in {path} are no pair; make a new one with `mtl keys`")
+        raise OptionError(f"the two keys in {path} are not a pair; make a new pair with `mtl keys`")
     return public, secret
 
 
 def _check_private(path: Path) -> None:
-    """As PostgreSQL has it: the owner alone may read a file, or a group that root gave it to (a mounted secret)."""
+    """PostgreSQL's rule: only the owner may read the file, or a group if root owns it (a mounted secret)."""
     found = path.stat()
     others = 0o027 if found.st_uid == 0 != os.geteuid() else 0o077
     if found.st_mode & others:
         raise OptionError(
             f"others can read the private CURVE key in {path} (mode {found.st_mode & 0o777:o}): chmod 600 {path}, "
-            "and make a new pair with `mtl keys` if somebody may have"
+            "and make a new pair with `mtl keys` if somebody may have read it"
         )
 
 
@@ -105,8 +105,8 @@ def _read(path: Path, *names: str) -> dict[str, bytes]:
 
 
 def client_keys(server: str | None, own: str | None) -> Curve | None:
-    """What `mtl.connect` is given, read: the broker's public key (itself or a file) and a private file of one's own.
-    Without the latter a pair is made up for this connection. None without CURVE. Raises `OptionError`.
+    """The keys that `mtl.connect` was given: the broker's public key (in Z85 or a file) and the client's private file.
+    Without that file a pair is generated for this connection. None without CURVE. Raises `OptionError`.
     """
     if server is None:
         if own is not None:
@@ -117,13 +117,13 @@ def client_keys(server: str | None, own: str | None) -> Curve | None:
 
 
 def as_client(socket: zmq.Socket[Any], keys: Curve) -> None:
-    """Have a socket, before it connects, talk CURVE to the broker with that key and to no other."""
+    """Make a socket that is not connected yet use CURVE, with the broker that has this key only."""
     socket.curve_serverkey = keys.server
     socket.curve_publickey = keys.public
     socket.curve_secretkey = keys.secret
 
 
 def as_server(socket: zmq.Socket[bytes], secret: bytes) -> None:
-    """Have a socket, before it is bound, talk CURVE only."""
+    """Make a socket that is not bound yet use CURVE only."""
     socket.curve_server = True
     socket.curve_secretkey = secret

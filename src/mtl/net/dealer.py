@@ -10,6 +10,6 @@ from mtl.net.link import SocketLink
 
 
 def dealer(endpoint: str, *, packed: bool, curve: Curve | None = None) -> SocketLink:
-    """A DEALER that connects to `endpoint`. On `packed` flows bodies arrive as views, and few are queued."""
+    """A DEALER that connects to `endpoint`. On `packed` flows bodies are views, and the queues are short."""
     hwm = PACKED_HWM if packed else PLAIN_HWM
     return SocketLink(zmq.DEALER, endpoint, hwm=hwm, max_frame=MAX_FRAME, view=packed, curve=curve)

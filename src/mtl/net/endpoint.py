@@ -1,7 +1,6 @@
-"""The seam between the client and its sockets: what a link and a poll do, whoever does it.
+"""The interface between the client and its sockets: links and polls.
 
-`mtl.net.network` does it with ZeroMQ; the tests have a twin in memory. Everything here is called by one thread, save
-`Poll.wake`.
+`mtl.net.network` implements it with ZeroMQ, the tests in memory. One thread makes all calls, except `Poll.wake`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from mtl.wire.fields import Buffer
 
 
 class Ready(Flag):
-    """What a link has to say. DENIED comes with DOWN: the two ends do not agree about CURVE, or its keys."""
+    """Events of a link. DENIED comes with DOWN: the two ends do not agree about CURVE or its keys."""
 
     READABLE = auto()
     WRITABLE = auto()
@@ -29,9 +28,9 @@ Frames: TypeAlias = tuple[bytes, Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a client needs for CURVE (RFC 26/CurveZMQ): the broker's public key, and a pair of its own, all in Z85.
+    """A client's CURVE keys (RFC 26/CurveZMQ), in Z85: the broker's public key, and the client's own pair.
 
-    `lasting`: the pair is one that the broker may know, and not one made up for this connection.
+    `lasting`: the pair was read from a file, so the broker may know it; otherwise it was generated for this connection.
     """
 
     server: bytes
@@ -41,7 +40,7 @@ class Curve:
 
 
 class Link(Protocol):
-    """One connection to a broker: it is attempted once and, when it is gone, gone for good."""
+    """One connection to a broker. It connects once and never reconnects."""
 
     endpoint: str
 
@@ -49,25 +48,25 @@ class Link(Protocol):
         """Send a message of two frames; False when there is no room for it now (ask the poll for WRITABLE)."""
 
     def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
-        """Send messages one after the other: how many of them there was room for."""
+        """Send messages in order until the queue is full. Returns how many were sent."""
 
     def receive(self) -> Frames | None:
-        """The next message of two frames, or None. Others are dropped."""
+        """The next message of two frames, or None. Messages with more or fewer frames are dropped."""
 
     def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
-        """What waits of such messages, in order: their first frames and their second ones. At most `most`, and fewer
-        when these are large (`BURST_BODIES`).
+        """The waiting messages of two frames, in order: their first frames and their second frames. At most `most`
+        messages, and fewer when they are large (`BURST_BODIES`).
         """
 
     def close(self) -> None:
-        """Drop the connection and what is under way. Harmless when repeated."""
+        """Drop the connection and all messages under way. Harmless when repeated."""
 
 
 class Watcher(Protocol):
-    """Whoever is told about a link."""
+    """Receives the events of a link."""
 
     def ready(self, link: Link, what: Ready) -> None:
-        """`link` has something to say. Also called for a link that was removed in the same round."""
+        """`link` has events. Also called for a link that was removed in the same round."""
 
 
 class Poll(Protocol):
@@ -80,16 +79,16 @@ class Poll(Protocol):
         """Forget `link`. Harmless when it is unknown."""
 
     def want_writable(self, link: Link, wanted: bool) -> None:
-        """Whether WRITABLE is of interest, too."""
+        """Whether to report WRITABLE, too."""
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
-        """What happened, after at most `timeout` seconds (None: no limit), or after a `wake`."""
+        """Wait for events, at most `timeout` seconds (None: no limit) or until `wake`, and return them."""
 
     def wake(self) -> None:
         """End a `wait`, from any thread, a signal handler included."""
 
     def close(self) -> None:
-        """Give back the file descriptors."""
+        """Close the file descriptors."""
 
 
 class Network(Protocol):

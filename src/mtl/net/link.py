@@ -1,4 +1,4 @@
-"""A client's socket with its monitor. `dealer` and `req` say which options differ."""
+"""A client's socket with its monitor. `dealer` and `req` set the options that differ."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _NOW = int(zmq.DONTWAIT)
 _FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 
 _EVENT = struct.Struct("=H")
-"""How a monitor's message begins (zmq_socket_monitor). pyzmq's own parser brings asyncio with it, 50 ms of import."""
+"""Start of a monitor's message (zmq_socket_monitor). pyzmq's own parser imports asyncio, which takes 50 ms."""
 
 _NEVER_MS = 3_600_000
-"""An hour. Not -1, which says never: libzmq 4.3.5 then ends the pipe with the connection, and when that happens
-between the two frames of a message being read, it aborts the process (Assertion failed: !_more, fq.cpp; seen)."""
+"""An hour. Not -1 (never): libzmq 4.3.5 then ends the pipe together with the connection. If that happens between the
+two frames of a message being read, libzmq aborts the process (Assertion failed: !_more, fq.cpp; observed)."""
 
 
 class SocketLink:
     """One ZeroMQ socket that connects once.
 
-    libzmq would reconnect in silence, under a new identity and without a Lease, and what is sent then is lost
-    (PROTOCOL.md 5.4). So it must not before the monitor has told of the end and the socket is closed. Raises
-    `OptionError` for an endpoint that libzmq does not understand, `LocalError` where this process has too many sockets.
+    libzmq would reconnect in silence, under a new identity and without a Lease, and messages sent then are lost
+    (PROTOCOL.md 5.4). So the socket is closed after the monitor has reported the end, before libzmq reconnects. Raises
+    `OptionError` for an endpoint that libzmq does not understand, `LocalError` when this process has too many sockets.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SocketLink:
     ) -> None:
         self.endpoint = endpoint
         self.malformed = 0
-        """Messages that were dropped because they had not two frames."""
+        """Messages that were dropped because they did not have two frames."""
         self._view = view
         self.socket, self.monitor = _monitored(kind, endpoint)
         self.socket.set(zmq.LINGER, 0)
@@ -59,29 +59,28 @@ class SocketLink:
         if curve is not None:
             as_client(self.socket, curve)
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
-        """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
+        """The method that pyzmq's `send` calls after handling options of other sockets, which doubles the time."""
         self._closed = False
         self.used: Callable[[], object] | None = None
-        """Told whenever the socket was used; for whoever watches its descriptor (ZmqPoll)."""
+        """Called after each use of the socket, for the poll that watches its descriptor (ZmqPoll)."""
         try:
             self.socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise OptionError(f"{endpoint!r} is no endpoint to connect to: {error}") from error
+            raise OptionError(f"{endpoint!r} is not an endpoint to connect to: {error}") from error
 
     def send(self, first: bytes, second: Buffer) -> bool:
         """Send both frames, or neither: False when the socket takes no more."""
         return bool(self.send_many((first,), (second,)))
 
     def send_many(self, firsts: Sequence[bytes], seconds: Sequence[Buffer]) -> int:
-        """Send messages one after the other: how many of them the socket took."""
+        """Send messages in order until the queue is full. Returns how many were sent."""
         put, sent = self._put, 0
         try:
             for first, second in zip(firsts, seconds, strict=True):
-                # Only this one can be refused: a queue that has room for it takes the rest.
+                # Only the first frame can be refused: a queue with room for it takes the rest.
                 put(first, _FIRST)
-                # A large body is lent to libzmq, which lets go of it after the kernel has it; it must not change
-                # meanwhile.
+                # A large body is not copied: it must not change until libzmq has written it to the kernel.
                 put(second, _NOW, len(second) < ZERO_COPY)
                 sent += 1
         except zmq.Again:
@@ -95,7 +94,7 @@ class SocketLink:
         return (firsts[0], seconds[0]) if firsts else None
 
     def receive_many(self, most: int) -> tuple[list[bytes], list[Buffer]]:
-        """What waits of such messages, up to `most` of them or until they hold BURST_BODIES octets."""
+        """The waiting messages of two frames, up to `most` of them or until they hold BURST_BODIES octets."""
         receive, view, weight = self.socket.recv, self._view, 0
         firsts: list[bytes] = []
         seconds: list[Buffer] = []
@@ -104,8 +103,8 @@ class SocketLink:
                 first = receive(_NOW)
             except zmq.Again:
                 break
-            # Asking the socket whether more frames follow costs more than receiving one; a frame knows. A message of
-            # one frame takes its successor with it here, which is noticed as a gap: no broker sends such.
+            # Only the second frame is asked whether more follow: asking the socket costs more than receiving a frame.
+            # A message of one frame is merged with the next one, which is then detected as a gap; no broker sends such.
             try:
                 second = receive(_NOW, False)
             except zmq.Again:
@@ -130,7 +129,7 @@ class SocketLink:
             pass
 
     def signals(self) -> Ready:
-        """What the monitor has to say: UP, DOWN, both or nothing; DENIED with DOWN after a failed handshake."""
+        """The events of the monitor: UP, DOWN, both or none; DENIED with DOWN after a failed handshake."""
         what = Ready(0)
         while True:
             try:
@@ -151,7 +150,7 @@ class SocketLink:
 
 
 def _monitored(kind: int, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """A socket that is not connected yet, and what will tell of its connection."""
+    """A socket that is not connected yet, and its monitor."""
     socket = None
     try:
         socket = context().socket(kind)
@@ -161,5 +160,5 @@ def _monitored(kind: int, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[
             socket.close(0)
         raise LocalError(
             f"cannot open a socket for {endpoint}: {error.strerror}; close readers and writers that are not used, or "
-            "let this process have more files (ulimit -n)"
+            "raise this process's limit of open files (ulimit -n)"
         ) from error

@@ -1,4 +1,4 @@
-"""Which machine this is, for two processes to find out whether they share one."""
+"""An identifier of this machine, by which two processes find out whether they run on the same one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @cache
 def machine_mark() -> str | None:
-    """The same for all processes of this machine since it was started, and of no other; None where nothing tells.
+    """A hash of the boot id: the same for all processes of this machine since it was started. None without a boot id.
 
-    It tells nothing else: the boot id itself is not given away. Containers share their host's mark and not its files,
-    so an equal mark only says that it is worth a look.
+    The boot id itself is not revealed. Containers share their host's mark but not its files, so with equal marks the
+    files may still be out of reach.
     """
     try:
         boot = _BOOT_ID.read_bytes()

@@ -1,4 +1,4 @@
-"""The client's sockets as ZeroMQ gives them: `mtl.net.endpoint` for real."""
+"""`mtl.net.endpoint` implemented with ZeroMQ sockets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ZmqNetwork:
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """A socket of a link: its own, or its monitor's. `wanted` are the events of interest."""
+    """The socket of a link, or its monitor. `wanted` are the events of interest."""
 
     socket: zmq.Socket[bytes]
     watcher: Watcher
@@ -47,11 +47,11 @@ class _Watched:
 
 
 class ZmqPoll:
-    """The sockets, their monitors and the wake-up, by their descriptors: a round costs what happens in it, where
-    zmq_poll asks all sockets every time.
+    """Polls the descriptors of the sockets, their monitors and the wake-up. A round costs time only for the sockets
+    with events; zmq_poll asks all sockets in every round.
 
-    A socket's descriptor tells once that something has changed, and any use of the socket takes that back (ZMQ_FD in
-    zmq_getsockopt). So one that was used, or had something to say, is asked before the next sleep: `_stirred`.
+    A socket's descriptor is edge-triggered, and any use of the socket clears it (ZMQ_FD in zmq_getsockopt). So the
+    EVENTS of each socket that was used or had events are read before the next sleep: `_stirred`.
     """
 
     def __init__(self) -> None:
@@ -80,13 +80,13 @@ class ZmqPoll:
             self._stirred.pop(watched, None)
 
     def want_writable(self, link: Link, wanted: bool) -> None:
-        """POLLOUT, or not. On a DEALER it means room, unlike on a ROUTER."""
+        """Whether to poll for POLLOUT. On a DEALER it means room in the queue, unlike on a ROUTER."""
         own, _ = self._sockets[cast(SocketLink, link)]
         own.wanted = _IN | _OUT if wanted else _IN
         self._stirred[own] = None
 
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
-        """Messages before the news of an end, so that nothing is missed that came before it."""
+        """Messages come before the end of their connection, so that none is missed."""
         events = self._ask(tuple(self._stirred))
         changed: list[_Watched] = []
         for key, _ in self._selector.select(0.0 if events else timeout):
@@ -108,7 +108,7 @@ class ZmqPoll:
         return happened + ends
 
     def _ask(self, sockets: Iterable[_Watched]) -> dict[_Watched, int]:
-        """The wanted events of each that has some. Who has none says so by its descriptor when that changes."""
+        """The wanted events of each socket that has some. For the others the descriptor reports the next change."""
         events: dict[_Watched, int] = {}
         for one in sockets:
             found = int(one.socket.getsockopt(zmq.EVENTS)) & one.wanted
@@ -120,7 +120,7 @@ class ZmqPoll:
         return events
 
     def wake(self) -> None:
-        """Make the wake-up readable."""
+        """End a `wait`."""
         self._wakeup.wake()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How many connections each address has open. A socket's monitor reports begin and end by descriptor."""
+"""The number of open connections of each address. A socket's monitor reports begin and end by descriptor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ connections each. Connections that send nothing cost a file descriptor and some 
 
 
 def peer_address(descriptor: int) -> str | None:
-    """The address of the peer of a socket, empty for a transport without addresses; None for a closed socket."""
+    """The address of a socket's peer, empty for a transport without addresses; None for a closed socket."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as copy:
             name = copy.getpeername()
@@ -23,8 +23,8 @@ def peer_address(descriptor: int) -> str | None:
 
 
 class OpenConnections:
-    """Of all sockets of a ZAP handler. `most` connections of an address may be open; `address_of` finds the address of
-    a descriptor.
+    """Counts the connections of all sockets of a ZAP handler. `most` connections of an address may be open;
+    `address_of` finds the address of a descriptor.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class OpenConnections:
         self.ended(endpoint, descriptor)  # where the end of the former connection was not reported
         address = self._address_of(descriptor)
         if address is not None:
-            # Each socket reports in its order, but not in that of the others: another one may have a descriptor before
-            # its former end is reported here.
+            # Events are ordered per socket only: another socket may get a descriptor before the end of the former
+            # connection with that descriptor is reported here.
             self._addresses[endpoint, descriptor] = address
             self._counts[address] += 1
 

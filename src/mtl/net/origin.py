@@ -1,14 +1,14 @@
-"""Who a message came from, as far as the transport knows."""
+"""The origin of a message, as far as the transport knows it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
 Connection: TypeAlias = str
-"""One accepted connection: a number that no other connection of this process has, and behind a space the CURVE public
-key in Z85 that its peer proved to have. Empty where the transport has no connections (inproc).
+"""One accepted connection: a number that is unique in this process, and after a space the CURVE public key in Z85 that
+its peer proved to have. Empty where the transport has no connections (inproc).
 
-A peer chooses its ROUTER identity, and may choose one whose connection has just ended. It does not choose this.
+A peer chooses its ROUTER identity, possibly one whose connection has just ended. It cannot choose its connection.
 """
 
 
@@ -30,4 +30,4 @@ class Origin(NamedTuple):
 
 
 NOBODY = Origin()
-"""Where nothing is known."""
+"""An unknown origin."""

@@ -1,4 +1,4 @@
-"""How fast one address may open connections. Pure; the clock comes in from outside."""
+"""A limit on how fast one address may open connections. Pure: the clock is a parameter."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 CONNECTION_BURST = 5_000
-"""Connections that one address may open at once: all executors of a cluster behind one address come back at the same
-moment after a restart of the broker, with three connections each."""
+"""Connections that one address may open at once: after a restart of the broker all executors of a cluster behind one
+address reconnect at the same moment, with three connections each."""
 
 CONNECTIONS_PER_S = 100.0
 """Connections that one address may open per second in the long run. libzmq aborts the process when a peer announces the
-identity that it generates next: a search through 2**32 identities takes long at this pace."""
+identity that libzmq generates next: a search through 2**32 identities takes long at this pace."""
 
 PACED_ADDRESSES = 10_000
-"""Addresses whose pace is remembered, some 150 octets each."""
+"""Addresses with a token bucket, some 150 octets each."""
 
 
 class Pace:
-    """A token bucket per address: `burst` connections (or what else is counted) at once, `per_s` a second in the long
-    run. `clock` is in monotonic seconds.
+    """A token bucket per address: `burst` connections (or other events) at once, `per_s` a second in the long run.
+    `clock` is in monotonic seconds.
 
-    At most `PACED_ADDRESSES` are remembered; the longest silent one is forgotten first. A transport without
-    addresses (ipc) has one bucket for all of its peers.
+    At most `PACED_ADDRESSES` buckets are kept; the longest unused one is dropped first. A transport without addresses
+    (ipc) has one bucket for all of its peers.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Pace:
         return f"{self._burst:g} at once and {self._per_s:g} a second"
 
     def admits(self, address: str) -> bool:
-        """Whether this address may open one more connection now; if so it counts."""
+        """Whether this address may open one more connection now; if so, the connection is counted."""
         now = self._clock()
         level, since = self._buckets.pop(address, (self._burst, now))
         level = min(self._burst, level + (now - since) * self._per_s)

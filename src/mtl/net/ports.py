@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Port(StrEnum):
-    """Control requests (and where that is configured all data commands), commands of packed leases, of plain ones."""
+    """CONTROL: control requests, and all data commands if so configured. PACKED, PLAIN: commands of such leases."""
 
     CONTROL = "control"
     PACKED = "packed"

@@ -1,4 +1,4 @@
-"""What only its owner may see: the files of passwords and tokens and the data directory of a broker."""
+"""Access rights of private files: passwords, tokens and the data directory of a broker."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from pathlib import Path
 from mtl.errors import OptionError
 
 _OTHERS = 0o077
-"""Rights that neither a group nor others may have to a password."""
+"""Rights that neither the group nor others may have to a password file."""
 
 _OTHERS_MOUNTED = 0o027
-"""The same where root gave the file to a group of its reader, as Kubernetes' fsGroup does."""
+"""The same for a file of root that its reader may read by a group, as with Kubernetes' fsGroup."""
 
 _OTHERS_DATA = 0o027
-"""Rights that nobody else may have to a data directory. A group may read: its members are readers on this machine."""
+"""Rights that must not be set on a data directory. A group may read: its members are readers on this machine."""
 
 _EVERYBODY_EXECUTES = 0o111
 
 
 def check_password_file(path: Path, shown: str, what: str = "password") -> None:
-    """Raises `OptionError`, which names the file as `shown` and `what` is in it, for one that others can read. OSError
-    when there is none.
+    """Raises `OptionError` for a file that others can read, OSError for a missing one. The message names the file as
+    `shown` and its content as `what`.
 
-    Accepted are what is no file (a pipe, a terminal), a secret that a container was given (root's, on a mount that
-    nobody can write to), and a file below a directory that nobody else can enter. A file that everybody may execute
-    has its mode from Spark, which gives copies of `--files` to executors like that, or from a file system without
-    modes: its owner cannot set another one.
+    Accepted are also pipes and terminals, secrets mounted into a container (root's, on a read-only mount), and files
+    below a directory that only its owner can enter. A file that everybody may execute is accepted because its owner
+    cannot change the mode: Spark sets it on the executors' copies of `--files`, or the file system has no modes.
     """
     found = path.stat()
     mine = found.st_uid == os.geteuid()
@@ -45,10 +44,10 @@ def check_password_file(path: Path, shown: str, what: str = "password") -> None:
 
 
 def make_data_directory(path: Path) -> None:
-    """The data directory of a broker, made for its owner alone if it is not there.
+    """Make the data directory of a broker, accessible to its owner only, if it does not exist.
 
-    Raises `OptionError` when it cannot be made, and for one that others may enter or its group may write to, unless
-    nobody else can enter a directory above it.
+    Raises `OptionError` when that fails, and for an existing directory that others may enter or its group may write to,
+    unless a directory above it is closed to others.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,10 +59,10 @@ def make_data_directory(path: Path) -> None:
     raise OptionError(
         f"others can enter the data directory {path} (mode {mode:o}), which has all contents and the users: "
         f"chmod 700 {path} (750 where readers of its group are on this machine), and start again; nothing in it "
-        "changes. For the root of a volume, which is somebody else's, use a directory in it"
+        "changes. If it is the root of a volume of another user, use a directory in it"
     )
 
 
 def _is_shut(path: Path) -> bool:
-    """Whether there is a directory above that only its owner can enter."""
+    """Whether only its owner can enter one of the directories above."""
     return any(not above.stat().st_mode & 0o011 for above in path.resolve().parents)

@@ -1,5 +1,5 @@
-"""The client's end of a control flow (MTL-13). One that got no answer is closed and replaced: the Lazy Pirate of the
-ZeroMQ guide, since a REQ that waits for a reply cannot send again (PROTOCOL.md 2).
+"""The client's end of a control flow (MTL-13). A REQ that waits for a reply cannot send again, so a REQ without a reply
+is closed and replaced: the Lazy Pirate pattern of the ZeroMQ guide (PROTOCOL.md 2).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A ROUTER socket as the broker uses it (MTL-11, MTL-12, MTL-113): never blocks, never drops in silence.
 
-ROUTER_MANDATORY makes a full queue an EAGAIN and an unknown peer an EHOSTUNREACH; without it libzmq drops (490 of 500
-messages were lost at the high-water mark).
+With ROUTER_MANDATORY a send to a full queue fails with EAGAIN, to an unknown peer with EHOSTUNREACH. Without it libzmq
+drops the message (490 of 500 messages were lost at the high-water mark).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mtl.wire.fields import Buffer
 
 
 class BindFailed(MtlError):
-    """The endpoint cannot be bound: in use, not ours, or not an endpoint."""
+    """The endpoint cannot be bound: it is in use, not an address of this machine, or not an endpoint."""
 
 
 @dataclass(slots=True)
 class Burst:
-    """Commands that came on one connection, in their order."""
+    """Commands of one connection, in order."""
 
     headers: list[bytes] = field(default_factory=list)
     bodies: list[Buffer] = field(default_factory=list)
@@ -52,11 +52,11 @@ _BEGAN = int(zmq.EVENT_ACCEPTED)
 _ENDED = int(zmq.EVENT_DISCONNECTED)
 
 _EVENT = struct.Struct("=HI")
-"""What a monitor tells: the event and, here, the descriptor of the connection."""
+"""The first frame of a monitor's message: the event and, for these events, the descriptor of the connection."""
 
 
 class Sent(Enum):
-    """What became of a message that was to be sent."""
+    """The outcome of sending a message: FULL: its queue is full; GONE: no such peer."""
 
     OK = "ok"
     FULL = "full"
@@ -64,15 +64,15 @@ class Sent(Enum):
 
 
 def seed_identities() -> None:
-    """Seed the C library's rand before the first ROUTER: its first identity is the same in every process otherwise, and
-    whoever announces it after its owner left receives the owner's replies (PROTOCOL.md 3).
+    """Seed the C library's rand before the first ROUTER. Otherwise the first identity is the same in every process, and
+    a peer that announces it after its owner left receives the owner's replies (PROTOCOL.md 3).
     """
     ctypes.CDLL(None).srand(int.from_bytes(os.urandom(4), "little"))
 
 
 def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes], zmq.Frame]]:
-    """What waits, up to `most` messages: the frames of each, and the last of them as libzmq has it. It ends early after
-    some octets.
+    """Up to `most` waiting messages: the frames of each as bytes, and its last frame as a `zmq.Frame`. Ends early after
+    `BURST_BODIES` octets.
     """
     receive, octets, received = super(zmq.Socket, socket).recv, 0, 0
     while received < most and octets <= limits.BURST_BODIES:
@@ -81,7 +81,7 @@ def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes]
         except zmq.Again:
             return
         frames = [frame.bytes]
-        while frame.more:  # a frame is asked, which costs a third of asking the socket
+        while frame.more:  # asking the frame costs a third of asking the socket
             frame = receive(_NOW, False)
             frames.append(frame.bytes)
         octets += sum(map(len, frames))
@@ -90,7 +90,7 @@ def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes]
 
 
 class Queued:
-    """Large frames that libzmq has and has not sent yet, per peer: a high-water mark counts messages of any size."""
+    """Large frames that libzmq has not sent yet, per peer: a high-water mark counts messages of any size."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -98,7 +98,7 @@ class Queued:
         self._octets: Counter[bytes] = Counter()
 
     def room(self, peer: bytes) -> bool:
-        """Whether the peer may be sent another one."""
+        """Whether another large frame may be sent to the peer."""
         queued = self._by_peer.get(peer)
         if queued is None:
             return True
@@ -109,7 +109,7 @@ class Queued:
         return self._octets[peer] < self._limit
 
     def add(self, peer: bytes, tracker: zmq.MessageTracker, size: int) -> None:
-        """One more is on its way. Each looks after another peer too, which may be gone: none is remembered for ever."""
+        """Count another frame. Each call also checks the oldest peer, so that peers that are gone get removed."""
         oldest = next(iter(self._by_peer), peer)
         self.room(oldest)
         if oldest in self._by_peer:
@@ -131,9 +131,9 @@ def bind_router(
     secret: bytes | None = None,
     zap: bool = False,
 ) -> S:
-    """A bound ROUTER; `hwm` messages are queued per peer and direction (`max_waiting` of those that came), no frame is
-    larger than `max_frame` octets. With `secret`, a CURVE key in Z85, it talks to nobody without encryption. With `zap`
-    the context's ZAP handler judges every connection. Raises `BindFailed`.
+    """A bound ROUTER. `hwm` messages are queued per peer and direction (`max_waiting`: of those received), and no frame
+    is larger than `max_frame` octets. With `secret`, a CURVE key in Z85, it accepts encrypted connections only. With
+    `zap` the context's ZAP handler decides about every connection. Raises `BindFailed`.
     """
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -142,9 +142,9 @@ def bind_router(
     socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
     socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
-    # A heartbeat tells the peer how long to wait for the next; that a peer is gone we learn from the system, which gets
-    # no acknowledgement. To wait for its answer would be a timer for each, and libzmq walks over all to stop one: with
-    # 1,000 clients that was a tenth of a processor, and it grows with their square.
+    # Heartbeats tell the peer that the broker is alive. A dead peer is detected by TCP_MAXRT, not by the answer to a
+    # heartbeat: that takes a timer per peer, and libzmq walks over all timers to stop one. With 1,000 clients it took a
+    # tenth of a processor, and the cost grows with their square.
     socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TTL, limits.ZMTP_TIMEOUT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 0)
@@ -166,12 +166,12 @@ def bind_router(
 
 
 class RouterSocket:
-    """One bound ROUTER; `hwm` messages are queued per peer and direction, none is larger than `max_frame`. Where that
-    would be too much, `max_queued` bounds the octets of large ones as well, and `max_waiting` the messages that came.
+    """One bound ROUTER. `hwm` messages are queued per peer and direction, and no frame is larger than `max_frame`
+    octets. `max_queued` also bounds the octets of large frames to be sent, `max_waiting` the messages received.
 
-    With `secret`, a CURVE key in Z85, it talks to nobody without encryption. With `zap` the context's ZAP handler
-    judges every connection and numbers it; without, connections are not told apart. `opened` counts the connections of
-    each address then.
+    With `secret`, a CURVE key in Z85, it accepts encrypted connections only. With `zap` the context's ZAP handler
+    decides about every connection and numbers it, and `opened` counts the connections of each address. Without `zap`
+    all connections look the same.
     """
 
     def __init__(
@@ -196,13 +196,13 @@ class RouterSocket:
         self.mixed = 0
         """Messages dropped because two connections had the same identity within one burst."""
         self.monitor = _monitor(context, self.socket) if zap else None
-        """Readable when connections have begun or ended; `ended` says which have ended."""
+        """Readable when connections have begun or ended; `ended` returns those that have ended."""
         self._opened = opened or OpenConnections()
         self._by_descriptor: dict[int, Connection] = {}
         self._known: dict[Connection, str] = {}
         self._ended: list[Connection] = []
         self._put: Callable[..., object] = super(zmq.Socket, self.socket).send
-        """What pyzmq's `send` calls after it has looked for options of other sockets, which takes as long again."""
+        """The method that pyzmq's `send` calls after handling options of other sockets, which doubles the time."""
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     @property
@@ -211,7 +211,7 @@ class RouterSocket:
         return int(self.endpoint.rpartition(":")[2]) if self.endpoint.startswith("tcp://") else 0
 
     def receive(self) -> tuple[list[bytes], Origin] | None:
-        """The frames of the next message, identity first, and who it is from; None when there is none."""
+        """The frames of the next message, identity first, and its origin; None when no message waits."""
         try:
             frames = self.socket.recv_multipart(zmq.DONTWAIT, copy=False)
         except zmq.Again:
@@ -219,15 +219,15 @@ class RouterSocket:
         return [frame.bytes for frame in frames], Origin(_address(frames[-1]), _connection(frames[-1]))
 
     def receive_commands(self, most: int, *, view: bool) -> dict[bytes, Burst]:
-        """What waits, up to `most` messages: the commands of each peer by its identity, in their order; bodies as views
-        of libzmq's memory if so asked. It ends early after some octets of headers, which take their time to decode, or
-        of bodies, which take memory whether there is room for them or not. Messages of more or fewer frames than two
-        are read to their end and counted (MTL-110).
+        """Up to `most` waiting messages as commands, by the identity of their peer, in order; `view`: the bodies are
+        views of libzmq's memory. It ends early after BURST_HEADERS octets of headers, which take time to decode, or
+        BURST_BODIES octets of bodies, which take memory. Messages with more or fewer than two frames after the identity
+        are dropped and counted (MTL-110).
 
-        This runs for every content, and a frame that can tell whether more follow costs as much as three that cannot.
-        So of a peer that was heard before only the third is asked: if it is the last one, the message is as it should
-        be. Likewise only the first and the last message of a burst are asked for their connection: libzmq gives an
-        identity to another connection only after all messages of the former were read.
+        This runs for every content, and a `zmq.Frame`, which knows whether more follow, costs as much as three frames
+        as bytes. So after a peer's first message only the third frame is a `zmq.Frame`: if it is the last one, the
+        message is well-formed. Likewise only the first and the last message of a burst are asked for their connection:
+        libzmq gives an identity to another connection only after all messages of the former were read.
         """
         receive = self.socket.recv
         bursts: dict[bytes, Burst] = {}
@@ -250,7 +250,7 @@ class RouterSocket:
                         identity, header, body = self._sort_out(identity, burst, body)
                         burst = bursts.get(identity)
             except zmq.Again:
-                self.misframed += header is not None  # that was its only frame
+                self.misframed += header is not None  # a header without a body
                 break
             if body is None:
                 continue
@@ -268,8 +268,8 @@ class RouterSocket:
         return bursts
 
     def receive_messages(self, most: int) -> dict[tuple[Connection, bytes], list[list[bytes]]]:
-        """What waits, up to `most` messages of any number of frames: those of each connection and identity, in their
-        order, without the identity. It ends early after some octets.
+        """Up to `most` waiting messages of any number of frames, by connection and identity, in order, without the
+        identity frame. Ends early after `BURST_BODIES` octets.
         """
         bursts: dict[tuple[Connection, bytes], list[list[bytes]]] = {}
         for (identity, *frames), last in messages(self.socket, most):
@@ -279,24 +279,24 @@ class RouterSocket:
     # --- connections that end -------------------------------------------------------------------------------
 
     def _noted(self, frame: zmq.Frame) -> Connection:
-        """The connection of a message, from now on one whose end is told."""
+        """The connection of a message. From now on its end is reported by `ended`."""
         connection = _connection(frame)
         if connection and connection not in self._known:
-            # The system gives a descriptor to another connection only after the former's end was told here.
+            # A descriptor is reused only after the monitor has reported the end of its former connection.
             self._drain_monitor()
             self._by_descriptor[int(frame.get(_SOURCE))] = connection
             self._known[connection] = _address(frame)
         return connection
 
     def ended(self) -> list[Connection]:
-        """The connections with commands that ended since this was last asked."""
+        """The connections with messages that ended since the last call."""
         self._drain_monitor()
         ended, self._ended = self._ended, []
         return ended
 
     def cut(self, connection: Connection) -> None:
-        """End a connection that messages came on: its identity is free then. A peer whose machine is gone would keep it
-        until TCP gives up. Nothing happens to a connection that has ended.
+        """End a connection that messages came on, so that its identity can be used again. A peer whose machine is gone
+        would keep the identity until TCP gives up. Does nothing for a connection that has ended.
         """
         descriptor = next((d for d, c in self._by_descriptor.items() if c == connection), None)
         if descriptor is None:
@@ -306,18 +306,18 @@ class RouterSocket:
         except OSError:
             return  # it is closed already
         with copy:
-            # Its end is told before its descriptor is closed: not told yet, the copy is of this connection.
+            # The end is reported before the descriptor is closed: if it was not, the copy is of this connection.
             self._drain_monitor()
             if connection in self._known:
                 with suppress(OSError):
                     copy.shutdown(sockets.SHUT_RDWR)
 
     def knows(self, connection: Connection) -> bool:
-        """Whether messages came on this connection and its end was not told yet."""
+        """Whether messages came on this connection and its end was not reported yet."""
         return connection in self._known
 
     def address(self, connection: Connection) -> str:
-        """The address of a connection that it knows; empty where the transport has none."""
+        """The address of a known connection; empty where the transport has none."""
         return self._known.get(connection, "")
 
     def _drain_monitor(self) -> None:
@@ -334,7 +334,7 @@ class RouterSocket:
                 self._ended.append(connection)
 
     def _rest(self) -> tuple[bytes, zmq.Frame | None]:
-        """What follows an identity; no body when that is not two frames."""
+        """The frames after an identity; the body is None when there are not exactly two."""
         header = self.socket.recv(_NOW, copy=False)
         body = self.socket.recv(_NOW, copy=False) if header.more else header
         if body is header or body.more:
@@ -345,8 +345,8 @@ class RouterSocket:
     def _sort_out(
         self, identity: bytes, burst: Burst, third: zmq.Frame
     ) -> tuple[bytes, bytes, zmq.Frame | None]:
-        """A message was not of two frames, and its third one is either its own or the identity that begins the next: on
-        another connection, or this peer's, who deceives nobody by claiming to be itself.
+        """Handle a third frame with more frames behind it: either a surplus frame of this message, or the identity of
+        the next message after one without a body. Another connection, or the same identity, means the latter.
         """
         if third.bytes != identity and _connection(third) == burst.connection:
             self._misframed(third)
@@ -364,13 +364,13 @@ class RouterSocket:
         return self._send(frames[:-1], frames[-1])
 
     def send_command(self, identity: bytes, header: bytes, body: Buffer) -> Sent:
-        """Send one data command; a large body leaves from the memory it is in, which must not change until then."""
+        """Send one data command. A large body is not copied: its memory must not change until it is sent."""
         return self._send((identity, header), body)
 
     def send_commands(
         self, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
     ) -> tuple[int, Sent]:
-        """Send data commands one after the other: how many of them left, and what became of the next."""
+        """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
         put, sent, outcome = self._put, 0, Sent.OK
         small = max(map(len, bodies), default=0) < min(self._large, limits.ZERO_COPY)
         try:
@@ -387,7 +387,7 @@ class RouterSocket:
         return sent, outcome
 
     def _send(self, frames: Sequence[bytes], last: Buffer) -> Sent:
-        # Only the first frame can be refused: a queue that has room for it takes the rest.
+        # Only the first frame can be refused: a queue with room for it takes the rest.
         put, size = self._put, len(last)
         counted = self._queued if size >= self._large else None
         if counted is not None and not counted.room(frames[0]):
@@ -405,7 +405,7 @@ class RouterSocket:
         return Sent.OK
 
     def close(self) -> None:
-        """Stop listening; what was sent leaves within the linger."""
+        """Stop listening; sent messages leave within the linger."""
         if self.monitor is not None:
             self.socket.disable_monitor()
             self.monitor.close(0)
@@ -413,7 +413,7 @@ class RouterSocket:
 
 
 def _monitor(context: zmq.Context[S], socket: S) -> S:
-    """What tells of connections that began or ended. Its queue has no limit, since libzmq's IO thread would wait for
+    """The monitor of connections that began or ended. Its queue has no limit, since libzmq's IO thread would wait for
     room in it; the loop empties it every turn.
     """
     monitor = context.socket(zmq.PAIR)
@@ -425,7 +425,7 @@ def _monitor(context: zmq.Context[S], socket: S) -> S:
 
 
 def _refusal(error: zmq.ZMQError) -> Sent:
-    """Why a message did not leave; any other error is raised again."""
+    """The outcome of a failed send; errors other than FULL and GONE are raised again."""
     if error.errno == zmq.EAGAIN:
         return Sent.FULL
     if error.errno == zmq.EHOSTUNREACH:
@@ -434,7 +434,7 @@ def _refusal(error: zmq.ZMQError) -> Sent:
 
 
 def _connection(frame: zmq.Frame) -> Connection:
-    """Which of the connections it came on; empty where the transport has none."""
+    """The connection of a frame; empty where the transport has none."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:

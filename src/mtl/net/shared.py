@@ -1,14 +1,14 @@
 """Memory that a broker lends to a writer on its machine, so that packs need not pass a socket (PROTOCOL.md 5.7).
 
-The broker makes it, nameless and of a size that nobody can change, and says where its process has it open: /proc lets
-only a process of the same user (or of root) in. The broker opens nothing that a writer names, and a writer nothing but
-such memory that holds the key of its lease.
+The broker makes an anonymous memory file of fixed size and sends its path in /proc, which only processes of the same
+user (or of root) can open. The broker opens no file that a writer names. A writer opens only a memory file with the
+key of its lease.
 
-The broker copies a pack out before it looks at it. The writer can change the memory at any time, also between a check
-and a use: a pack that was checked in place and changed afterwards ended the broker's process by SIGSEGV.
+The broker copies a pack before it checks the pack: the writer can change the memory at any time, also between a check
+and a use. A pack that was checked in place and changed afterwards ended the broker's process by SIGSEGV.
 
-A writer that took the memory holds a lock on it for as long as its process has it open, and has said so in the memory:
-that the lock is gone is how the broker learns of a writer that was killed.
+The writer locks the memory file for as long as its process has it open, and sets a mark in the memory. If the mark is
+set and the lock is gone, the broker knows that the writer was killed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from mtl.wire.places import SHARED_FROM, Span
 
 _NAME = "mtl-packs"
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
-"""Touching memory behind the end of a file would end the process by SIGBUS."""
+"""Fix the size of the file: access to memory after its end would end the process by SIGBUS."""
 
 _KEY = 32
-"""Octets of the key at the beginning; the mark is behind it."""
+"""Octets of the key at the beginning; the mark follows it."""
 _TAKEN = 1
 """The mark that a writer sets once it holds the lock."""
 
@@ -54,7 +54,7 @@ class Lent:
         self.told = SharedMemory(file=f"/proc/{os.getpid()}/fd/{self._fd}", size=size, key=key)
 
     def octets(self, span: Span) -> bytes:
-        """A copy of what the writer put there. Malformed for what lies outside, and for more than a pack can have."""
+        """A copy of the octets of `span`. Malformed when `span` is outside the memory or larger than a pack."""
         if not SHARED_FROM <= span.offset <= span.offset + span.size <= len(self._octets):
             raise Malformed(f"{span.size} octets at {span.offset} of a shared memory of {len(self._octets)}")
         if span.size > MAX_PACK + PACK_OVERHEAD:
@@ -62,7 +62,7 @@ class Lent:
         return self._octets[span.offset : span.offset + span.size].tobytes()
 
     def left(self) -> bool:
-        """Whether a writer took it, and is gone."""
+        """Whether a writer has used the memory and its process has ended."""
         if self._octets[_KEY] != _TAKEN:
             return False
         try:
@@ -73,16 +73,16 @@ class Lent:
         return True
 
     def close(self) -> None:
-        """Nobody opens it any more."""
+        """Close the memory file: writers cannot open it any more."""
         os.close(self._fd)
 
 
 def borrowed(told: SharedMemory) -> mmap.mmap | None:
-    """The writer's side: the memory that a broker told of. None where it is not to be had from here: the broker is in
-    another container, or another user's.
+    """The writer's side: the memory that a broker offers. None when this process cannot open it, because the broker is
+    in another container or belongs to another user.
     """
     with contextlib.suppress(OSError, ValueError):
-        # A number of another container's process means some other file here: look before opening it, which may wait.
+        # If the broker is in another container, the path is another file here: check it before opening, which may wait.
         if not str(Path(told.file).readlink()).startswith(f"/memfd:{_NAME}"):
             return None
         fd = os.open(told.file, os.O_RDWR | os.O_CLOEXEC)
@@ -91,7 +91,7 @@ def borrowed(told: SharedMemory) -> mmap.mmap | None:
             known = os.pread(fd, len(told.key), 0) == told.key.encode()
             if sealed and known and os.fstat(fd).st_size == told.size > SHARED_FROM:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                memory = mmap.mmap(fd, told.size)  # it has the file open itself, and so keeps the lock
+                memory = mmap.mmap(fd, told.size)  # mmap duplicates the descriptor, which keeps the lock
                 memory[_KEY] = _TAKEN
                 return memory
         finally:

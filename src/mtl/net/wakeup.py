@@ -6,8 +6,8 @@ import os
 
 
 class Wakeup:
-    """An eventfd where there is one, else a pipe. `wake` may be called by any thread and by a signal handler, `clear`
-    by the one that waits.
+    """An eventfd where the system has it, else a pipe. Any thread and any signal handler may call `wake`; the waiting
+    thread calls `clear`.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Wakeup:
         return self._fd
 
     def wake(self) -> None:
-        """Make the descriptor readable. After `close` it does nothing: the number may be another file's by then."""
+        """Make the descriptor readable. Does nothing after `close`: the number may belong to another file by then."""
         if self._write < 0:
             return
         try:
@@ -32,7 +32,7 @@ class Wakeup:
             pass  # it is full of wake-ups already
 
     def clear(self) -> None:
-        """Take back every `wake` so far."""
+        """Undo every `wake` so far."""
         try:
             os.read(self._fd, 4096)
         except BlockingIOError:

@@ -1,8 +1,8 @@
-"""ZAP (RFC 27): libzmq asks here about every connection before its handshake ends, with CURVE and without.
+"""ZAP (RFC 27): libzmq sends a request for every connection before its handshake ends, with CURVE and without.
 
-The answer's User-Id is the connection's own (`origin.Connection`): libzmq attaches it to every message, and a peer
-cannot choose it. Which user a CURVE key belongs to is the core's to say at any time, so that a change counts for
-connections that are there already.
+The User-Id of the reply identifies the connection (`origin.Connection`): libzmq attaches it to every message, and a
+peer cannot choose it. The core maps a CURVE key to a user for each request, so that changes also apply to existing
+connections.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TellRefused = Callable[[str, str, str], None]
 
 
 class ZapHandler:
-    """Answers libzmq's questions, in the loop that polls `socket`.
+    """Answers libzmq's ZAP requests, in the loop that polls `socket`.
 
-    `admits` decides by the client's key in Z85 who is let in. None: CURVE is not used, and NULL is let in. `pace`
-    limits how fast one address may connect, and `opened` how many connections it may have at the same time. The
-    monitors of the sockets are read before `answer`. `refused` is told the address, the key (empty without one) and
-    the reason of every connection that is not let in. Make it before the first socket of its context that is bound
-    with the domain: without a handler libzmq refuses connections.
+    `admits` decides by the client's key in Z85 whether it may connect. None: CURVE is not used, and NULL is accepted.
+    `pace` limits how fast one address may connect, and `opened` how many connections it may have at the same time. The
+    caller reads the monitors of the sockets before `answer`. `refused` is called with the address, the key (empty
+    without one) and the reason of every refused connection. Make the handler before the first socket of its context is
+    bound with the domain: without a handler libzmq refuses connections.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class ZapHandler:
         self._opened = opened or OpenConnections()
         self._numbers = count(1)
         self.denied = 0
-        """Keys that were not let in, and questions that make no sense."""
+        """Requests with a key that may not connect, and malformed requests."""
         self.hurried = 0
-        """Connections refused because their address opened too many at once, or has too many open."""
+        """Connections refused because their address opened them too fast, or has too many open."""
 
     def answer(self) -> None:
-        """Answer all waiting questions."""
+        """Answer all waiting requests."""
         while True:
             try:
                 frames = self.socket.recv_multipart(zmq.DONTWAIT)
@@ -93,8 +93,8 @@ class ZapHandler:
         return [_VERSION, request, b"300", f"{reason}, try again".encode(), b"", b""]
 
     def _key(self, rest: list[bytes]) -> str | None:
-        """The client's key, of the end of a question (identity, mechanism, key). Empty for NULL where CURVE is not
-        used, None for other mechanisms and for what is no key.
+        """The client's key in Z85, from the end of a request (identity, mechanism, key). Empty for NULL where CURVE is
+        not used, None for other mechanisms and malformed keys.
         """
         credentials = dict(enumerate(rest))
         mechanism, key = credentials.get(1, b""), credentials.get(2, b"")
@@ -105,5 +105,5 @@ class ZapHandler:
         return z85.encode(key).decode()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Close the socket: libzmq refuses further connections."""
         self.socket.close()

@@ -235,6 +235,6 @@ async def test_places_that_cannot_be() -> None:
     router = AsyncRouter(PLACE, hwm=10, max_frame=100)
     with pytest.raises(BindFailed, match="cannot listen"):
         AsyncRouter(router.endpoint, hwm=10, max_frame=100)
-    with pytest.raises(OptionError, match="no endpoint"):
+    with pytest.raises(OptionError, match="not an endpoint"):
         AsyncDealer("tcp://", hwm=10, max_frame=100)
     router.close()

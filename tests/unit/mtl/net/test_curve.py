@@ -51,7 +51,7 @@ def test_what_is_no_key_file(tmp_path: Path) -> None:
         read_pair(other)
     (one, _), (_, two) = make_keys(), make_keys()
     other.write_text(f'curve\n  public-key = "{one.decode()}"\n  secret-key = "{two.decode()}"\n')
-    with pytest.raises(OptionError, match="no pair") as caught:
+    with pytest.raises(OptionError, match="not a pair") as caught:
         read_pair(other)
     assert two.decode() not in str(caught.value)
 
