@@ -1,4 +1,4 @@
-"""What readers keep in memory, bounded over all logs: mappings, indexes, and the bodies appended last.
+"""The memory of readers, bounded over all logs: mappings, indexes, and the bodies appended last.
 
 Belongs to one thread, as all readers of one broker do.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Droppable(Protocol):
-    """Something with an index that it can read again."""
+    """An owner of an index, which can be dropped and read again."""
 
     def drop_index(self) -> None: ...
 
@@ -54,7 +54,7 @@ class ReadCache:
 
     @property
     def ghost_bytes(self) -> int:
-        """Octets of removed files whose space is not free, because a frame in flight still shows a mapping."""
+        """Octets of removed files whose space is not free, because a frame in flight refers to a mapping."""
         self._ghosts = [ghost for ghost in self._ghosts if ghost[0]() is not None]
         return sum(length for _, length in self._ghosts)
 
@@ -77,7 +77,7 @@ class ReadCache:
             self._lent.append((oldest, weakref.ref(evicted), size))
 
     def drop_mapping(self, key: Hashable) -> None:
-        """The file is removed. Its mapping lives on while a frame refers to it, and is counted for so long."""
+        """The file is removed: count its mapping as a ghost for as long as a frame refers to it."""
         found = self._maps.pop(key, None)
         if found is not None:
             self._lent.append((key, weakref.ref(found[0]), found[1]))
@@ -88,7 +88,7 @@ class ReadCache:
     # --- indexes --------------------------------------------------------------------------------------------
 
     def keep_index(self, owner: Droppable, size: int) -> None:
-        """`owner` has an index of `size` octets; others that were not used for long may lose theirs."""
+        """`owner` has loaded an index of `size` octets; the least recently used owners may have to drop theirs."""
         self.forget_index(owner)
         self._indexes[owner] = size
         self._index_bytes += size
@@ -107,7 +107,7 @@ class ReadCache:
     # --- the tail -------------------------------------------------------------------------------------------
 
     def keep_body(self, owner: Hashable, base: int, body: Buffer) -> None:
-        """A body that `owner` just appended at sequence `base`, for readers that follow the end."""
+        """Keep a body that `owner` just appended at sequence `base`, for readers at the end of the log."""
         size = memoryview(body).nbytes
         if size > self._tail_limit:
             return
@@ -121,6 +121,6 @@ class ReadCache:
         return self._tail.get((owner, base))
 
     def forget_bodies(self, owner: Hashable, start: int = 0) -> None:
-        """From sequence `start` on they are not `owner`'s any more."""
+        """Drop the bodies of `owner` from sequence `start` on."""
         for key in [key for key in self._tail if key[0] is owner and key[1] >= start]:
             self._tail_bytes -= memoryview(self._tail.pop(key)).nbytes

@@ -1,4 +1,4 @@
-"""What a writer made durable, as immutable values: the only thing that goes from a log's writer to its reader."""
+"""Changes that a log's writer made durable, as immutable values: all that its reader learns from it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Durability = Literal["sync", "os"]
 class LogOptions:
     """`segment_bytes`: octets at which a segment is sealed. `segment_age_s`: seconds after which one with contents
     is sealed too, None for never; without it retention by age never removes a slow log's contents. `durability`:
-    "sync": an append returns when its contents are on the disk; "os": when the system has them, and a crash of the
-    machine may take back what nothing synced since.
+    "sync": an append returns when its contents are on the disk; "os": when the system has them; a crash of the
+    machine may lose contents that were not synced yet.
     """
 
     segment_bytes: int = SEGMENT_BYTES
@@ -30,7 +30,9 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """A chunk of a log. `size`: octets of its body; `stored`: octets it takes in its file; the last three say where."""
+    """A chunk of a log. `size`: octets of its body; `stored`: octets it takes in its file. `segment` (base), `offset`
+    (octets) and `place` (in the index): where it is.
+    """
 
     base: int
     count: int
@@ -64,10 +66,10 @@ class AdoptedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Contents [first, next), in `chunks`; `bytes` of them. `begun` are segments that were begun on the way.
+    """Contents [first, next), in `chunks`, which take `bytes` octets. `begun`: segments that were begun for them.
 
-    `bodies` are those of the chunks, for a reader to keep. `epoch`: the one that begins with them, None when they
-    belong to the one before.
+    `bodies`: those of the chunks, for the reader's cache. `epoch`: the epoch that begins with these contents, None when
+    they belong to the one before.
     """
 
     first: int
@@ -97,7 +99,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A stage's segments are now contents [first, next) of the log, all of time `time_us`. `epoch` as in Appended."""
+    """A stage's segments are now contents [first, next) of the log, appended at `time_us`. `epoch` as in Appended."""
 
     first: int
     next: int
@@ -110,7 +112,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Contents from `next` on were taken back (redo of a commit that nobody saw)."""
+    """Contents from `next` on were removed, for the redo of a commit that no reader saw."""
 
     next: int
     begun: tuple[SegmentHeader, ...] = ()
@@ -118,7 +120,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Segments wholly below `earliest` go. Whoever trims may make this value."""
+    """Segments wholly below `earliest` are removed. Not only the writer makes this value."""
 
     earliest: int
 

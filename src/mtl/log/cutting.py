@@ -1,4 +1,4 @@
-"""What taking back the end of a log would mean: found out before anything is changed."""
+"""The plan for removing the end of a log, made before anything is changed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mtl.log.store import Store
 
 @dataclass(frozen=True, slots=True)
 class CutPlan:
-    """`victims`: bases of the segments that go, oldest first. `index`: the last kept segment's, ending where the log
-    will end; None when that segment ends there anyway.
+    """`victims`: bases of the segments to be removed, oldest first. `index`: that of the last kept segment, cut where
+    the log will end; None when that segment ends there anyway.
     """
 
     victims: list[int]
@@ -23,10 +23,10 @@ class CutPlan:
 
 
 def plan_cut(store: Store, bases: list[int], active: Index | None, sequence: int) -> CutPlan:
-    """How to end a log at `sequence`, given its segments and the newest one's index if that is not sealed.
+    """The plan to end a log at `sequence`, given its segments and the newest one's index if that is not sealed.
 
-    Damaged when no chunk begins there, or when contents of writers would go: only an unapplied commit is taken back,
-    whose contents have no writers (an adopted segment may have a stage's own numbers, which mean nothing here).
+    Damaged when no chunk begins there, or when contents of writers would be removed: only an unapplied commit may be,
+    and its contents have no writers (the numbers in an adopted segment are the stage's own and do not count here).
     """
 
     def index_of(base: int) -> Index:
@@ -61,8 +61,8 @@ def _refuse_writers(store: Store, index: Index, contents: int, sequence: int) ->
 
 
 def _read_index(store: Store, base: int) -> Index:
-    """Of a segment that is sealed, or that was begun and left when a commit failed. Such a one is empty, and an index
-    of the segment that was there before may lie beside it.
+    """The index of a segment that is sealed, or that was begun when a commit failed. In the second case the segment is
+    empty, and the index file may be that of the former segment with the same base.
     """
     header, index = store.header(base), store.index(base)
     if index is not None and index.salt == header.salt:

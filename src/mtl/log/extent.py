@@ -1,4 +1,4 @@
-"""What a log holds, told from its files without opening it: for logs that nothing else knows of."""
+"""The range of contents of a log, read from its files without opening it: for logs that no record names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mtl.log.store import Store
 
 
 class Extent(NamedTuple):
-    """Contents [first, end) of a log, as far as its files can be read; `manifest` None: missing or damaged. `damage`
-    says what of the newest segment cannot be read.
+    """Contents [first, end) of a log, as far as its files can be read; `manifest` None: missing or damaged. `damage`:
+    the problem with its newest segment, if there is one.
     """
 
     first: int
@@ -24,7 +24,7 @@ class Extent(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log certainly has no contents, and never had any that it still has to keep."""
+        """Whether the log has no contents, and has certainly lost none."""
         return (
             self.end <= self.first
             and self.damage is None
@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 def extent(disk: Disk, directory: str) -> Extent:
-    """Look at a directory; one without segments is an empty log. StorageFailed when the disk does not read."""
+    """The extent of the log in a directory; without segments it is empty. StorageFailed when the disk fails."""
     store = Store(disk, directory)
     try:
         sizes = disk.sizes(directory)

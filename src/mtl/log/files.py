@@ -1,16 +1,15 @@
-"""The disk behind a seam: what the log asks of a file system, and the real one.
+"""The interface of a disk as the log uses it, and its implementation by the operating system.
 
 `Disk` and `File` raise OSError as the system does; the log turns it into the project's errors in one place
-(`failure`). The tests run the same contract, and the log, over a twin in memory that loses what was not synced,
-fails and crashes on demand (tests/support/faulty_disk.py).
+(`failure`). The tests run the log also on a disk in memory with the same contract, which loses unsynced data, fails
+and crashes on demand (tests/support/faulty_disk.py).
 
-Nothing here is atomic or durable by itself. What the log relies on, and all that it relies on:
+No operation is atomic or durable by itself. The log relies on these guarantees only:
 
 - bytes are durable after `File.sync` returned, and only then;
 - a name (made, linked, renamed or removed) is durable after `Disk.fsync_dir` of its directory returned, and a rename
   is seen by a crash either whole or not at all;
-- after a failed sync nothing is known about the bytes written since the last good one, and a second sync that
-  succeeds proves nothing.
+- after a failed sync the bytes written since the last successful one may be lost, even if a later sync succeeds.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 Mapped: TypeAlias = "mmap.mmap | array.array[int]"
-"""Bytes of a file that stay valid for as long as anybody refers to them, whatever happens to the file's name."""
+"""Bytes of a file that stay valid as long as there is a reference to them, even if the file is renamed or removed."""
 
 Mode = Literal["read", "write", "create"]
 
@@ -43,7 +42,7 @@ LOCK_NAME = "lock"
 """Holds the process id of the directory's holder, for messages only. The lock itself is on the directory."""
 
 _LOCKS = Path("/proc/locks")
-"""Where Linux lists who holds which lock."""
+"""Linux's list of file locks and their holders."""
 
 
 class File(Protocol):
@@ -55,13 +54,13 @@ class File(Protocol):
         """Fewer than `size` octets only at the end of the file."""
 
     def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
-        """Write what fits, in order; the number of octets written may be smaller than asked."""
+        """Write the buffers in order. Returns the octets written, which may be fewer than given."""
 
     def truncate(self, size: int) -> None: ...
 
     def begin_sync(self, offset: int, size: int) -> None:
-        """Have the disk begin with these octets and do not wait: `sync` has less to do then, and tells what went wrong
-        here. A system that cannot does nothing.
+        """Start writing these octets to the disk without waiting, so that `sync` takes less time. `sync` also raises
+        the errors of this call. Does nothing on a system without such a call.
         """
 
     def sync(self) -> None:
@@ -91,10 +90,10 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def open(self, path: str, mode: Mode) -> File:
-        """With "create" it makes an empty file, in place of one that is there; the others fail without one."""
+        """Mode "create" makes an empty file, which replaces an existing one; the others fail without a file."""
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces a target that is there."""
+        """Replaces an existing target."""
 
     def link(self, source: str, target: str) -> None: ...
 
@@ -103,22 +102,22 @@ class Disk(Protocol):
     def fsync_dir(self, path: str) -> None: ...
 
     def map(self, path: str, length: int) -> Mapped:
-        """The first `length` octets (at least one), read-only. `bring` them before they are touched."""
+        """Map the first `length` octets (at least one), read-only. Call `bring` before each access."""
 
     def bring(self, mapped: Mapped, offset: int, size: int) -> bool:
-        """Have octets of a mapping in memory. False when that fails or the system cannot: touching them could end the
-        process by SIGBUS (a bad sector, a file that somebody cut), so they have to be read in another way.
+        """Load octets of a mapping into memory. False when that fails or the system cannot do it: an access could then
+        end the process by SIGBUS (a bad sector, a truncated file), so the octets have to be read in another way.
         """
 
     def entropy(self, size: int) -> bytes:
         """Random octets that nobody can guess."""
 
     def lock(self, directory: str) -> Lock:
-        """Keep other processes out until release() or the end of this one; DirectoryInUse if one is there already."""
+        """Lock the directory until release() or the end of this process; DirectoryInUse if it is locked already."""
 
 
 def failure(error: OSError, doing: str) -> StorageError:
-    """What the project calls an error of the system: StorageFull or StorageFailed, saying what was being done."""
+    """The project's error for an error of the system: StorageFull or StorageFailed; `doing` names the failed step."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return StorageFull(f"no space left while {doing} ({reason}); free some space, nothing else is needed")
@@ -126,7 +125,7 @@ def failure(error: OSError, doing: str) -> StorageError:
 
 
 def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write all octets of `buffers` at `offset`, however many calls the system wants. Returns the octets written."""
+    """Write all octets of `buffers` at `offset`, in as many calls as needed. Returns the octets written."""
     at = offset
     for first in range(0, len(buffers), IOV_BATCH):
         batch = buffers[first : first + IOV_BATCH]
@@ -139,7 +138,7 @@ def write_fully(file: File, buffers: Sequence[Buffer], offset: int) -> int:
 
 
 def _write_rest(file: File, buffers: Sequence[Buffer], offset: int, written: int) -> None:
-    """After a write that wrote less than it should: the rest, as long as every call writes something."""
+    """Write the rest after an incomplete write. OSError when a call writes nothing."""
     left = _after([memoryview(buffer).cast("B") for buffer in buffers], written)
     at = offset + written
     while left:
@@ -151,7 +150,7 @@ def _write_rest(file: File, buffers: Sequence[Buffer], offset: int, written: int
 
 
 def _after(buffers: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of `buffers` after their first `written` octets."""
+    """The rest of `buffers` after their first `written` octets."""
     for index, buffer in enumerate(buffers):
         if written < buffer.nbytes:
             return [buffer[written:], *buffers[index + 1 :]]
@@ -165,7 +164,7 @@ def octets(buffer: Buffer) -> int:
 
 
 def _sync_file_range() -> Callable[[int, int, int, int], int]:
-    """Linux has it, and Python no name for it."""
+    """Linux's sync_file_range, which Python does not offer; on other systems a function without effect."""
     try:
         call = ctypes.CDLL(None, use_errno=True).sync_file_range
     except AttributeError:
@@ -179,7 +178,7 @@ _WRITE = 2
 """SYNC_FILE_RANGE_WRITE: begin to write, wait for nothing, promise nothing."""
 
 _CANNOT = {errno.ENOSYS, errno.EINVAL, errno.ESPIPE}
-"""What a system says that knows the call and cannot do it, or not for this file."""
+"""Errors of a system that has the call, but does not support it, or not for this file."""
 
 
 class RealFile:
@@ -211,7 +210,7 @@ class RealFile:
     def writev(self, buffers: Sequence[Buffer], offset: int) -> int:
         if hasattr(os, "pwritev"):  # not on macOS
             return os.pwritev(self._fd, buffers, offset)
-        os.lseek(self._fd, offset, os.SEEK_SET)  # nobody else uses this descriptor
+        os.lseek(self._fd, offset, os.SEEK_SET)  # the log uses a descriptor from one thread at a time
         return os.writev(self._fd, buffers)
 
     def truncate(self, size: int) -> None:
@@ -224,7 +223,7 @@ class RealFile:
                 self._failed = OSError(code, os.strerror(code))
 
     def sync(self) -> None:
-        if self._failed is not None:  # a sync that succeeds now would prove nothing
+        if self._failed is not None:  # a sync may succeed now although the octets were lost
             raise self._failed
         if sys.platform == "darwin":  # fsync there does not reach the platter
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
@@ -240,14 +239,14 @@ class RealLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Twice is once."""
+        """Harmless when repeated."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 _POPULATE_READ = 22
-"""MADV_POPULATE_READ, Linux 5.14: it fails where a touch would be SIGBUS. It takes about 1 us for a chunk in memory."""
+"""MADV_POPULATE_READ, Linux 5.14: fails where an access would raise SIGBUS. Takes about 1 us for a chunk in memory."""
 
 _FLAGS = {"read": os.O_RDONLY, "write": os.O_RDWR, "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC}
 
@@ -313,7 +312,7 @@ class RealDisk:
         return os.urandom(size)
 
     def lock(self, directory: str) -> RealLock:
-        """Of the directory itself: a file in it could be removed, and a second process would lock another one."""
+        """Locks the directory itself: a lock file could be removed, and a second process would lock another file."""
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -325,14 +324,14 @@ class RealDisk:
                 "stop it, or give this one a data directory of its own"
             ) from None
         name = Path(directory) / LOCK_NAME
-        with suppress(OSError):  # a full disk does without
+        with suppress(OSError):  # the disk may be full; the file is for messages only
             name.touch(mode=0o600)
             name.write_text(str(os.getpid()), "ascii")
         return RealLock(fd)
 
 
 def _holder(fd: int, directory: str) -> str | None:
-    """The id of the process that has locked a directory, None where nothing tells it."""
+    """The id of the process that has locked a directory, None if it is not known."""
     name = Path(directory) / LOCK_NAME
     if name.exists():
         return name.read_text("ascii", "replace").strip()

@@ -1,10 +1,10 @@
-"""Telling a flipped bit from an unfinished write, in the last group of a log: nothing says that it was durable.
+"""Distinguishes a flipped bit from an unfinished write in the last group of a log, which nothing shows to be durable.
 
-A page that a crash kept from the disk shows what was there before, which behind the end of a log is zeros, or nothing.
-So a chunk that does not verify was not written whole if the file ends within it, or one of its sectors is all zeros.
-A chunk that is there in full and verifies when one certain bit is flipped was written, and has changed since.
+A page that was not written before a crash has its former data: after the end of a log zeros, or no data at all. So a
+chunk that does not verify counts as unfinished if the file ends within it, or one of its sectors is all zeros. A
+complete chunk that verifies after one bit of it is flipped was written, and has changed since.
 
-What is left is damage of more than one bit, and of a chunk that has sectors of zeros by itself: that looks like an
+Damage of more than one bit, and of a chunk with sectors of zeros in its data, is not detected: it looks like an
 unfinished write.
 """
 
@@ -23,8 +23,8 @@ _TOP = 1 << 31
 
 
 def one_bit_off(file: File, offset: int, size: int, salt: int, sequence: int) -> ChunkHeader | None:
-    """The header that the chunk at `offset` of a file of `size` octets had, if it fails to verify for one flipped bit;
-    None when it is unfinished, or damaged otherwise. `sequence`: the relative one that is due there.
+    """The original header of the chunk at `offset` of a file of `size` octets, if one flipped bit keeps the chunk from
+    verifying; None when it is unfinished or damaged in another way. `sequence`: the expected relative sequence.
     """
     data = file.pread(HEADER_SIZE, offset)
     header = _header(data, offset, salt)
@@ -57,16 +57,16 @@ def _flip(data: bytes, bit: int) -> bytes:
 
 
 def _has_empty_sector(data: bytes, offset: int) -> bool:
-    """Whether what lies in one of the sectors that the octets at `offset` of a file fill or touch is all zeros."""
+    """Whether `data`, at `offset` of a file, is all zeros within one of the sectors that it fills or touches."""
     start = -(offset % _SECTOR)
     return any(not data[max(at, 0) : at + _SECTOR].strip(b"\0") for at in range(start, len(data), _SECTOR))
 
 
 def flipped_bit(wrong: int, bits: int) -> int | None:
-    """Which bit of `bits`, counted from the last one, was flipped if that made a checksum wrong by the xor `wrong`;
-    None if no single one does.
+    """The bit, counted from the last one of `bits`, whose flip changes a checksum by the xor `wrong`; None if no single
+    bit does.
 
-    A bit with k others behind it changes the checksum by x^(32 + k) modulo the polynomial. k is found in two halves, by
+    A bit with k bits after it changes the checksum by x^(32 + k) modulo the polynomial. k is found in two halves, by
     baby steps and giant steps: for 4 MiB some thousand of each.
     """
     stride = max(1, int(bits**0.5))

@@ -1,11 +1,11 @@
 """A disk with a bounded number of open files, however many logs there are.
 
-A log keeps its newest segment open for its whole life, and so a broker with ten thousand resources would need more
-files than the system gives one process. Here a file that was not used for longest is closed and opened again, under
-the name that it has by then, when it is needed. Logs notice nothing.
+A log keeps its newest segment open, so a broker with ten thousand resources would need more open files than the system
+allows one process. Here the least recently used file is closed, and opened again under its present name when it is
+needed. Logs do not notice.
 
-A file that was written and not synced is synced before it is closed: an error of the disk would be told to nobody
-otherwise. One that fails so stays failed, for a later sync that succeeds proves nothing.
+A file with unsynced data is synced before it is closed; otherwise an error of the disk would be lost. After an error
+every later `sync` of the file fails, because a sync that succeeds later proves nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_MORE_FILES = {errno.EMFILE, errno.ENFILE}
 
 
 class KeptFile:
-    """An open file, whether the system knows it as one just now or not. Any thread may use it, one at a time."""
+    """A file that is open for its user, but may be closed in the system. Any thread may use it, one at a time."""
 
     def __init__(self, home: FrugalDisk, path: str, mode: Mode, file: File) -> None:
         self.path = path
@@ -73,12 +73,12 @@ class KeptFile:
                 file.close()
 
     def stay(self) -> None:
-        """Its name goes to another file, or nobody: it has to stay open from now on."""
+        """Its name is removed or given to another file, so it has to stay open from now on."""
         self.named = False
         self._at_hand(lambda _: None)
 
     def park(self) -> None:
-        """Let the system have the file back until it is used again; not while somebody uses it."""
+        """Close the file in the system until it is used again, unless a thread is using it now."""
         if self._lock.acquire(blocking=False):
             try:
                 self._park()
@@ -111,16 +111,16 @@ class KeptFile:
 
 
 class FrugalDisk:
-    """Another disk, of which at most about `most` files are open at a time."""
+    """Wraps a disk and keeps at most about `most` of its files open at a time."""
 
     def __init__(self, disk: Disk, most: int = OPEN_FILES) -> None:
         self._disk = disk
         self._most = most
         self._lock = threading.Lock()
         self._by_path: dict[str, list[KeptFile]] = {}
-        """Files that are open as far as their users know, by the name that they can be found under."""
+        """Files that are open for their users, by their present name."""
         self._at_hand: dict[KeptFile, None] = {}
-        """Those that the system has open, the one not used for longest first."""
+        """Files that are open in the system, least recently used first."""
 
     # --- files ----------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class FrugalDisk:
         self._with_files(lambda: self._disk.fsync_dir(path))
 
     def _with_files(self, work: Callable[[], T]) -> T:
-        """Where the system has no more files, do it again after giving back those that are not in use."""
+        """Call `work`; if the system has no more files, close those that are not in use and call it again."""
         try:
             return work()
         except OSError as error:
@@ -149,7 +149,7 @@ class FrugalDisk:
         return work()
 
     def used(self, kept: KeptFile) -> None:
-        """This one was used just now: others leave for it."""
+        """A file was used; if too many are open, close others."""
         with self._lock:
             if not kept.closed:
                 self._at_hand.pop(kept, None)
@@ -159,13 +159,13 @@ class FrugalDisk:
             self._park(self._most - self._most // 8)
 
     def closed(self, kept: KeptFile) -> None:
-        """Its user closed it."""
+        """A file was closed by its user."""
         with self._lock:
             self._at_hand.pop(kept, None)
             self._leave(kept)
 
     def _park(self, most: int) -> None:
-        """Those not used for longest go, and before the others the ones that need no sync."""
+        """Close files until `most` are open: first those that need no sync, and the least recently used first."""
         with self._lock:
             idle = sorted((x for x in self._at_hand if x.named), key=lambda x: x.dirty)
             leaving = idle[: max(0, len(self._at_hand) - most)]
@@ -191,7 +191,7 @@ class FrugalDisk:
         self._disk.unlink(path)
 
     def _forget_name(self, path: str) -> None:
-        """Whoever has this file open keeps it, whatever has the name next."""
+        """The name is about to be removed or given to another file; files that are open under it stay open."""
         with self._lock:
             nameless = self._by_path.pop(path, [])
         for kept in nameless:

@@ -1,4 +1,4 @@
-"""Chunks on their way into the newest segment: written together, synced once, kept all or none."""
+"""A group of chunks for the newest segment: written together, synced once, all or none of them kept."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _ROOM = 32 << 10
-"""Octets of zeros behind a small group: room for some seventy contents of 100 octets that come one by one. It is not
-more, for a log that gets few is larger by as much."""
+"""Octets of zeros after a small group: room for some seventy contents of 100 octets that come one by one. Not more,
+because a log with few contents is larger by as much."""
 
 _SMALL = _ROOM // 8
-"""What a group may have for that: more, and zeros would be a good part of all that is written."""
+"""Largest group, in octets, that is followed by zeros: after larger ones, zeros would be a good part of all writes."""
 
 _PAGE = 4 << 10
 
 WRITE_AHEAD = 1 << 20
-"""What a group has before the disk begins with it: less would be many small requests, more would let it wait longer for
-the first of them."""
+"""Octets of a group at which the disk starts to write them: fewer would cause many small requests, more would delay the
+first request."""
 
 
 class Group:
@@ -51,11 +51,11 @@ class Group:
         self._count(place, chunk.count, chunk.size, len(chunk.runs), chunk.stored)
 
     def add_copy(self, found: Found) -> None:
-        """A chunk of a stage, without its runs: a stage's numbers mean nothing here."""
+        """Add a chunk of a stage without its runs: the stage's own numbers are not valid in this log."""
         self.add(NewChunk(found.header.contents, found.body()))
 
     def write_ahead(self) -> None:
-        """Write what is waiting if it is much. The disk begins with it while the rest of the group is still to come."""
+        """Write the waiting chunks if they have WRITE_AHEAD octets: the disk starts before the group is complete."""
         at, waiting = self._written, self.end - self._written
         if waiting < WRITE_AHEAD:
             return
@@ -64,7 +64,7 @@ class Group:
             self.active.file.begin_sync(at, waiting)
 
     def write(self) -> None:
-        """Write what is waiting. OSError: the segment must be cut back to `start`."""
+        """Write the waiting chunks. OSError: the segment must be cut back to `start`."""
         waiting, self._waiting = self._waiting, []
         room = self._room()
         if room > self.end:
@@ -74,8 +74,8 @@ class Group:
         self.active.room = max(self.active.room, room)
 
     def _room(self) -> int:
-        """Where the file is to end. Behind a small group with zeros for those that follow: to sync what lies within a
-        file took 120 us where a file that grew took 190. Not behind the first one, which may be the only one.
+        """The new end of the file. After a small group there are zeros as room for the next ones: a sync within the
+        file took 120 us, a sync of a growing file 190 us. Not after the first group, which may be the only one.
         """
         active = self.active
         large = self.end - self.start > _SMALL
@@ -84,7 +84,7 @@ class Group:
         return (self.end + _ROOM) // _PAGE * _PAGE
 
     def keep(self) -> None:
-        """All of it is in the file, and synced if it has to be."""
+        """Add the group to the index: it was written, and synced if necessary."""
         index = self.active.index
         for entry in self.entries:
             index.add(entry)

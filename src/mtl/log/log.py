@@ -21,13 +21,13 @@ MAKING = ".new"
 """Suffix of the directory of a log that is being made: it gets its own name when it is complete."""
 
 GOING = ".gone"
-"""Suffix of the directory of a log that is being removed: without its name it is no log any more."""
+"""Suffix of the directory of a log that is being removed: under this name it is not a log any more."""
 
 
 def create_log(
     disk: Disk, directory: str, now_us: int, *, base: int = 1, owner: bytes = b"", run: str | None = None
 ) -> None:
-    """An empty log whose first content will get sequence `base`. Durable; again is the same, as long as it is empty.
+    """Make an empty log whose first content will get sequence `base`, durably. Harmless to repeat while it is empty.
 
     `owner`: opaque octets for the manifest. `run`: the epoch of the first content, as for `open_log`.
     The parent directory must exist. Damaged when there are segments with contents already.
@@ -51,7 +51,7 @@ def create_log(
 
 
 def _is_empty_log(store: Store, base: int) -> bool:
-    """Whether the directory holds an empty log that begins at `base`; False when it holds none at all."""
+    """Whether the directory holds an empty log that begins at `base`; False when it holds no log."""
     sizes = store.disk.sizes(store.directory)
     present = [found for name in sizes if (found := segment_base(name)) is not None]
     if not present and MANIFEST not in sizes:
@@ -65,8 +65,8 @@ def _is_empty_log(store: Store, base: int) -> bool:
 
 
 def give_manifest(disk: Disk, directory: str, owner: bytes, earliest: int | None = None) -> bool:
-    """Give a log a manifest that has none, from its segments: for one that was written before there were manifests, or
-    that lost its own. Durable. False, and nothing is done, when it has one or is no log.
+    """Make the manifest of a log without one from its segments, durably: for a log that was written before there were
+    manifests, or that lost its own. False, without a change, when it has one or is not a log.
 
     `earliest`: where the log begins; by default where its files do.
     """
@@ -98,16 +98,15 @@ def open_log(
     is_owner: Callable[[bytes], bool] | None = None,
     run: str | None = None,
 ) -> tuple[LogReader, LogWriter, RecoveryReport]:
-    """Bring a log into order after whatever happened (recovery.py) and open it.
+    """Recover a log (recovery.py) and open it.
 
-    `earliest` is what the metadata says: segments wholly below it are removed, as a trim that was interrupted would
-    have done, and a log that begins above it is Damaged. Without it, or where the manifest says more, the manifest
-    counts. `cache` is shared by all logs of a process; each has its own by default. `is_owner` says whether the owner
-    that the manifest has can be this log's: if not, it is another log's manifest. `owner` takes its place. `run` is a
-    token of 8 hexadecimal digits of this run of the broker: the log begins an epoch with the first contents that it
-    gets; None begins none.
+    `earliest` is the metadata's: segments wholly below it are removed, as an interrupted trim would have done, and a
+    log that begins above it is Damaged. Without it, or if the manifest's is higher, the manifest's applies. `cache` is
+    shared by all logs of a process; each has its own by default. `is_owner` decides whether the owner in the manifest
+    can be this log's; if not, the manifest is another log's. `owner` replaces the manifest's. `run` is a token of 8
+    hexadecimal digits of this run of the broker: the log begins an epoch with its next contents; None begins none.
 
-    Damaged: bytes that were durable have changed, or files are missing; nothing was touched. NewerVersion, StorageFull,
+    Damaged: bytes that were durable have changed, or files are missing; nothing was changed. NewerVersion, StorageFull,
     StorageFailed.
     """
     options = options or LogOptions()
@@ -129,7 +128,7 @@ def open_log(
     reader.apply(Trimmed(recovered.earliest))
     writer = LogWriter(store, options, recovered, run)
     if recovered.index.adopted:
-        # Retention never removes the newest segment, so that must be one with the table of writers.
+        # Retention never removes the newest segment, so that one must have the table of writers.
         reader.apply(writer.roll(now_us))
     writer.mark()
     return reader, writer, recovered.report
@@ -145,8 +144,8 @@ def _manifest_of_another(store: Store) -> Damaged:
 
 
 def delete_log(disk: Disk, directory: str) -> None:
-    """Remove a log with all its contents, and what is left of making it. Again is the same. Nobody may have files of it
-    open.
+    """Remove a log with all its contents, and the remains of an interrupted `create_log`. Harmless when repeated. No
+    file of it may be open.
     """
     try:
         going = directory + GOING

@@ -1,19 +1,19 @@
-"""The manifest of a log: what its segments cannot say of themselves. Pure functions between values and bytes.
+"""The manifest of a log: facts that its segments do not contain. Pure functions between values and bytes.
 
     manifest        two lines: a JSON object, and the crc32c of its octets in 8 hexadecimal digits
     version         of this format, 1
-    owner           opaque octets of whoever made the log, in base64: what it takes to make a lost record again
-    earliest        contents below it are gone on purpose
+    owner           opaque octets of the log's creator, in base64: enough to make a lost record again
+    earliest        contents below it were removed on purpose
     newest          base of the newest segment that may hold contents
-    salt            that segment's salt, which tells it from another log's; null: not known
+    salt            that segment's salt, which distinguishes it from another log's; null: not known
     end             contents below it were durable when this was written
     epochs          [[first sequence, id], ...], ascending; see `Epoch`
 
-The file is replaced as a whole. What it says is durable before anything depends on it: `earliest` before segments are
+The file is replaced as a whole. Each member is durable before anything depends on it: `earliest` before segments are
 removed, `newest` with its salt and an epoch before a content of theirs is acknowledged. `newest` and `end` are lowered
-before contents are taken back, and `salt` is null before a segment takes the place of an empty one. So a log whose
-files begin above `earliest`, or end before `newest` or `end`, has lost some, and one with another salt has a segment of
-another log.
+before contents are removed from the end, and `salt` is null before a segment replaces an empty one. So a log whose
+files begin above `earliest`, or end before `newest` or `end`, has lost contents, and one with another salt has a
+segment of another log.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Epoch(NamedTuple):
     """The contents that one run of the broker appended to a log: from sequence `first` up to the next epoch's first.
 
     `id` is "<number>.<8 hexadecimal digits>": the number counts the log's epochs, the digits are the run's. Two copies
-    of a log that went different ways have different ids. An epoch without contents counts as not there.
+    of a log that diverged have different ids. An epoch without contents does not count.
     """
 
     first: int
@@ -51,7 +51,7 @@ History = tuple[Epoch, ...]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """See the module."""
+    """The members are described at the top of this module."""
 
     earliest: int
     newest: int
@@ -63,8 +63,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def begun(history: History, epoch: Epoch) -> History:
-    """`history` with one more. Epochs that began no earlier lost all their contents before; of more than LOG_EPOCHS
-    the oldest go.
+    """`history` with another epoch. Left out are epochs that do not begin before it, since their contents were removed,
+    and the oldest of more than LOG_EPOCHS.
     """
     return (*(one for one in history if one.first < epoch.first), epoch)[-LOG_EPOCHS:]
 
@@ -126,7 +126,7 @@ def _is_sound(manifest: Manifest) -> bool:
 
 
 def unusable(path: str, reason: str) -> Damaged:
-    """What to tell about a manifest that is missing or not whole."""
+    """The error for a manifest that is missing or damaged."""
     return Damaged(
         f"{path}: the log's manifest cannot be used: {reason}. Stop the broker and run `mtl recover`: it makes a new "
         "one from the segments",

@@ -1,6 +1,6 @@
-"""The manifest of a log that is written to: kept true at every step (manifest.py says what it promises).
+"""The manifest of a log that is being written: correct at every step (manifest.py lists its guarantees).
 
-Methods raise OSError; the manifest is then as it was before, or as it was to be.
+Methods raise OSError; the file then has the old manifest or the new one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ManifestKeeper:
         self.manifest = manifest
         self._store = store
         self._unsure = False
-        """Whether a write has failed: the file says one thing or the other until the next write succeeds."""
+        """Whether a write has failed: until the next one succeeds, the file has the old manifest or the new one."""
         self._epoch = None if run is None else run_id(manifest.epochs, run)
         self._new_epoch: Epoch | None = None
 
@@ -33,7 +33,7 @@ class ManifestKeeper:
             self.manifest = manifest
 
     def announce(self, newest: int, salt: int, first: int) -> None:
-        """Contents from `first` on are about to be in the segment at `newest`, which has this salt."""
+        """Contents from `first` on are about to be written to the segment at `newest`, which has this salt."""
         epochs = self.manifest.epochs
         if self._epoch is not None and not (
             epochs and epochs[-1].id == self._epoch and epochs[-1].first <= first
@@ -43,17 +43,17 @@ class ManifestKeeper:
         self.note(newest=newest, salt=salt, end=max(newest, self.manifest.end), epochs=epochs)
 
     def take_epoch(self) -> Epoch | None:
-        """The epoch that began with what was announced, once."""
+        """The epoch that began with the announced contents; it is returned once."""
         epoch, self._new_epoch = self._new_epoch, None
         return epoch
 
     def before_replacing(self, base: int) -> None:
-        """Another segment is about to take the place of the empty one at `base`."""
+        """Another segment is about to replace the empty one at `base`."""
         if base == self.manifest.newest:
             self.note(salt=None)
 
     def before_cutting(self, left: list[int], sequence: int) -> None:
-        """Contents from `sequence` on are about to be taken back; of the segments those at `left` stay."""
+        """Contents from `sequence` on are about to be removed; the segments at `left` stay."""
         newest, salt = self.manifest.newest, self.manifest.salt
         if not left:
             newest, salt = min(newest, sequence), None
@@ -63,11 +63,11 @@ class ManifestKeeper:
         self.note(newest=newest, salt=salt, end=min(self.manifest.end, sequence))
 
     def lacks(self, end: int) -> bool:
-        """Whether it does not say yet that the log ends at `end`, or whose its newest segment is."""
+        """Whether the manifest lacks the log's end `end`, or the salt of its newest segment."""
         return self.manifest.end < end or self.manifest.salt is None
 
     def record_end(self, end: int, active: SegmentHeader | None) -> None:
-        """The log ends at `end`, durably; `active` is the segment that is appended to."""
+        """Record that the log ends durably at `end`; `active` is the segment that is appended to."""
         salt = self.manifest.salt
         if active is not None and active.base == self.manifest.newest:
             salt = active.salt

@@ -1,4 +1,4 @@
-"""The half of a log that reads. Belongs to one thread; what the writer made durable comes to it as changes."""
+"""The reading half of a log. Belongs to one thread; it learns of durable contents by the writer's changes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, 
 
 
 class _Segment:
-    """One segment as the reader knows it; its index is read when it is first asked for.
+    """One segment; its index is read at the first use.
 
-    `end` is the sequence after its last content, `bytes` what its file takes. `warm`: every chunk was written or
-    scanned by this process; else `verified` has one octet per chunk, 1 for those that were checked.
+    `end` is the sequence after its last content, `bytes` the size of its file. `warm`: every chunk was written or
+    scanned by this process; else `verified` has one octet per chunk, 1 for verified ones.
     """
 
     __slots__ = ("base", "bytes", "end", "index", "sealed", "store", "verified", "warm")
@@ -55,8 +55,8 @@ class _Segment:
         self.index = None
 
     def load(self) -> Index:
-        """The index from its file, or from a scan when that does not verify. It ends before `end` if the segment that
-        followed is missing.
+        """The index from its file, or from a scan when the file does not verify. It ends before `end` if the next
+        segment is missing.
         """
         index = self.store.index(self.base)
         if index is None:
@@ -77,9 +77,9 @@ class _Segment:
 
 
 class LogReader:
-    """Made by open_log. Contents [earliest, next) can be read; `bytes` is what the files take, `last_time` the append
+    """Made by open_log. Contents [earliest, next) can be read; `bytes` is the size of the files, `last_time` the append
     time of the newest content in µs; `epoch` is the id of this run's epoch, which begins with its first contents (None
-    when the log was opened without a run). What looks into a cold segment may raise Damaged or StorageFailed.
+    when the log was opened without a run). Methods that read a cold segment may raise Damaged or StorageFailed.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LogReader:
         return epoch_of(self.history, sequence)
 
     def close(self) -> None:
-        """Let go of files and memory; what was read stays valid."""
+        """Release files and memory; bodies that were read stay valid."""
         self._close_file()
         self._cache.forget_bodies(self)
         for segment in self._segments:
@@ -138,8 +138,8 @@ class LogReader:
         self.earliest = self.next
 
     def share(self, cache: ReadCache) -> None:
-        """Use a cache that others use, too; from now on this belongs to that cache's thread. Until the first call that
-        follows any thread may have opened it: indexes of sealed segments are read again when they are needed.
+        """Use a cache together with other logs; from now on the reader belongs to that cache's thread, which need not
+        be the one that opened it. Indexes of sealed segments are read again when they are needed.
         """
         self._cache = cache
         for segment in self._segments:
@@ -159,7 +159,7 @@ class LogReader:
         return _ref(segment, index, index.find(sequence - segment.base))
 
     def following(self, ref: ChunkRef) -> ChunkRef | None:
-        """The next chunk, None at the end. Where retention took what followed, the earliest chunk there is."""
+        """The next chunk, None at the end. If retention removed it, the earliest chunk."""
         return self.find(max(ref.end, self.earliest))
 
     def oldest_time(self) -> int | None:
@@ -179,9 +179,9 @@ class LogReader:
         return ref if ref.end > self.earliest else self.find(self.earliest)
 
     def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
-        """The end (exclusive) of what can be read from `start` within so many contents and stored octets.
+        """The end (exclusive) of the range from `start` on with at most so many contents and stored octets.
 
-        Contents are counted exactly; octets end with a chunk, and the chunk of `start` is always within.
+        The limit of contents is exact. The limit of octets rounds down to a whole chunk, but includes that of `start`.
         """
         start = max(start, self.earliest)
         end = self.next if contents is None else min(self.next, start + contents)
@@ -205,8 +205,8 @@ class LogReader:
             yield SegmentInfo(segment.base, segment.end, segment.bytes, partial(self._newest, segment))
 
     def roll_due(self, too_old: Callable[[float], int]) -> bool:
-        """Whether the newest segment has contents and is older than the options want it to become. `too_old` makes an
-        age (s) the append time (µs) below which contents are older.
+        """Whether the newest segment has contents and is older than `segment_age_s`. `too_old` converts an age (s) to
+        the append time (µs) below which contents are older.
         """
         newest, age_s = self._segments[-1], self._options.segment_age_s
         return age_s is not None and not newest.sealed and self._index(newest).began_before(too_old(age_s))
@@ -252,10 +252,10 @@ class LogReader:
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(self, ref: ChunkRef) -> memoryview:
-        """The body of a chunk, read-only. It stays valid whatever happens to the log afterwards.
+        """The body of a chunk, read-only. It stays valid even if the log is closed or removed.
 
-        Its header is verified every time, so that the octets of another chunk are never taken for it, and its checksum
-        the first time unless this process wrote it: Damaged when it is not what was stored. LookupError for one that
+        The header is verified every time, so that another chunk is never returned; the checksum only the first time,
+        and not if this process wrote the chunk. Damaged when one of them is wrong. LookupError for a chunk that
         retention removed.
         """
         body = self._cache.body(self, ref.base)
@@ -265,9 +265,9 @@ class LogReader:
         return chunk[ref.stored - padded(ref.size) :][: ref.size]
 
     def place(self, ref: ChunkRef) -> tuple[str, int]:
-        """Where the body of a chunk lies, for who reads it there: the file, and the first octet in it.
+        """The file of a chunk's body and the offset in it, for readers on this machine.
 
-        Verified and refused as by `read`. The octets stay what they are for as long as the file is open.
+        Verified as by `read`, with the same errors. The octets do not change while the file is open.
         """
         self._chunk(ref, HEADER_SIZE)
         return self._store.segment_path(self._segment(ref.base).base), ref.offset + ref.stored - padded(
@@ -303,7 +303,7 @@ class LogReader:
         return memoryview(copy or self._pread(segment, ref, size))
 
     def _checked(self, segment: _Segment, ref: ChunkRef) -> bytes | None:
-        """Verify a chunk that this process has not seen yet; its octets if they were read for that."""
+        """Verify a chunk at its first use. Returns its octets if they were read for that."""
         self._index(segment)
         if segment.verified[ref.place]:
             return None
@@ -337,7 +337,7 @@ class LogReader:
         return data
 
     def _mapping(self, segment: _Segment) -> Mapped | None:
-        """The whole segment; None when there is nothing to map with, and it is read instead."""
+        """A mapping of the whole segment; None when the system has no memory or file for it: read it then."""
         mapped = self._cache.mapping(segment)
         if mapped is not None or not self._cache.may_map:
             return mapped
@@ -365,7 +365,7 @@ class LogReader:
     # --- following the writer -------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> None:
-        """Take over what a call of the writer made durable; every change once, in the order they were returned."""
+        """Apply a change that a call of the writer returned: every change once, and in order."""
         match change:
             case Appended():
                 self._append(change)
@@ -431,7 +431,7 @@ class LogReader:
             self._begin(header)
 
     def trim(self, earliest: int) -> None:
-        """Show nothing below `earliest` any more; the files go when the writer is told."""
+        """Stop showing contents below `earliest`; `LogWriter.trim` removes their files."""
         for _ in range(self._place(earliest)):
             self._drop(0)
         self.earliest = max(self.earliest, earliest)

@@ -1,20 +1,19 @@
-"""Opening a log after whatever happened: what is cut, what is repaired, and what is refused.
+"""Recovery of a log when it is opened: what is cut, what is repaired, and what is refused.
 
 - Only the newest segment can be unfinished: a segment is synced, and its index written and synced, before the next
-  one is begun. Sealed segments are trusted here by their names and sizes and verified when they are read; a missing
-  index is made again by a scan.
-- Every chunk header says which offset was durable when its group began. A bad chunk at or above the largest such
-  offset is the tail of a group that was never acknowledged: it is cut, with all that follows (the pages of an
-  unsynced group reach the disk in any order, so valid chunks behind a hole are normal). Below it, bytes that were
-  durable have changed: Damaged, and not a byte of the log is touched.
-- Zeros behind the last chunk are room for small groups (`group`): they are cut like such a tail, but nothing was lost.
-  The manifest's `end` says the same of contents: it is recorded when a log has been idle, when it is closed, and when
-  it was opened.
-- Of the last group nothing may say so. A chunk of it that is whole but for one flipped bit was written, so it is
-  Damaged, too (flips.py); what else does not verify counts as not finished.
-- What is above that offset and whole is kept, but not trusted to be on the disk: after a failed fdatasync the cache
-  shows pages that the disk never got. It is written again in place and synced.
-- All checks come before the first change, so a log that is refused is left as it was found.
+  one is begun. Of sealed segments only names and sizes are checked here; they are verified when they are read. A
+  missing index is made again by a scan.
+- Every chunk header states the offset that was durable when its group began. A bad chunk at or above the largest such
+  offset belongs to a group that was never acknowledged: it is cut, with all that follows (the pages of an unsynced
+  group reach the disk in any order, so valid chunks after a hole are normal). A bad chunk below it was durable and has
+  changed: Damaged, and the log is not changed. The manifest's `end` states the same for contents: it is recorded when
+  a log has been idle, when it is closed, and when it was opened.
+- Zeros after the last chunk are room for small groups (`group`): they are cut, too, but nothing was lost.
+- The last group may have no such evidence. A chunk of it that is complete except for one flipped bit was written, so
+  it is Damaged, too (flips.py). Any other chunk of it that does not verify counts as unfinished.
+- Complete chunks above that offset are kept, but may not be on the disk: after a failed fdatasync the cache holds
+  pages that the disk never got. They are written again in place and synced.
+- All checks come before the first change, so a refused log is unchanged.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ from mtl.log.segment import (
 from mtl.log.store import Store, read_header
 
 _NUMBERS = 1 << 64
-"""Publishing numbers end before this. No writer's ever gets there, but the octets of a disk may say so."""
+"""Publishing numbers are below this. No writer gets so far, but octets of a damaged disk may decode to more."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log did. `cut_bytes` at octet `cut_at` of `cut_file` counted as a group that was not finished;
-    headers in it name contents [cut_first, cut_end), which is empty if none does. `removed` are names of files.
+    """The changes by a recovery. `cut_bytes` at octet `cut_at` of `cut_file` counted as an unfinished group; its
+    headers name contents [cut_first, cut_end), an empty range without headers. `removed` are names of files.
     """
 
     segments: int
@@ -72,8 +71,8 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Active:
-    """The newest segment, open for appending: file, index so far, and the offset known to be durable. Up to `room` the
-    file is there, with zeros behind its last chunk: to recovery they are the tail of a group that was never written.
+    """The newest segment, open for appending: file, index so far, and the offset known to be durable. `room` is the end
+    of the file, with zeros after the last chunk: recovery treats them as the tail of an unfinished group.
     """
 
     file: File
@@ -87,7 +86,7 @@ class Active:
         return self.header.base
 
     def cut(self, end: int) -> None:
-        """Make the file end there. OSError: nobody knows where it ends."""
+        """Make the file end at `end`. OSError: it is not known where the file ends."""
         self.file.truncate(end)
         self.room = end
 
@@ -116,7 +115,7 @@ class Recovered:
 
 @dataclass(slots=True)
 class Scanned:
-    """A segment read to its end, or to the first bad chunk; `flipped` when one bit of that has changed."""
+    """A segment read to its end, or to the first bad chunk; `flipped`: one bit of that chunk has changed."""
 
     index: Index
     durable: int = 0
@@ -127,7 +126,7 @@ class Scanned:
 
     @property
     def cut(self) -> int:
-        """Octets of a group that was not finished."""
+        """Octets of an unfinished group."""
         return 0 if self.bad is None else self.beyond.end - self.index.length
 
     @property
@@ -137,13 +136,13 @@ class Scanned:
 
     @property
     def cut_end(self) -> int:
-        """The sequence after the last content that a header of that group names."""
+        """The sequence after the last content that a header of the unfinished group names."""
         return self.index.base + max(self.index.contents, self.beyond.contents)
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Everything that was found out before the first change. `header` and `scanned`: of a newest one not sealed."""
+    """The result of all checks. `header`: that of the newest segment; `scanned`: its scan, if it is not sealed."""
 
     bases: list[int]
     below: list[int]
@@ -156,9 +155,9 @@ class _Plan:
 
 
 def recover(store: Store, manifest: Manifest, earliest: int | None) -> Recovered:
-    """Bring a log's files into order and say what they hold. OSError from the disk goes through.
+    """Repair a log's files and return its state. OSError of the disk is passed on.
 
-    `earliest` is the metadata's, which is written before the manifest's own: the larger one counts.
+    `earliest` is the metadata's, which is written before the manifest's: the larger one applies.
     """
     names = store.disk.sizes(store.directory)
     sizes = {base: size for name, size in names.items() if (base := segment_base(name)) is not None}
@@ -209,7 +208,7 @@ def _examine(
 
 
 def missing(store: Store, first: int, end: int | None, file: str | None = None) -> Damaged:
-    """What to tell about contents whose segments are not there; `file` is one that is known to be missing."""
+    """The error for contents whose segments are missing; `file` is one that is known to be missing."""
     affected = f"contents {first} to {end - 1}" if end is not None else f"contents from {first} on"
     files = "their segments are" if file is None else f"{file} is"
     message = (
@@ -220,15 +219,15 @@ def missing(store: Store, first: int, end: int | None, file: str | None = None) 
 
 
 def newest_missing(store: Store, bases: list[int], expected: int) -> Damaged:
-    """Of the log's newest segments at least the one at `expected` is missing."""
+    """The error for a log without its newest segments, at least without the one at `expected`."""
     index = store.index(bases[-1]) if bases else None
     first = expected if index is None else index.base + index.contents
     return missing(store, first, None, segment_name(expected))
 
 
 def exchanged(store: Store, bases: list[int], manifest: Manifest) -> Damaged | None:
-    """What to tell when the segment that the manifest knows by its salt is another one. One whose header does not
-    verify is left to its readers.
+    """The error for a newest segment with another salt than in the manifest. None also for a header that does not
+    verify: reading it reports that.
     """
     if manifest.salt is None or manifest.newest not in bases:
         return None
@@ -239,7 +238,7 @@ def exchanged(store: Store, bases: list[int], manifest: Manifest) -> Damaged | N
 
 
 def of_another(store: Store, base: int) -> Damaged:
-    """What to tell about the file of a segment that the manifest, or the index beside it, does not know."""
+    """The error for a segment file that does not match the manifest, or its index."""
     path = store.segment_path(base)
     message = (
         f"{path}: this is not the segment that the log's manifest or index names: the file belongs to another log, or "
@@ -250,8 +249,8 @@ def of_another(store: Store, base: int) -> Damaged:
 
 
 def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int, end: int) -> Scanned:
-    """The newest segment, not sealed. Damaged when something is wrong with what was durable in it: contents below
-    `end`, and what a later header attests.
+    """Scan the newest segment, which is not sealed. Damaged when durable contents of it do not verify: those below
+    `end`, and those that a later header attests.
     """
     path = store.segment_path(base)
     if header.base != base:
@@ -266,20 +265,20 @@ def _scan_newest(store: Store, base: int, header: SegmentHeader, size: int, end:
 
 
 def rebuild(store: Store, base: int, end: int, size: int) -> tuple[Index, dict[int, int]]:
-    """Index and writers' numbers of a sealed segment without an index, which must hold everything up to `end`."""
+    """Index and writers' numbers of a sealed segment without an index, which must hold all contents up to `end`."""
     header = store.header(base)
     scanned = scan_segment(store, base, header, size, end - base)
     if scanned.index.contents != end - base:
         raise damaged(store.segment_path(base), scanned, end)
     index = scanned.index
     if header.base != base:
-        # It was adopted, at the time at which the next segment that was not began.
+        # It was adopted, at the time when the next segment began that was not adopted.
         index = replace(index, time=_begun_after(store, end), adopted=True)
     return index, scanned.numbers
 
 
 def _begun_after(store: Store, start: int) -> int:
-    """When the first segment from `start` on began that knows: one that was adopted and has no index does not."""
+    """The base time of the first segment from `start` on that has one: an adopted one without an index has none."""
     for name in store.disk.list_dir(store.directory):
         base = segment_base(name)
         if base is None or base < start:
@@ -337,7 +336,7 @@ def _take(result: Scanned, item: Found, path: str) -> None:
 
 
 def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
-    """What to tell about a segment whose durable part has a bad chunk."""
+    """The error for a segment whose durable part has a bad chunk."""
     index = scanned.index
     offset, reason = scanned.bad or (index.length, "the segment ends too early")
     first = index.base + index.contents
@@ -355,11 +354,11 @@ def damaged(path: str, scanned: Scanned, end: int | None = None) -> Damaged:
 
 
 def shortened(path: str, index: Index, size: int) -> Damaged:
-    """What to tell about a sealed segment whose file has less than its index says."""
+    """The error for a sealed segment whose file is shorter than its index says."""
     at = index.find_offset(size)
     first = index.base + (index.sequences[at] if at >= 0 else 0)
     return Damaged(
-        f"{path}: has {size} octets where {index.length} belong; contents from {first} on are affected",
+        f"{path}: has {size} octets instead of {index.length}; contents from {first} on are affected",
         file=path,
         offset=size,
         first=first,
@@ -402,7 +401,7 @@ def _stashed(store: Store) -> dict[int, int] | None:
 
 
 def _numbers(store: Store, header: SegmentHeader, index: Index) -> dict[int, int]:
-    """The table when a sealed segment ended: its snapshot and its chunks' runs, found through its index."""
+    """The dedup table at the end of a sealed segment: its snapshot and its chunks' runs, found by its index."""
     numbers = store.snapshot(segment_name(index.base), header)
     file = store.disk.open(store.segment_path(index.base), "read")
     try:
@@ -455,7 +454,7 @@ def _repair(store: Store, sizes: dict[int, int], plan: _Plan, manifest: Manifest
 
 
 def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
-    """Files that were in the making, and what an interrupted trim left. The names that stay are durable then."""
+    """Remove incomplete files and the remains of an interrupted trim. The names that stay are durable afterwards."""
     names = [TEMPORARY, NEW_INDEX, NEW_LINK, NEW_MANIFEST, *plan.orphans]
     if not plan.index.adopted:
         names.append(STASHED)
@@ -470,7 +469,7 @@ def _remove_leavings(store: Store, plan: _Plan) -> tuple[str, ...]:
 
 
 def _reopen(store: Store, header: SegmentHeader, scanned: Scanned, size: int) -> Active:
-    """The unsealed segment, cut where it must be, its tail durable."""
+    """Open the unsealed segment for appending: its bad tail is cut, the rest is made durable."""
     file = store.disk.open(store.segment_path(header.base), "write")
     try:
         if scanned.index.length < size:

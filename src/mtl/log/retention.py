@@ -1,13 +1,13 @@
-"""Which old segments may go. Pure: what is kept and why, never how it is removed.
+"""Decides which old segments of a log are removed. Pure: the removal itself is `LogWriter.trim`.
 
-Segments go whole and oldest first, never the newest, as long as the policy wants them gone:
+Whole segments are removed, oldest first and never the newest one, as the policy says:
 
-- `bytes`, `contents`: while the log without them still has at least so much;
+- `bytes`, `contents`: while the log has at least so much without the segment;
 - `age_s`: when the newest content of the segment is older;
-- `groups`: never before all these groups have confirmed the segment. A group that never opened holds nothing. With
-  no other bound given, confirmed is reason enough: a segment goes when all opened groups of the list confirmed it;
+- `groups`: not before all these groups have confirmed the segment. A group without a cursor holds nothing. Without
+  another bound a segment is removed as soon as all these groups with a cursor have confirmed it;
 - read pins hold like groups;
-- `hard_bytes`: above it the oldest go whatever holds them, and the plan says who lost what.
+- `hard_bytes`: above it the oldest segments are removed even if they are held; the plan lists the losses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """Contents [base, end) in `bytes` octets. `newest_time()` is asked for only when age decides (µs)."""
+    """Contents [base, end) in `bytes` octets. `newest_time()` (µs) is called only when age decides."""
 
     base: int
     end: int
@@ -48,7 +48,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Contents [first, end) went although `name` held them: to be logged."""
+    """Contents [first, end) are removed although `name` holds them: to be logged."""
 
     name: str
     group: bool
@@ -58,7 +58,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """The log's new earliest sequence, and what the hard limit took from whom."""
+    """The log's new earliest sequence, and the losses by the hard limit."""
 
     earliest: int
     losses: tuple[Loss, ...] = ()
@@ -76,8 +76,8 @@ def plan(
     """The new earliest sequence of a log, given its segments oldest first.
 
     `holds` are the cursors of all groups that ever opened and all read pins; groups that the policy does not name
-    hold nothing. `too_old` makes an age (s) the append time (µs) below which contents are older. Looks no further than
-    the first segment that stays.
+    hold nothing. `too_old` converts an age (s) to the append time (µs) below which contents are older. Stops at the
+    first segment that stays.
     """
     binding = [hold for hold in holds if not hold.group or hold.name in policy.groups]
     held_from = min((hold.position for hold in binding), default=None)
@@ -122,7 +122,7 @@ def _wanted(
     policy: RetentionPolicy,
     too_old: Callable[[float], int],
 ) -> bool:
-    """Whether a bound of the policy asks for the segment to go."""
+    """Whether a bound of the policy asks for the removal of the segment."""
     if policy.bytes is not None and left - segment.bytes >= policy.bytes:
         return True
     if policy.contents is not None and contents_after >= policy.contents:

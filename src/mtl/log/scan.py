@@ -1,4 +1,4 @@
-"""Reading a segment's chunks one by one, verifying each: what recovery, copying and `mtl verify` have in common."""
+"""Reads and verifies a segment's chunks one by one, for recovery, copying and `mtl verify`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """No chunk of this segment at `offset`."""
+    """No valid chunk of this segment begins at `offset`."""
 
     offset: int
     reason: str
@@ -53,9 +53,9 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What lies after a bad chunk: the largest durable offset of any header there, the first valid header's relative
-    sequence, where it ends (behind that is nothing but room for more, which is zeros), and how many contents the
-    segment would have with all that the headers name, that of the bad chunk among them.
+    """The data from a bad chunk on. `durable`: the largest durable offset of any header after the bad chunk;
+    `sequence`: the relative sequence of the first of these headers; `end`: where only zeros follow; `contents`: the
+    number of contents that the segment would have with those that all headers name, the bad chunk's included.
     """
 
     durable: int = 0
@@ -82,7 +82,7 @@ class _Blocks:
 
 
 def scan(file: File, segment: SegmentHeader, path: str, size: int) -> Iterator[Found | Bad]:
-    """The chunks of the first `size` octets in order; a Bad is the last item when they do not end with a whole one."""
+    """The chunks of the first `size` octets in order; the last item is a Bad if they do not end with a valid chunk."""
     blocks = _Blocks(file, size)
     at, sequence = segment.start, 0
     while at < size:
@@ -107,14 +107,14 @@ def _reason(header: ChunkHeader | None, sequence: int, left: int) -> str:
     if header is None:
         return "no chunk header verifies there"
     if header.sequence != sequence:
-        return f"a chunk of relative sequence {header.sequence} stands where {sequence} belongs"
+        return f"a chunk of relative sequence {header.sequence} instead of {sequence}"
     if header.stored > left:
         return f"the file ends {header.stored - left} octets before the chunk does"
     return ""
 
 
 def look_beyond(file: File, segment: SegmentHeader, bad: int, size: int) -> Beyond:
-    """Look for whole headers at every possible place behind `bad`, however broken what lies between is."""
+    """Look for valid headers at every possible offset from `bad` on, even if the data between them is damaged."""
     durable, sequence, end, contents = 0, None, bad, 0
     step = SCAN_BLOCK
     for block_at in range(bad, size, step):

@@ -14,10 +14,10 @@
     72 columns crc u32      76 header crc u32 (of octets 0..75)
     columns: relative sequence, file offset, relative time, shape (body length | runs << 32) of every chunk
 
-Little-endian. The name of a file is its base sequence. What is in a segment is relative to it, so a stage's segment is
-adopted by a log unchanged, by a link; the log's own index for it has the absolutes and says so. All contents of an
-adopted segment have its base time, that of the commit, whatever their relative times say: those are when the stage was
-written, and counted on top of the base time they would run ahead of the clock.
+Little-endian. The name of a file is its base sequence. Sequences and times in a segment are relative to its base, so a
+log adopts a stage's segment unchanged, by a link; the log's own index for it has the new base and the flag `adopted`.
+All contents of an adopted segment have its base time, that of the commit. Their relative times are ignored: they say
+when the stage was written, and added to the base time they would be ahead of the clock.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ ADOPTED = 1
 SEGMENT_MAGIC = b"MTLSEGMT"
 INDEX_MAGIC = b"MTLINDEX"
 
-# Files in the making, one of each per log: whatever has another name is complete.
+# Incomplete files, one of each per log. A file with any other name is complete.
 TEMPORARY = "segment.tmp"
 NEW_INDEX = "index.new"
 NEW_LINK = "link.new"
 STASHED = "segment.new"
-"""The next segment, complete, waiting for its name: it keeps the dedup table while adopted segments get theirs."""
+"""The next segment, complete, without its final name: it keeps the dedup table while adopted segments get theirs."""
 
 _SEGMENT = struct.Struct("<8sIIQQQIIQI")
 _INDEX = struct.Struct("<8sIIQQQQQQQI")
@@ -106,7 +106,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: bytes, path: str) -> SegmentHeader | None:
-    """None when the octets are no segment header; NewerVersion when they are one of a later format."""
+    """None when the octets are not a segment header; NewerVersion when they are one of a later format."""
     if not _is_header(data[:HEADER_SIZE], SEGMENT_MAGIC, HEADER_SIZE):
         return None
     _, version, _, base, time, salt, writers, crc, _, _ = _SEGMENT.unpack_from(data)
@@ -154,7 +154,7 @@ def _column() -> array[int]:
 
 @dataclass(slots=True, eq=False)
 class Index:
-    """Where the chunks of one segment are: parallel columns, one entry per chunk, and what lies after the last one.
+    """The places of the chunks of one segment: parallel columns with one entry per chunk, and totals.
 
     In the active segment the columns are arrays that grow; of a sealed one they are views of its index file. Only
     `add` changes an index, and only one that began empty.
@@ -226,7 +226,7 @@ class Index:
 
     @property
     def newest_time(self) -> int:
-        """The last chunk's append time, µs; when the segment began if there is none."""
+        """The last chunk's append time, µs; without a chunk the segment's base time."""
         return self.time if self.adopted else self.time + self.newest
 
     def began_before(self, us: int) -> bool:
@@ -260,7 +260,7 @@ class Index:
 
 
 def empty_index(header: SegmentHeader) -> Index:
-    """The index of a segment that begins."""
+    """The index of a new segment."""
     return Index(header.base, header.time, header.salt, length=header.start)
 
 

@@ -1,4 +1,4 @@
-"""The sealed segments of a stage, on their way into a resource's log. A stage is an ordinary log of its own."""
+"""Reads the sealed segments of a stage for a resource's log. A stage is an ordinary log of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.log.store import Store, read_header
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stage's segment whose header and index verify; `bytes` of the file are its own."""
+    """A stage's segment whose header and index verify. `bytes` is its size by the index; the file may be longer."""
 
     path: str
     header: SegmentHeader
@@ -59,7 +59,7 @@ def _stage_parts(disk: Disk, directory: str) -> tuple[StagePart, ...]:
 
 
 def open_parts(disk: Disk, parts: Sequence[StagePart]) -> list[Part]:
-    """What adopting and copying need to know of each part; Damaged when a part is not what was recorded."""
+    """Header and index of each part, for adopting or copying; Damaged when a part differs from its record."""
     opened = []
     for wanted in parts:
         part = _open(disk, wanted.path, None)
@@ -93,7 +93,7 @@ def _open(disk: Disk, path: str, size: int | None) -> Part | None:
             return None
         raise Damaged(f"{path}: the stage is not sealed, its index is missing", file=path)
     if index.length > size:
-        raise Damaged(f"{path}: has {size} octets where {index.length} belong", file=path, offset=size)
+        raise Damaged(f"{path}: has {size} octets instead of {index.length}", file=path, offset=size)
     return Part(path, header, index) if index.contents else None
 
 

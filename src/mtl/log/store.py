@@ -1,4 +1,4 @@
-"""The files of one log: reading and making segments and indexes, each step whole or not there at all.
+"""The files of one log: reading and making segments, indexes and the manifest, each step atomically.
 
 A file gets its final name by a rename, after its bytes are durable, so a file with a final name is complete; a name
 counts as durable once its directory was synced. Methods raise OSError for the system's errors, Damaged for bytes
@@ -41,11 +41,11 @@ _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENO
 
 
 class NamesNotSynced(OSError):
-    """fsync of a directory failed: which of its names a crash would leave is not known any more."""
+    """fsync of a directory failed: it is not known which of its names would survive a crash."""
 
 
 class Store:
-    """One log's directory on a disk. Keeps no state but these two."""
+    """One log's directory on a disk. Has no other state."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
@@ -73,7 +73,7 @@ class Store:
     # --- reading --------------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
-        """A whole small file, None when there is none."""
+        """The octets of a small file, None when it does not exist."""
         try:
             file = self.disk.open(self.path(name), "read")
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class Store:
             file.close()
 
     def header(self, base: int) -> SegmentHeader:
-        """The header of a segment, which must have one; its own base is another one if the segment was adopted."""
+        """The header of a segment, Damaged without one. If the segment was adopted, the header has another base."""
         path = self.segment_path(base)
         header = read_header(self.disk, path)
         if header is None:
@@ -112,7 +112,7 @@ class Store:
         return index if index is not None and index.base == base else None
 
     def manifest(self) -> Manifest:
-        """What the log says of itself as a whole. Damaged when that is missing or does not verify."""
+        """The log's manifest. Damaged when it is missing or does not verify."""
         path = self.path(MANIFEST)
         data = self.read(MANIFEST)
         if data is None:
@@ -122,7 +122,7 @@ class Store:
     # --- making ---------------------------------------------------------------------------------------------
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """In place of the one before. Durable when this returns."""
+        """Replace the manifest. Durable when this returns."""
         self.prepare_manifest(manifest)
         self.sync_names()
 
@@ -132,7 +132,7 @@ class Store:
         self.disk.rename(self.path(NEW_MANIFEST), self.path(MANIFEST))
 
     def write_index(self, index: Index) -> None:
-        """Durable when this returns."""
+        """Write the index of a segment. Durable when this returns."""
         self._write(NEW_INDEX, encode_index(index)).close()
         self.place(NEW_INDEX, index_name(index.base))
 
@@ -170,7 +170,7 @@ class Store:
     # --- taking over another log's files --------------------------------------------------------------------
 
     def take(self, source: str, name: str) -> None:
-        """Another directory's complete file under a final name here, durably: by a link, or else a copy."""
+        """Put another directory's complete file here under a final name, durably: by a link, or else by a copy."""
         self.remove(NEW_LINK)
         try:
             self.disk.link(source, self.path(NEW_LINK))

@@ -1,4 +1,4 @@
-"""Reading every byte of a log without changing one: `mtl verify`."""
+"""Verifies every byte of a log without changing anything: `mtl verify`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtl.log.store import Store
 
 
 class Problem(NamedTuple):
-    """What is wrong at an octet of a file, and which sequences it affects (`end` None: up to the log's end)."""
+    """A problem at an octet of a file, and the sequences that it affects (`end` None: up to the log's end)."""
 
     path: str
     offset: int
@@ -39,10 +39,10 @@ class SegmentReport(NamedTuple):
 
 def verify_log(disk: Disk, directory: str, *, manifest: bool = True) -> Iterator[SegmentReport]:
     """Read and verify every segment, oldest first; one report for each, and before them one for the log as a whole if
-    something is wrong with that. A broker may use the log meanwhile, or remove it.
+    that has a problem. A broker may use the log meanwhile, or remove it.
 
     `manifest`: whether the log must have one; False for a data directory of a format before there were manifests.
-    StorageFailed when the disk does not read.
+    StorageFailed when the disk cannot be read.
     """
     store = Store(disk, directory)
     try:
@@ -66,7 +66,7 @@ def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
         except FileNotFoundError:
             if store.disk.exists(store.segment_path(base)):
                 raise
-            now, _ = _survey(store)  # raises the same where the log is gone altogether
+            now, _ = _survey(store)  # raises the same error if the whole log is gone
             if isinstance(now, Damaged) or base >= now.earliest:
                 message = f"{store.segment_path(base)}: was removed while this ran"
                 problem = Problem(store.directory, 0, base, end, message)
@@ -74,7 +74,7 @@ def _verify(store: Store, *, required: bool) -> Iterator[SegmentReport]:
 
 
 def _survey(store: Store) -> tuple[Manifest | Damaged, dict[str, int]]:
-    """The manifest, and the sizes of the files at the time when it said that."""
+    """The manifest, and the sizes of the files at a time when it was valid."""
     before = store.read(MANIFEST)
     while True:
         sizes = store.disk.sizes(store.directory)
@@ -93,7 +93,7 @@ def _survey(store: Store) -> tuple[Manifest | Damaged, dict[str, int]]:
 def _log_problems(
     store: Store, manifest: Manifest | Damaged, bases: list[int], *, required: bool
 ) -> Iterator[Problem]:
-    """What is missing as a whole."""
+    """Problems of the log as a whole."""
     if isinstance(manifest, Damaged):
         if not bases:
             yield Problem(store.directory, 0, None, None, f"{store.directory}: a log without a segment")

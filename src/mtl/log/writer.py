@@ -1,13 +1,13 @@
-"""The half of a log that writes. One call at a time, on any thread; it shares nothing with the reader.
+"""The writing half of a log. One call at a time, on any thread; it shares nothing with the reader.
 
-A call that raises has kept nothing of what it was given (the exception is `adopt`, see there). What an OSError leaves
-behind decides whether the log goes on:
+A call that raises has stored nothing (except `adopt`, see there). After an OSError the log goes on or stops, depending
+on the operation that failed:
 
 - a failed write: the segment is cut back to where the group began, durably; if that fails too, the log stops;
 - a failed fdatasync, durability "sync": the segment is abandoned at its last known-good end and a new one begun; the
   group was never acknowledged and is not kept. Durability "os": contents that were acknowledged may be lost from
-  the cache at any time, so the log stops, and opening it again writes its tail anew;
-- a failed fsync of the directory: nobody knows which names a crash would leave, so the log stops.
+  the cache at any time, so the log stops, and opening it writes its tail again;
+- a failed fsync of the directory: it is not known which names would survive a crash, so the log stops.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-_WAY_OUT = "restart the broker when the disk works again and has space: it opens the log anew"
+_WAY_OUT = "restart the broker when the disk works again and has space: it opens the log again"
 
 
 class LogWriter:
@@ -143,12 +143,12 @@ class LogWriter:
         )
 
     def _write(self, group: Group, fill: Callable[[], None]) -> None:
-        """Have `fill` write a group, whole or not at all."""
+        """Let `fill` write a group; cut the group back if that fails."""
         whole = False
         try:
             fill()
             whole = True
-        finally:  # whatever it was: the next group would be written behind half of this one
+        finally:  # after any exception: the next group must not follow half of this one
             if not whole:
                 self._undo(group)
 
@@ -229,11 +229,11 @@ class LogWriter:
         return Synced(self.next)
 
     def mark(self) -> bool:
-        """Record in the manifest where the log ends, for one that got contents and is idle now. False when the disk did
-        not take that; nothing is wrong with the log then.
+        """Record the log's end in the manifest, when the log has new contents and is idle. False when that fails; the
+        log itself is not affected.
 
-        Until it is recorded, damage to the last group may be taken for an unfinished write (recovery.py). Later groups
-        and `close` record it too.
+        Until the end is recorded, damage to the last group may be taken for an unfinished write (recovery.py). Later
+        groups and `close` record it, too.
         """
         with self._guard("recording the end"):
             if self._unfinished is None and self._manifest.lacks(self.next):
@@ -245,7 +245,7 @@ class LogWriter:
     def _record_end(self) -> bool:
         try:
             self._manifest.record_end(self.next, None if self._active is None else self._active.header)
-        except OSError:  # also of a name that is not synced: either manifest is true
+        except OSError:  # also NamesNotSynced: the old and the new manifest are both correct
             return False
         return True
 
@@ -255,7 +255,7 @@ class LogWriter:
             self.last_numbers.pop(writer, None)
 
     def trim(self, earliest: int) -> Trimmed:
-        """Unlink the segments wholly below `earliest`, which the metadata already says. Never the newest."""
+        """Unlink the segments wholly below `earliest`, which the metadata already has. Never the newest one."""
         with self._guard("removing old segments"):
             self._refuse_unfinished()
             self._manifest.note(earliest=max(earliest, self._manifest.manifest.earliest))
@@ -267,7 +267,7 @@ class LogWriter:
         return Trimmed(earliest)
 
     def close(self) -> None:
-        """Sync, record the end and close. The writer is of no use afterwards; twice is once."""
+        """Sync, record the end and close. The writer cannot be used afterwards. Harmless when repeated."""
         active = self._active
         if active is None or self._stopped:
             self._release()
@@ -309,14 +309,14 @@ class LogWriter:
         self._close_with_index(active)
 
     def _close_with_index(self, active: Active) -> None:
-        """What is durable of a segment is its end."""
+        """Close a segment; it ends where its durable part ends."""
         if len(active.index):
             self._store.write_index(replace(active.index, length=active.durable))
         self._active = None
         active.file.close()
 
     def _begin(self, now_us: int) -> Active:
-        """A new, empty newest segment, durable, in place of an empty one if there is one."""
+        """Begin a new segment, durably; it replaces an empty newest one."""
         time = max(now_us, self.last_time)
         self._manifest.before_replacing(self.next)
         file, header = self._store.write_segment(self.next, time, self.last_numbers)
@@ -341,10 +341,10 @@ class LogWriter:
     # --- commits of stages ----------------------------------------------------------------------------------
 
     def adopt(self, parts: Sequence[StagePart], now_us: int) -> Adopted:
-        """Make a stage's segments segments of this log, by links; all their contents get one time, now.
+        """Add a stage's segments to this log, by links; the append time of all their contents is now.
 
-        The stage's files stay as they are and can be removed afterwards. If it fails half-way, nothing else is
-        accepted but truncate_to(first), after which it can be tried again.
+        The stage's files stay as they are and can be removed afterwards. After a failure half-way only
+        truncate_to(first) is accepted; then `adopt` can be tried again.
         """
         with self._guard("adopting a stage"):
             self._refuse_unfinished()
@@ -376,14 +376,14 @@ class LogWriter:
         )
 
     def _drop_active(self) -> None:
-        """Let go of an empty newest segment that is about to be replaced."""
+        """Close an empty newest segment that is about to be replaced."""
         if self._active is not None:
             self._active.file.close()
             self._active = None
 
     def _adopt(self, part: Part, time: int) -> AdoptedSegment:
         store, base = self._store, self.next
-        # The index first: a stage's segment never stands without the one that says what it is here.
+        # The index first: without it nothing says what the stage's segment is in this log.
         store.write_index(replace(part.index, base=base, time=time, adopted=True))
         store.take(part.path, segment_name(base))
         if self._bases[-1] != base:
@@ -392,12 +392,12 @@ class LogWriter:
         return AdoptedSegment(base, part.count, part.bytes)
 
     def truncate_to(self, sequence: int) -> Cut:
-        """Take back everything from `sequence` on: what a commit that was not applied left behind, before its redo.
+        """Remove everything from `sequence` on: the remains of a commit that was not applied, before its redo.
 
         No file is cut in place (it may be mapped): the new newest segment's base says where the old one ends. Under
-        durability "os" the commit must have synced or rolled the log before it was recorded, or the log may end
+        durability "os" the commit must have synced or rolled the log before it was recorded; otherwise the log may end
         before `sequence`.
-        Damaged, and nothing changed, when `sequence` is no boundary or contents of writers would go.
+        Damaged, and nothing changed, when no chunk begins at `sequence` or contents of writers would be removed.
         """
         with self._guard("taking back an unapplied commit"):
             if sequence == self.next and self._unfinished is None:
@@ -408,9 +408,8 @@ class LogWriter:
         return Cut(sequence, self._take_begun())
 
     def _replace_tail(self, plan: CutPlan, sequence: int) -> None:
-        """Newest first, so that every state in between is a whole log; the stash keeps the dedup table meanwhile.
-
-        An index goes after its segment is gone: an adopted segment is nothing without it.
+        """Remove the newest segment first, so that every state in between is a valid log; the stash keeps the dedup
+        table meanwhile. An index is removed after its segment: without it an adopted segment cannot be read.
         """
         store = self._store
         self._begun = [header for header in self._begun if header.base < sequence]
@@ -443,7 +442,7 @@ class LogWriter:
 
     @contextmanager
     def _guard(self, doing: str) -> Iterator[None]:
-        """Errors of the disk become the project's; some of them stop the log."""
+        """Turns errors of the disk into the project's errors; some of them stop the log."""
         if self._stopped:
             raise StorageFailed(f"{self._stopped}; {_WAY_OUT}")
         try:

@@ -317,7 +317,7 @@ def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
     filled(twin).close()
     twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
     reader = reopened(twin)
-    with pytest.raises(Damaged, match=r"500 octets where 1024 belong; contents from 3 on"):
+    with pytest.raises(Damaged, match=r"500 octets instead of 1024; contents from 3 on"):
         reader.find(1)
     assert reader.find(7) is not None
 

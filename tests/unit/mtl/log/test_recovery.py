@@ -401,7 +401,7 @@ def test_a_table_in_a_segment_that_was_cut_is_damage(log: LogUnderTest, left: in
     log.disk.unlink(f"{LOG}/{segment_name(6)}")
     size = log.disk.sizes(LOG)[segment_name(1)]
     log.disk.shorten(FIRST, left)
-    with pytest.raises(Damaged, match=f"has {left} octets where {size} belong"):
+    with pytest.raises(Damaged, match=f"has {left} octets instead of {size}"):
         log.open()
 
 

@@ -88,7 +88,7 @@ def test_stops_where_a_sequence_does_not_follow() -> None:
     file, size, _ = file_of(NewChunk(2, b""))
     write_fully(file, encode(NewChunk(1, b""), Place(3, 0, size, 0, SEGMENT.salt)), size)
     *_, bad = scanned(file, size + 64)
-    assert bad == Bad(size, "a chunk of relative sequence 3 stands where 2 belongs")
+    assert bad == Bad(size, "a chunk of relative sequence 3 instead of 2")
 
 
 def test_chunks_larger_than_a_block() -> None:

@@ -58,7 +58,7 @@ def test_a_stage_that_was_left_open_is_sealed_after_a_restart(twin: FaultyDisk) 
     ("harm", "reason"),
     [
         (lambda disk, path: disk.flip(path, 3), "header does not verify"),
-        (lambda disk, path: disk.shorten(path, 700), "700 octets where 1216 belong"),
+        (lambda disk, path: disk.shorten(path, 700), "700 octets instead of 1216"),
         (lambda disk, path: disk.unlink(path.replace(".segment", ".index")), "not sealed"),
     ],
 )
