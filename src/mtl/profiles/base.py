@@ -1,4 +1,4 @@
-"""What a profile declares. The broker reads these declarations; it has no profile names in its conditions."""
+"""The declaration of a profile. The broker's conditions use these declarations and never a profile's name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class CommandClass(StrEnum):
-    """A class of commands (MTL-40). The broker's table of commands says which command belongs to which."""
+    """A class of commands (MTL-40). The broker's table of commands assigns each command to a class."""
 
     CONNECTION = "connection"
     DURABLE = "durable"  # resources that are kept, their queues and stages
@@ -18,10 +18,10 @@ class CommandClass(StrEnum):
 class Profile:
     """One way to use resources.
 
-    `confirms` are the confirmation models it supports; any other gets 501 (MTL-49). `fixed_resources` are the only ones
-    there are, or empty where resources are created by request. `any_reader` says whether a reader may name several
-    resources or none ("any and all", MTL-46). `competing` readers share the contents of a queue; others see them all.
-    `classes` are the classes of commands beyond Connection that it has (MTL-40).
+    `confirms`: the supported confirmation models; any other gets 501 (MTL-49). `fixed_resources`: the only resources,
+    empty where resources are created by request. `any_reader`: whether a reader may name several resources or none
+    ("any and all", MTL-46). `competing`: whether readers share the contents of a queue; otherwise each gets all.
+    `classes`: the classes of commands besides Connection (MTL-40).
     """
 
     name: str

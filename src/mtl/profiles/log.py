@@ -1,4 +1,4 @@
-"""The "log" profile: durable, replayable, positioned reads (PROTOCOL.md 5). Spark's own."""
+"""The "log" profile: durable, replayable, positioned reads (PROTOCOL.md 5). The Spark connector uses it."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtl.profiles.base import Profile
 
 RESOURCE = "resource"
-"""The one resource that there is (MTL-114)."""
+"""The only resource (MTL-114)."""
 
 TEST = Profile(
     name="test",

@@ -1,8 +1,8 @@
-"""The consuming client's side of a data flow in a queue: what is in hand, and what to answer. Sans IO.
+"""The consuming client's side of a data flow in a queue: the contents in hand and their answers. Sans IO.
 
-PROTOCOL.md 6. The content sequence is a delivery number of the lease; a flow that was lost took everything back to the
-queue, so what was in hand belongs to an older `life`, and answers to it mean nothing any more: it comes again, to this
-consumer or another, with a mark.
+PROTOCOL.md 6. The content sequence is a delivery number of the lease. When the flow is lost, contents in hand go back
+to the queue and are delivered again, to this consumer or another, marked as redelivered. In this flow they belong to an
+older `life`, and answers to them are ignored.
 
     received ──► in hand ──answer──► commands: one Confirm(multiple) for the oldest in hand, single ones for the others
 """
@@ -18,7 +18,7 @@ from mtl.wire.fields import decode_table
 
 
 class Answer(Enum):
-    """What a consumer says about a content: done; never again (to the dead letters); again later."""
+    """A consumer's answer to a content: done; not accepted (to the dead letters); to be delivered again later."""
 
     CONFIRM = "confirm"
     REJECT = "reject"
@@ -26,7 +26,7 @@ class Answer(Enum):
 
 
 class Hand(NamedTuple):
-    """A content in hand: the life of the flow and the number it came with, its position, and whether it may have been
+    """A content in hand: the flow's life, the delivery number, the position in the log, and whether it may have been
     delivered before.
     """
 
@@ -37,7 +37,7 @@ class Hand(NamedTuple):
 
 
 class ConsumerFlow:
-    """Everything a consumer knows about its contents. Without `confirm` nothing is answered or remembered."""
+    """A consumer's contents in hand and the answers to send. Without `confirm` there are neither."""
 
     __slots__ = ("_answered", "_hand", "confirm", "life")
 
@@ -52,7 +52,7 @@ class ConsumerFlow:
         return len(self._hand)
 
     def received(self, content: c.Content) -> Hand:
-        """A Content arrived. A server that tells no position has its number instead."""
+        """A Content arrived. If the server sends no position, the delivery number is used."""
         if self.confirm:
             self._hand[content.sequence] = None
         table = decode_table(content.properties) if b"mtl-" in content.properties else {}
@@ -61,7 +61,7 @@ class ConsumerFlow:
         return Hand(self.life, content.sequence, place, table.get(c.REDELIVERED) is True)
 
     def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
-        """What the application says about a content, a rejection with its `reason`; False when the content is not in
+        """The application answers a content, a rejection with its `reason`; False when the content is not in
         hand (any more).
         """
         if hand.life != self.life or hand.number not in self._hand:
@@ -71,7 +71,7 @@ class ConsumerFlow:
         return True
 
     def commands(self) -> list[c.Confirm | c.Reject]:
-        """What is to be sent for the answers since the last call: contents that were confirmed in a row go together."""
+        """The commands for the answers since the last call. One Confirm covers all before the oldest in hand."""
         answered, self._answered = self._answered, deque()
         confirmed = sorted(number for number, answer, _ in answered if answer is Answer.CONFIRM)
         commands: list[c.Confirm | c.Reject] = [
@@ -79,7 +79,7 @@ class ConsumerFlow:
             for number, answer, reason in answered
             if answer is not Answer.CONFIRM
         ]
-        oldest = next(iter(self._hand), None)  # a Confirm(multiple) must not cover what is in hand still
+        oldest = next(iter(self._hand), None)  # a Confirm(multiple) must not cover contents in hand
         together = [n for n in confirmed if oldest is None or n < oldest]
         if together:
             commands.append(c.Confirm(together[-1], multiple=True))
@@ -87,7 +87,7 @@ class ConsumerFlow:
         return commands
 
     def lost(self) -> None:
-        """The data flow is gone; what was in hand went back to the queue."""
+        """The data flow is gone; the contents in hand went back to the queue."""
         self.life += 1
         self._hand.clear()
         self._answered.clear()

@@ -1,4 +1,4 @@
-"""The control flow as either end sees it: which request is in order, and where its reply leads. Sans IO."""
+"""The control flow at either end: which requests are allowed, and the state after a reply. Sans IO."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KINDS: dict[type, Request] = {
 
 
 def kind_of(request: object) -> Request:
-    """Which row of the table a request belongs to; what is not the connection class is the profile's own."""
+    """The row of the table for a request. All classes except Connection share one row."""
     return _KINDS.get(type(request), Request.CLASS)
 
 
 class ControlSession:
-    """Where one control session stands (RFC 11 "Client Authentication" to "Requesting a Data Lease")."""
+    """The state of one control session (RFC 11 "Client Authentication" to "Requesting a Data Lease")."""
 
     __slots__ = ("state",)
 
@@ -30,7 +30,7 @@ class ControlSession:
         self.state = Control.NEW
 
     def check(self, request: object) -> Request:
-        """The row for `request`; raises `Refused` with the status that an out-of-turn request deserves."""
+        """The row for `request`; raises `Refused` with the status for an out-of-turn request."""
         kind = kind_of(request)
         if kind not in states.CONTROL[self.state]:
             status, reason, message = states.OUT_OF_TURN[self.state]
@@ -38,7 +38,7 @@ class ControlSession:
         return kind
 
     def replied(self, kind: Request, status: int) -> None:
-        """Follow the reply to a request of `kind`. A 401 leads back to authentication from anywhere (MTL-28)."""
+        """Apply the reply to a request of `kind`. A 401 leads back to authentication from every state (MTL-28)."""
         row = states.CONTROL[self.state].get(kind, {})
         if status in row:
             self.state = row[status]
@@ -46,7 +46,7 @@ class ControlSession:
             self.state = Control.UNAUTHORIZED
 
     def suspended(self) -> None:
-        """The broker wants to be shown credentials again before anything else (MTL-28)."""
+        """The broker requires authentication again before any other request (MTL-28)."""
         self.state = states.SUSPENDED[self.state]
 
     def profile_kept(self) -> None:

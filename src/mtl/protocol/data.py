@@ -1,7 +1,7 @@
-"""One data flow as either end sees it: which commands are in order, and which Response answers what. Sans IO.
+"""One data flow at either end: which commands are allowed, and which command a Response answers. Sans IO.
 
-A session holds no leases, windows or contents; it walks the tables of `states`. `sending` and `received` take one
-command each and say what it means, or that it has no place here.
+A session holds no leases, windows or contents; it follows the tables of `states`. `sending` and `received` take one
+command each.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Asked = c.Lease | c.Summon | c.Dismiss
 
 
 class OutOfTurn(LocalError):
-    """A command that the tables have no row for. `code` is the Response it deserves, None where that is silence."""
+    """A command without a row in the tables. `code` is that of the Response to it, None where there is no Response."""
 
     def __init__(self, command: c.Command, state: object, code: int | None) -> None:
-        super().__init__(f"{type(command).__name__} has no place in state {state}")
+        super().__init__(f"{type(command).__name__} is not allowed in state {state}")
         self.code = code
 
 
@@ -41,8 +41,8 @@ class Answered:
 class DataSession:
     """The state of one data flow at `role`'s end (RFC 11 "Data Flow").
 
-    Raises `OutOfTurn` for a step that the tables do not know: a mistake of our own caller when it comes from `sending`;
-    when it comes from `received`, its `code` is what the peer is to be answered.
+    Raises `OutOfTurn` for a step that the tables do not have: from `sending` it is a mistake of the caller; from
+    `received` its `code` is the answer to the peer.
     """
 
     __slots__ = ("_asked", "_resources", "role", "state")
@@ -58,16 +58,16 @@ class DataSession:
         return self._step(self.role, command)
 
     def received(self, command: c.Command) -> Answered | None:
-        """The peer's `command` arrived. For a Response: what it answers."""
+        """The peer's `command` arrived. For a Response: the command that it answers, and its code."""
         return self._step(self.role.other, command)
 
     def resource(self, name: str) -> Resource:
-        """Where `name` stands on this flow."""
+        """The state of the resource `name` on this flow."""
         return self._resources.get(name, Resource.DISMISSED)
 
     @property
     def summoned(self) -> list[str]:
-        """The names whose contents may travel, in the order they were summoned."""
+        """The names of the summoned resources, in the order they were summoned."""
         return [n for n, s in self._resources.items() if s is Resource.SUMMONED]
 
     @property
@@ -76,7 +76,7 @@ class DataSession:
         return self.state is Flow.BOUND
 
     def released(self) -> None:
-        """The reading lease left this flow: nothing is summoned any more, and another one may summon the same names."""
+        """The reading lease ended: no resource is summoned any more, and another lease may summon the same names."""
         self._resources.clear()
 
     def _step(self, sender: Peer, command: c.Command) -> Answered | None:
@@ -96,8 +96,8 @@ class DataSession:
         return None
 
     def _content(self, sender: Peer, content: c.Content) -> None:
-        # Towards the broker the lease decides; towards the client the summons does (MTL-81, MTL-82). An empty name
-        # stands for the one resource of the lease.
+        # A Content to the broker depends on the lease, a Content to the client on the Summon (MTL-81, MTL-82). An empty
+        # name stands for the one resource of the lease.
         if sender is Peer.BROKER and content.resource:
             at = self._resources.get(content.resource, Resource.DISMISSED)
             if (Peer.BROKER, c.Content) not in states.RESOURCE[at]:
@@ -117,9 +117,7 @@ class DataSession:
     def _response(self, response: c.Response) -> Answered | None:
         asked = self._asked.pop(response.sequence, None)
         if asked is None:
-            return (
-                None  # answers nothing that was asked here: a refusal of an out-of-turn command, or a stray
-            )
+            return None  # no command of this session: the refusal of an out-of-turn command, or a stray
         if isinstance(asked, c.Lease):
             self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
         else:

@@ -1,4 +1,4 @@
-"""When to send a Ping and when to give a silent peer up. Time is an argument, in monotonic seconds.
+"""Decides when to send a Ping and when a silent peer is dead. Time is an argument, in monotonic seconds.
 
 RFC 11 "Heartbeating" (MTL-99 to 104). Any command counts as a sign of life, not only a Pong (PROTOCOL.md 3).
 """
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What a heartbeat asks of its owner."""
+    """The action that a heartbeat asks of its owner."""
 
     QUIET = "quiet"
     PING = "ping"
@@ -18,9 +18,10 @@ class Verdict(Enum):
 
 
 class Heartbeat:
-    """One peer's pulse: Ping when we were silent for `interval`, dead when it was silent for `dead_after` intervals.
+    """One peer's heartbeat: PING when this side or the peer was silent for `interval`, DEAD when the peer was silent
+    for `dead_after` intervals.
 
-    `interval` is in seconds; 0 turns heartbeats off. A peer is only given up after a Ping of ours went unanswered.
+    `interval` is in seconds; 0 turns heartbeats off. A peer is dead only after it did not answer a Ping.
     """
 
     __slots__ = ("_heard", "_interval", "_patience", "_pinged", "_sent")
@@ -43,14 +44,14 @@ class Heartbeat:
 
     @property
     def due(self) -> float:
-        """When `check` has something to say, unless something is sent or heard before; never without an interval."""
+        """The time of the next PING or DEAD, unless a command is sent or heard before; infinite without an interval."""
         if not self._interval:
             return math.inf
         ping = self._sent + self._interval
         return min(ping, self._heard + (self._patience if self._pinged else self._interval))
 
     def check(self, now: float) -> Verdict:
-        """What is due. A PING counts as sent: the caller sends it."""
+        """The action that is due. A PING counts as sent: the caller sends it."""
         if not self._interval:
             return Verdict.QUIET
         if self._pinged and now - self._heard >= self._patience:

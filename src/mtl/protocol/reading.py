@@ -1,7 +1,7 @@
 """The reading client's side of a data flow: order, gaps, the end of the range, credit. Sans IO.
 
 PROTOCOL.md 5.2, for the `log` profile: a content's sequence is its position in the resource's log. A reader
-outlives its data flows: whatever a new one delivers again is dropped, and whatever is missing is noticed.
+outlives its data flows: contents that a new flow delivers again are dropped, and missing ones are detected.
 
     received ──► Delivery (trimmed) ──► the application ──finish──► credit ──► Confirm(multiple)
           └────► Gap: contents are missing; the caller asks Describe, and begins a new flow with `restart`
@@ -24,7 +24,7 @@ from mtl.wire.places import Place
 class Delivery(NamedTuple):
     """Contents [first, end) for the application: all of `content`, or what is left of a pack after the first `skip`.
 
-    `size` is what a window counts: the octets of the body, none when it lies at `place`.
+    `size` counts in the window: the octets of the body, 0 when the body is at `place`.
     """
 
     first: int
@@ -36,7 +36,7 @@ class Delivery(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Contents [first, end) that came one by one and are like one before them, `like`, but for their bodies."""
+    """Plain contents [first, end) that differ from one before them, `like`, in nothing but their bodies."""
 
     first: int
     end: int
@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Contents [first, end) were skipped: retention took them, or the transport lost them."""
+    """Contents [first, end) were skipped: retention removed them, or the transport lost them."""
 
     first: int
     end: int
@@ -59,7 +59,7 @@ class _Outstanding(NamedTuple):
     contents: int
 
     def below(self, sequence: int) -> tuple[_Outstanding, _Outstanding] | None:
-        """A run of plain contents in two; None when all of it lies above."""
+        """A run of plain contents divided at `sequence`; None when all of it lies above."""
         contents = sequence - (self.end - self.contents)
         if contents <= 0:
             return None
@@ -69,14 +69,14 @@ class _Outstanding(NamedTuple):
 
 
 _SHARE = 4
-"""Of a window: credit is given for so many parts of it, one by one."""
+"""Parts of a window: a run has at most one part, so that credit is given part by part."""
 
 
 class ReaderFlow:
-    """Everything a reader knows about its place in one resource.
+    """A reader's position, window and credit in one resource.
 
-    `next` is the next sequence to deliver (None: whatever comes first, where sequences are delivery numbers); the range
-    ends before `until`. The window is the one that the broker granted.
+    `next` is the next sequence to deliver (None: that of the first content, where sequences are delivery numbers); the
+    range ends before `until`. The window is the one that the broker granted.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class ReaderFlow:
         self.window_contents = 0
         self.window_octets = 0
         self.finished = start or 0
-        """The application is done with everything below."""
+        """The application has finished all contents below this sequence."""
         self.gap: Gap | None = None
         self._outstanding: deque[_Outstanding] = deque()
         self._confirmable = 0
@@ -115,9 +115,9 @@ class ReaderFlow:
         return self.until is not None and self.next is not None and self.next >= self.until
 
     def granted(self, start: int | None, window_contents: int, window_octets: int) -> Gap | None:
-        """A lease begins at `start`; a gap when that is above what was to come next.
+        """A lease begins at `start`. Returns a gap when that is above `next`.
 
-        The first one tells where "latest" and the like are. What an earlier lease delivered keeps its place.
+        The first lease resolves a start such as "latest". Later ones never set the reader back.
         """
         self.window_contents, self.window_octets = window_contents, window_octets
         self.gap = None
@@ -130,8 +130,8 @@ class ReaderFlow:
         return self.gap
 
     def restart(self, at: int) -> None:
-        """Go on at `at`: the contents before it are known to be gone. Where that is further back, what was delivered
-        from there on is of another log, and is not confirmed any more.
+        """Go on at `at`: the contents before it are known to be gone. If `at` is below `next`, contents delivered from
+        there on are of another copy of the log and are not confirmed any more.
         """
         if self.next is not None and at < self.next:
             self.finished = min(self.finished, at)
@@ -141,14 +141,14 @@ class ReaderFlow:
         self.gap = None
 
     def lost(self) -> None:
-        """The data flow is gone; its Confirms too, perhaps. What was delivered stays delivered."""
+        """The data flow is gone, and perhaps its last Confirms. Delivered contents stay delivered."""
         self.gap = None
 
     def received(self, content: c.Content) -> Delivery | Gap | None:
-        """What a Content means: contents to deliver, a gap, or nothing (again, or past the end).
+        """A Content arrived. Returns contents to deliver, a gap, or None (delivered before, or past the end).
 
-        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents, or with
-        half a place.
+        After a gap nothing is delivered until `restart` or `granted`. Malformed for a pack without contents, or with an
+        incomplete place.
         """
         first = content.sequence
         count = (c.packed_count(content.properties) or 1) if self.packed else 1
@@ -176,8 +176,8 @@ class ReaderFlow:
         return Delivery(expected, end, expected - first, content, place, size)
 
     def received_run(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> Run | None:
-        """Contents from `first` on came that are like one that was delivered: as many of them as belong together, or
-        None, when each is to be looked at. A run is finished as a whole, so it is a quarter of the window at most.
+        """Contents from `first` on arrived that differ from a delivered one in nothing but their bodies. Returns as
+        many as one run may have (a quarter of the window), or None when each has to be given to `received`.
         """
         if self.packed or self.gap is not None or first != self.next:
             return None
@@ -194,7 +194,7 @@ class ReaderFlow:
         return Run(first, end, like, bodies[: len(sizes)], sizes[-1])
 
     def finish(self, below: int) -> None:
-        """The application is done with every content below `below`."""
+        """The application has finished every content below `below`."""
         if below <= self.finished:
             return
         self.finished = below
@@ -211,9 +211,8 @@ class ReaderFlow:
         self._done_contents += done.contents
 
     def credit(self, now: float, *, idle: bool = False) -> c.Confirm | None:
-        """The Confirm that is due: half of the window is done, or the application waits and it has been a while.
-
-        The application waits when it is `idle`; `credit_at` says when the while is over.
+        """The Confirm that is due, or None. It is due when half of the window is finished, or when the application
+        waits (`idle`) and `credit_at` is reached.
         """
         if not self._done_contents:
             return None
@@ -224,12 +223,12 @@ class ReaderFlow:
 
     @property
     def credit_at(self) -> float:
-        """When an idle reader may confirm what it has done."""
+        """The time from which an idle reader may confirm finished contents."""
         return self._confirmed_at + CREDIT_DELAY_S
 
     @property
     def owes(self) -> bool:
-        """Whether something is done and not confirmed."""
+        """Whether there are finished contents that are not confirmed."""
         return self._done_contents > 0
 
     def confirm(self, sequence: int, now: float) -> c.Confirm:
@@ -241,7 +240,7 @@ class ReaderFlow:
         return c.Confirm(sequence, multiple=True)
 
     def _again(self, last: int, size: int, count: int) -> None:
-        """Delivered before. If the application is done with it, its Confirm was lost and is owed again."""
+        """A Content was delivered before. If the application has finished it, its Confirm was lost and is due again."""
         if last < self.finished:
             self._confirmable = max(self._confirmable, last)
             self._done_octets += size

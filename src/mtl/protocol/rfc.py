@@ -1,8 +1,8 @@
-"""The client's side of a data flow with a server that knows RFC 11 and nothing of PROTOCOL.md. Sans IO.
+"""The client's side of a data flow with a server that implements RFC 11 without PROTOCOL.md. Sans IO.
 
-The RFC says what a content sequence is for, Confirm and Reject, and nothing of what it counts. So nothing is concluded
-from a number that such a server gives: numbers may begin at 0, repeat, have gaps, fall and wrap. It is told its own
-numbers, one Confirm for each content, since what a Confirm of several covers depends on what the numbers mean.
+The RFC uses content sequences for Confirm and Reject, and does not define what they count. So the client assumes
+nothing about the numbers of such a server: they may begin at 0, repeat, have gaps, fall and wrap. It sends one Confirm
+for each content, with the server's number, since the range of a Confirm(multiple) depends on what the numbers count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from mtl.wire import commands as c
 
 
 class RfcReaderFlow:
-    """What a reader has been given on the present data flow and has not confirmed, in the order in which it came."""
+    """The numbers of contents that a reader received and has not confirmed, in order of arrival (None: of an earlier
+    data flow).
+    """
 
     __slots__ = ("_numbers",)
 
@@ -26,30 +28,30 @@ class RfcReaderFlow:
         self._numbers: deque[int | None] = deque()
 
     def received(self, content: c.Content) -> None:
-        """A content came that is to be confirmed."""
+        """A content arrived that has to be confirmed."""
         self._numbers.append(content.sequence)
 
     def finish(self, contents: int) -> list[c.Confirm]:
-        """The application is done with so many more contents: what to tell the server. Those of an earlier data flow
-        are not confirmed, since their numbers may be other contents' by now.
+        """The application has finished so many more contents. Returns the Confirms to send. Contents of an earlier data
+        flow are not confirmed, since their numbers may belong to other contents by now.
         """
         numbers = [self._numbers.popleft() for _ in range(contents)]
         return [c.Confirm(number, multiple=False) for number in numbers if number is not None]
 
     def lost(self) -> None:
-        """The data flow is gone, and what its numbers meant."""
+        """The data flow is gone, and its numbers are not valid any more."""
         self._numbers = deque([None] * len(self._numbers))
 
 
 class RfcWriterFlow(WriterFlow):
-    """As `WriterFlow`, but Reject means what the RFC says: with recycle the contents that it covers are sent again, in
-    identical frames, and no others; without, they are given up and never sent again.
+    """As `WriterFlow`, but with Reject as in the RFC: with recycle exactly the contents that it covers are sent again,
+    in identical frames; without recycle they are refused and never sent again.
     """
 
     __slots__ = ()
 
     def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
-        """Follow the server's Confirm or Reject; what was settled by it. Invalid ones change nothing."""
+        """Apply the server's Confirm or Reject and return the settled contents. Invalid ones change nothing."""
         if command.sequence > self._sent:
             return ()  # never sent, so it covers nothing (MTL-93, MTL-98)
         if isinstance(command, c.Reject) and command.recycle:
@@ -68,8 +70,8 @@ class RfcWriterFlow(WriterFlow):
         return settled
 
     def _recycle(self, reject: c.Reject, now: float) -> None:
-        """Send again what is covered and does not wait to be sent already, after a pause that grows until something is
-        settled.
+        """Send the covered contents again, except those that already wait for that, after a pause that grows until a
+        content is settled.
         """
         waiting = {sent.first for sent in self._unsent} if self._unsent else set()
         again = [
@@ -86,9 +88,9 @@ class RfcWriterFlow(WriterFlow):
 
 
 class RfcConsumerFlow(ConsumerFlow):
-    """As `ConsumerFlow`, but contents are told apart by the order in which they came, and each is answered by itself.
+    """As `ConsumerFlow`, but contents are distinguished by their order of arrival, and each is answered separately.
 
-    `Hand.number` is that order, `Hand.position` the sender's number.
+    `Hand.number` counts arrivals, `Hand.position` is the sender's number.
     """
 
     __slots__ = ("_came",)
@@ -105,7 +107,7 @@ class RfcConsumerFlow(ConsumerFlow):
         return Hand(self.life, self._came, content.sequence, again=False)
 
     def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
-        """What the application says about a content; False when the content is not in hand (any more). The RFC has no
+        """The application answers a content; False when the content is not in hand (any more). The RFC has no
         place for a reason.
         """
         if hand.life != self.life or hand.number not in self._hand:
@@ -115,7 +117,7 @@ class RfcConsumerFlow(ConsumerFlow):
         return True
 
     def commands(self) -> list[c.Confirm | c.Reject]:
-        """What is to be sent for the answers since the last call."""
+        """The commands for the answers since the last call."""
         answered, self._answered = self._answered, deque()
         return [
             c.Confirm(number, multiple=False)

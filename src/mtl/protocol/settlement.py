@@ -1,8 +1,8 @@
-"""Contents that were sent and not yet settled: what Confirm and Reject cover (RFC 11 "Content Confirmation").
+"""Contents that were sent and not yet settled by Confirm or Reject (RFC 11 "Content Confirmation").
 
-Both senders keep one of these: a writing client per flow, the broker per reading lease. A packed Content takes the
-sequences first..last and settles as a whole with its last number; a single number inside it means nothing. Single
-contents that were sent in a row are kept in a row, for a record of each would cost more than the sending.
+Both senders keep an `Unsettled`: a writing client per flow, the broker per reading lease. A packed Content takes the
+sequences first..last and settles as a whole with its last number; its other numbers settle nothing. Single contents
+that were sent in a row share one record, since a record of each would cost more than sending it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class Sent(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """What is on its way: the sequences it takes, its size in octets, and whatever its sender wants back.
+    """A record of sent contents: their sequences, their size in octets, and an item that the sender gets back.
 
-    One Content, which settles as a whole; or, when `divisible`, a run of single contents of the same share of `size`.
+    One Content, which settles as a whole; or, when `divisible`, a run of single contents with equal shares of `size`.
     """
 
     first: int
@@ -31,20 +31,21 @@ class Sent(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def contents(self) -> int:
-        """How many sequences it takes."""
+        """The number of sequences."""
         return self.last - self.first + 1
 
     def part(self, first: int, last: int) -> Sent[T]:
-        """Of a run, what lies within first..last; nothing (no contents) when that is nothing."""
+        """The part of a run within first..last; it may have no contents."""
         share = self.size // self.contents
         first, last = max(first, self.first), min(last, self.last)
         return Sent(first, last, share * max(0, last - first + 1), self.item, divisible=True)
 
 
 class Unsettled(Generic[T]):
-    """What was sent, in order of its sequences, with the running totals that windows are made of.
+    """The records of sent contents, in order of their sequences, with the totals that windows are compared with.
 
-    Found by bisection. What leaves at the front, as nearly everything does, is only skipped, and goes when it is half.
+    Records are found by bisection. Nearly all are settled at the front: there they are only skipped, and deleted when
+    they are half of the list.
     """
 
     __slots__ = ("_begin", "_lasts", "_sent", "contents", "highest", "octets")
@@ -69,7 +70,7 @@ class Unsettled(Generic[T]):
         return self._sent[self._begin].first if self else None
 
     def add(self, sent: Sent[T]) -> None:
-        """Remember what is being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
+        """Add a record of what is being sent; sequences only grow within a flow (PROTOCOL.md 3)."""
         self._sent.append(sent)
         self._lasts.append(sent.last)
         self.contents += sent.last - sent.first + 1
@@ -77,7 +78,7 @@ class Unsettled(Generic[T]):
         self.highest = sent.last
 
     def settle(self, sequence: int, multiple: bool) -> list[Sent[T]]:
-        """Take out what a Confirm or Reject covers, in order. Empty when it is invalid: that is ignored silently.
+        """Remove and return what a Confirm or Reject covers, in order. Empty when it is invalid, which is no error.
 
         A sequence that was never sent covers nothing (MTL-93, MTL-98, PROTOCOL.md 3).
         """
@@ -88,8 +89,8 @@ class Unsettled(Generic[T]):
         return settled
 
     def cut(self, sequence: int) -> list[Sent[T]]:
-        """Take out what ends at or above `sequence`, in order: it did not leave, and its numbers are free again. Of a
-        run only what lies above.
+        """Remove and return the records that end at or above `sequence`, in order: they were not sent, and their
+        numbers are free again. Of a run only the part from `sequence` on.
         """
         at = bisect_left(self._lasts, sequence, self._begin)
         gone = self._sent[at:]
@@ -102,7 +103,7 @@ class Unsettled(Generic[T]):
         return gone
 
     def clear(self) -> list[Sent[T]]:
-        """Take everything out, in order: the flow is gone."""
+        """Remove and return all records, in order: the flow is gone."""
         everything = list(self)
         self._sent.clear()
         self._lasts.clear()
@@ -141,7 +142,7 @@ class Unsettled(Generic[T]):
         return [sent.part(sequence, sequence) if sent.divisible else sent]
 
     def _leave(self, gone: list[Sent[T]]) -> None:
-        # `Sent.contents`, spelt out here and above: this runs for every content.
+        # `Sent.contents`, inlined here and in `add`: this runs for every content.
         self.contents -= sum([sent.last - sent.first + 1 for sent in gone])
         self.octets -= sum([sent.size for sent in gone])
 

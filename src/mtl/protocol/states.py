@@ -1,19 +1,18 @@
-"""The state tables of RFC 11/MTL. Open this file first: whatever moves a session from one state to another is here.
+"""The state tables of RFC 11/MTL: every transition of a session. Read this file first.
 
-Both ends read the same tables. A step is keyed by WHO sends WHAT; a client's session asks the table about its own
-commands before it sends them and about the broker's when they arrive, and a broker's session does the reverse. There is
-no second copy of a rule for the other end to disagree with.
+Both ends use the same tables. A step is keyed by its sender and its command: a client's session looks up its own
+commands before it sends them and the broker's when they arrive, and a broker's session does the reverse.
 
-A missing key is the protocol error. What is done about it depends on whose step it was: our own caller gets a
-`LocalError`, a peer gets the answer that the RFC names (a Response, a status) or silence.
+A missing key is a protocol error. For a step of this end the caller gets a `LocalError`; for a step of the peer the
+peer gets the answer that the RFC names (a Response, a status) or none.
 
 Control flow (RFC 11 "Client Authentication", "Selecting a Profile", "Requesting a Data Lease")
 
     NEW ──Open/201──► READY ──Profile/200──► PROFILED ──Reader, Writer/202, class methods/200──► PROFILED
      │Open/401                                  any ──anything/401──► UNAUTHORIZED
      ▼                                          any ──Authorize/402──► CHALLENGED
-    UNAUTHORIZED ──Authorize/201──► READY ──the same principal had a profile──► PROFILED (the broker's own view)
-    READY, PROFILED ──credentials changed──► UNAUTHORIZED (the broker's own view; the client hears of it by a 401)
+    UNAUTHORIZED ──Authorize/201──► READY ──the same principal had a profile──► PROFILED (at the broker only)
+    READY, PROFILED ──credentials changed──► UNAUTHORIZED (at the broker only; the client learns of it by a 401)
 
     A status that a row does not name (400, 403, 404 …) changes nothing.
 
@@ -22,7 +21,7 @@ Data flow, one per DEALER connection (RFC 11 "Initializing a Data Flow")
     UNBOUND ──client Lease──► LEASING ──broker Response 200, 201──► BOUND
                                  └──────broker Response 403──► UNBOUND
 
-    Until the first Response the client may pipeline whatever it likes (MTL-65). A further Lease on a bound flow (the
+    Until the first Response the client may pipeline any commands (MTL-65). A further Lease on a bound flow (the
     other kind, or a repeat) leaves it bound.
 
 Resource, one per name summoned on a flow (RFC 11 "Summoning a Resource", "Dismissing a Resource")
@@ -43,7 +42,7 @@ from mtl.wire import control as w
 
 
 class _Key(StrEnum):
-    """A member is a key of the tables, looked up for every command: Enum's own hash is a function in Python."""
+    """A key of the tables, looked up for every command. Enum's own hash is slower, since it is written in Python."""
 
     __hash__ = object.__hash__
 
@@ -56,7 +55,7 @@ class Peer(_Key):
 
     @property
     def other(self) -> Peer:
-        """The end that this one talks to."""
+        """The opposite end."""
         return Peer.BROKER if self is Peer.CLIENT else Peer.CLIENT
 
 
@@ -110,13 +109,13 @@ SUSPENDED: Final[dict[Control, Control]] = {
     Control.READY: Control.UNAUTHORIZED,
     Control.PROFILED: Control.UNAUTHORIZED,
 }
-"""Where a session stands when the credentials that it was opened with no longer count."""
+"""The state of a session after its credentials have become invalid."""
 
 PROFILE_KEPT: Final[dict[Control, Control]] = {
     **{state: state for state in Control},
     Control.READY: Control.PROFILED,
 }
-"""Where the broker's session stands after an Authorize/201 of the principal that had selected a profile before."""
+"""The state of the broker's session after an Authorize/201 of the principal that had selected a profile before."""
 
 _OPEN_FIRST = (
     "send Connection.Open first (MTL-21); after a log-in without encryption repeat the `session` of the 201, or have "
@@ -134,7 +133,7 @@ OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
     Control.READY: (400, w.NO_PROFILE, "select a profile with Connection.Profile first (MTL-45)"),
     Control.PROFILED: (501, w.UNKNOWN_COMMAND, "the selected profile has no such command"),
 }
-"""What a request gets that the table has no row for: (status, reason, message)."""
+"""The refusal of a request without a row in the table: (status, reason, message)."""
 
 
 # --- data flow ----------------------------------------------------------------------------------------------
@@ -161,14 +160,14 @@ OK, FORBIDDEN, CANNOT = 200, 403, 400
 """The response codes of RFC 11: accepted, lease refused, resource cannot be summoned or dismissed."""
 
 NEWLY_BOUND = 201
-LEASE_ENDED = 0
-"""The sequence of a Response 403 that answers nothing: a lease of the flow has failed (PROTOCOL.md 3)."""
+"""As 200, for a Lease that was not bound to this flow before and asked for `binding` (PROTOCOL.md 3)."""
 
-"""The 200 to a Lease that was not bound to this flow until now, for a client that asked to be told (PROTOCOL.md 3)."""
+LEASE_ENDED = 0
+"""The sequence of a Response 403 that answers no command: a lease of the flow has failed (PROTOCOL.md 3)."""
 
 FlowEvent = tuple[Peer, type[c.Command]]
 
-# Whatever is bound or about to be may exchange these; they never move the flow itself.
+# Commands of a flow that is bound or being bound; they never change the state of the flow.
 _TRAFFIC: Final[tuple[FlowEvent, ...]] = (
     (CLIENT, c.Summon),
     (CLIENT, c.Dismiss),
@@ -206,7 +205,7 @@ LEASED: Final[dict[Flow, dict[int, Flow]]] = {
     Flow.LEASING: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.UNBOUND},
     Flow.BOUND: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.BOUND},
 }
-"""Where the Response to a Lease moves the flow. A refused second Lease leaves the first one bound."""
+"""The state of the flow after the Response to a Lease. A refused second Lease leaves the first one bound."""
 
 ResourceEvent = tuple[Peer, type[c.Command]] | tuple[Peer, type[c.Command], int]
 

@@ -1,7 +1,7 @@
 """The writing client's side of a data flow: numbers, window, confirmation, sending again. Sans IO.
 
-RFC 11 "Content Confirmation"; PROTOCOL.md 5.4. A writer outlives its data flows: what was published and not yet
-confirmed is sent again, in order and in identical frames, on every new flow. Time is an argument, in monotonic seconds.
+RFC 11 "Content Confirmation"; PROTOCOL.md 5.4. A writer outlives its data flows: contents that are not confirmed are
+sent again, in order and in identical frames, on every new flow. Time is an argument, in monotonic seconds.
 
     publish ──► unsent ──take──► on the flow ──Confirm──► settled
                   ▲                   │ └─────Reject──► refused for good: recorded, its number is spent
@@ -30,10 +30,11 @@ class RefusedContent(NamedTuple):
 
 
 class WriterFlow:
-    """Everything a writer knows about its contents (`log`: numbers from 1, +1 per content, a pack takes as many).
+    """A writer's unsettled contents and their numbers (`log`: from 1, +1 per content; a pack takes one per content).
 
-    `window_contents` and `window_octets` bound what is unsettled; one Content always fits when nothing is, else one
-    larger than the window would never leave. Without `confirm` (confirm "none") nothing is remembered once it is taken.
+    `window_contents` and `window_octets` bound the unsettled contents. When there are none, one Content always fits;
+    otherwise one larger than the window would never be sent. Without `confirm` (confirm "none") no Content is kept
+    after `take`.
     """
 
     __slots__ = (
@@ -58,7 +59,7 @@ class WriterFlow:
         self.next = 1
         self.refused: list[RefusedContent] = []
         self.progressed = 0
-        """How many Contents were settled so far; a wait that sees it grow knows that the broker is at work."""
+        """Number of Contents settled so far. While it grows, the broker is working, and a caller goes on waiting."""
         self._unsettled: Unsettled[c.Content] = Unsettled()
         self._unsent: deque[Sent[c.Content]] = deque()
         self._spent: list[Sent[c.Content]] = []
@@ -67,15 +68,15 @@ class WriterFlow:
         self._held_until = 0.0
 
     def start(self, number: int) -> None:
-        """Begin with `number`: what an earlier writer of the same name published keeps its numbers."""
+        """Begin with `number`: lower numbers belong to an earlier writer of the same name."""
         if self._unsettled or self.next != self._sent + 1:
             raise LocalError("a writer's first number is set before it publishes anything")
         self.next = number
         self._sent = number - 1
 
     def missing(self, last: int) -> tuple[int, int] | None:
-        """The numbers [first, end) that were settled and that a broker whose highest is `last` has lost; None when it
-        can go on. It would wait for them for ever, and there is nobody left who has them.
+        """The settled numbers [first, end) that a broker whose highest number is `last` has lost; None when there are
+        none. The broker would wait for them for ever, and this writer has dropped their contents.
         """
         oldest = self._unsent[0].first if self._unsent else self.next
         return (last + 1, oldest) if oldest > last + 1 else None
@@ -101,7 +102,7 @@ class WriterFlow:
 
     @property
     def sent_back(self) -> bool:
-        """Whether the last that was heard of contents on this flow is that the broker wants them again."""
+        """Whether the broker's last answer to contents on this flow was a request to send them again."""
         return self._delay > 0.0
 
     def room(self, count: int, size: int) -> bool:
@@ -112,7 +113,7 @@ class WriterFlow:
         )
 
     def publish(self, resource: str, properties: bytes, body: Buffer, count: int = 1) -> c.Content:
-        """Give a Content its number and queue it. Whether there is `room` is the caller's to ask."""
+        """Give a Content its number and queue it. The caller checks `room` before."""
         first = self.next
         self.next = after = first + count
         content = c.Content(first, resource, properties, body)
@@ -125,16 +126,16 @@ class WriterFlow:
 
     @property
     def waiting(self) -> int:
-        """How many Contents are to be sent."""
+        """The number of Contents to be sent."""
         return len(self._unsent)
 
     @property
     def due(self) -> float | None:
-        """When `take` has something to give; None when there is nothing to send."""
+        """The time from which `take` returns Contents; None when there is nothing to send."""
         return self._held_until if self._unsent else None
 
     def take(self, now: float, most: int) -> list[Sent[c.Content]]:
-        """Up to `most` Contents to send now, in order. `untake` gives back what the socket did not accept."""
+        """Up to `most` Contents to send now, in order. Give those that the socket does not accept to `untake`."""
         unsent = self._unsent
         if not unsent or now < self._held_until:
             return []
@@ -145,7 +146,7 @@ class WriterFlow:
         return taken
 
     def untake(self, sent: Sequence[Sent[c.Content]]) -> None:
-        """Put back what `take` gave and could not be sent, in order."""
+        """Put back Contents of `take` that could not be sent, in order."""
         self._unsent.extendleft(reversed(sent))
         if not self.confirm:
             self._unsettled = Unsettled()
@@ -153,7 +154,7 @@ class WriterFlow:
                 self._unsettled.add(one)
 
     def received(self, command: c.Confirm | c.Reject, now: float) -> Sequence[Sent[c.Content]]:
-        """Follow the broker's Confirm or Reject; what was settled by it. Invalid ones change nothing."""
+        """Apply the broker's Confirm or Reject and return the settled Contents. Invalid ones change nothing."""
         if isinstance(command, c.Reject) and command.recycle:
             self._go_back(command.sequence, now)
             return ()
@@ -166,7 +167,7 @@ class WriterFlow:
         self._delay = 0.0
         if isinstance(command, c.Reject):
             self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
-            # A new flow after a crash of the broker may expect these numbers again: sent again, they are spent anew.
+            # After a crash of the broker a new flow may expect these numbers again: they are sent and rejected again.
             self._spent += settled
         elif self._spent:
             self._spent = [x for x in self._spent if x.last > settled[-1].last]
@@ -174,10 +175,10 @@ class WriterFlow:
         return settled
 
     def lost(self) -> None:
-        """The data flow is gone, and what was under way with it: all that is unsettled will be sent again.
+        """The data flow is gone, with the Contents under way: all unsettled ones will be sent again.
 
-        Also what a 202 says the broker has (`last`): it may be above a number whose Reject was lost, which only sending
-        it again brings back.
+        Also those up to the `last` of a 202: a Reject below it may be lost, and the broker repeats a Reject only when
+        the Content is sent again.
         """
         if self.confirm:
             self._send_again(0)
@@ -186,10 +187,10 @@ class WriterFlow:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _go_back(self, sequence: int, now: float) -> None:
-        """Resend everything unsettled, once per run: what waits already needs no second push (PROTOCOL.md 5.4).
+        """Send everything unsettled again, unless it already waits for that (PROTOCOL.md 5.4).
 
-        The number that is named is the one that could not be taken. After a gap that is not the missing one: only what
-        follows the last Confirm is known to be enough.
+        `sequence` is the number that the broker could not take. After a gap it is not the missing number, so everything
+        after the last Confirm is sent again.
         """
         oldest = next(iter(self._unsettled), None)
         if oldest is None or not self.confirm or not oldest.first <= sequence <= self._sent:
@@ -206,7 +207,7 @@ class WriterFlow:
         self._unsent = deque(sorted(again + spent, key=lambda sent: sent.first) if spent else again)
 
     def _drop_settled(self) -> None:
-        """What was settled while it waited to be sent again need not be sent; what was refused must be."""
+        """Do not send again what was confirmed while it waited; rejected Contents have to be sent."""
         confirmed = self.confirmed
         while self._unsent and self._unsent[0].last <= confirmed and self._unsent[0] not in self._spent:
             self._unsent.popleft()
