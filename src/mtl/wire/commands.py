@@ -5,7 +5,7 @@
     0x03 Summon   sequence, resource                  0x07 Reject   sequence, multiple, recycle
     0x04 Dismiss  sequence, resource                  0x08 Ping     0x09 Pong
 
-`encode` and `decode` are pure and exact: decode(*encode(command)) == command, and whatever cannot be a command is
+`encode` and `decode` are pure and exact: decode(*encode(command)) == command, and other frames are
 Malformed. Bodies that the RFC calls unused are sent empty and ignored on receipt (PROTOCOL.md 1), except that of the
 Pong to a holder.
 """
@@ -66,7 +66,7 @@ __all__ = [
 
 
 LEASE = b"\x01"
-"""How the header of a Lease begins; the broker's sockets look at who sends one."""
+"""The first octet of a Lease's header."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +102,7 @@ class Dismiss(msgspec.Struct, frozen=True, gc=False):
 class Content(msgspec.Struct, frozen=True, gc=False):
     """0x05, either way (MTL-78..83): `properties` is the encoded field table, known to be well-formed after decode.
 
-    `resource` may be empty where the lease names only one. What `sequence` counts the profile says (PROTOCOL.md 5).
+    `resource` may be empty where the lease names only one. The profile defines what `sequence` counts (PROTOCOL.md 5).
     """
 
     sequence: int
@@ -130,12 +130,12 @@ class Reject(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False):
-    """0x08: are you there? (MTL-99)."""
+    """0x08: asks the peer for a Pong (MTL-99)."""
 
 
 class Pong(msgspec.Struct, frozen=True, gc=False):
-    """0x09: I am (MTL-100, 101). To the holder of a group: the group's `position` now, as decimal digits in the body
-    (PROTOCOL.md 5.3); None where the body says nothing.
+    """0x09: the answer to a Ping (MTL-100, 101). For the holder of a group the body has the group's present `position`
+    in decimal digits (PROTOCOL.md 5.3); None for any other body.
     """
 
     position: int | None = None
@@ -153,18 +153,18 @@ _SEQUENCE_AND_LENGTH = struct.Struct(">QB").unpack_from
 _U64_MAX = (1 << 64) - 1
 
 _COMPARED = 128
-"""Headers that are compared at a time, so that one that breaks the row costs no more than so many comparisons."""
+"""Headers that are compared at a time: the one that ends a run costs at most so many comparisons."""
 
 _PING = Ping()
 _PONG = Pong()
 _MAX_DIGITS = 20
-"""Of a number below 2^64."""
+"""Digits of a number below 2^64."""
 
 
 # --- the property that makes a content a pack ---------------------------------------------------------------
 
 COUNT = "mtl-count"
-"""How many contents the body packs (i64, `l`). Only on leases that were granted `packed`."""
+"""Number of contents in the pack (i64, `l`). Only on leases that were granted `packed`."""
 
 TIMESTAMP = "mtl-timestamp"
 """Append time in µs since 1970, UTC (i64, `l`): on every content that the broker delivers in `log` and `queue`."""
@@ -197,7 +197,7 @@ def packed_properties(count: int, timestamp_us: int | None = None) -> bytes:
 
 
 def packed_count(properties: bytes) -> int | None:
-    """How many contents the body packs; None for a plain content. Malformed when `mtl-count` is no positive number."""
+    """The number of contents in a pack; None for a plain content. Malformed when `mtl-count` is not positive."""
     if properties == EMPTY:
         return None
     if _is_packed(properties):
@@ -232,7 +232,7 @@ def reserved(properties: bytes) -> bool:
 
 
 def _is_packed(properties: bytes) -> bool:
-    """Whether the table is exactly one that packed_properties makes: well-formed, known without looking at entries."""
+    """Whether the table is exactly one of packed_properties, and so well-formed without being decoded."""
     size = len(properties)
     if size == _COUNT_SIZE:
         return properties.startswith(_COUNT_HEAD)
@@ -272,18 +272,18 @@ def _encode_content(command: Content) -> tuple[bytes, Buffer]:
 
 
 def content_tail(resource: str, properties: bytes) -> bytes:
-    """What stands behind the sequence in the header of a Content; FieldError as `encode`."""
+    """The part of a Content's header after the sequence; FieldError as `encode`."""
     return encode_short(resource) + properties
 
 
 def content_headers(tail: bytes, first: int, count: int) -> list[bytes]:
-    """The headers of `count` Contents from `first` on that have this tail, one after the other."""
+    """The headers of `count` Contents with this tail and the sequences from `first` on."""
     return list(map(_headers_of(len(tail)), repeat(5, count), range(first, first + count), repeat(tail)))
 
 
 def encode_contents(contents: Sequence[Content]) -> list[bytes]:
-    """The headers of many Contents, as `encode` makes them; quick where one is to the same resource, with the same
-    properties, as the one before it.
+    """The headers of many Contents, as `encode` makes them; fast for Contents with the same resource and properties as
+    the one before.
     """
     headers: list[bytes] = []
     resource, properties, tail, pack = "", b"", b"", None
@@ -297,14 +297,14 @@ def encode_contents(contents: Sequence[Content]) -> list[bytes]:
 
 
 def content_run(headers: Sequence[bytes], at: int, tail: bytes, first: int, most: int = _U64_MAX) -> int:
-    """How many of `headers` from `at` on, `most` at most, are those of the Contents first, first + 1, ... that have
-    this tail.
+    """The number of `headers` from `at` on, at most `most`, that are those of Contents first, first + 1, ... with this
+    tail.
     """
     end, stop = at, min(len(headers), at + most, at + _U64_MAX + 1 - first)
     size = 9 + len(tail)
     while end < stop:
         found = headers[end : min(end + _COMPARED, stop)]
-        # No more octets are made up for the comparison than came.
+        # Only headers of the right length are compared: the expected ones take no more memory than those received.
         as_long = sum(map(len, found)) == size * len(found)
         alike = len(found) if as_long else sum(takewhile(bool, map(size.__eq__, map(len, found))))
         expected = content_headers(tail, first + end - at, alike)
@@ -349,7 +349,7 @@ def decode(header: Buffer, body: Buffer) -> Command:
     """The command in two frames; a Content keeps `body` as it is, so a view of the frame is not copied.
 
     Malformed for an unknown type, a field that is cut off, anything after the last field, a Boolean other than 0 or 1,
-    a name that is not printable UTF-8, a field table that is none, a Response without three digits.
+    a name that is not printable UTF-8, a malformed field table, a Response without three digits.
     """
     raw = header if type(header) is bytes else bytes(header)
     if len(raw) > MAX_HEADER:
@@ -370,7 +370,7 @@ def _decode_content(header: bytes, body: Buffer) -> Command:
         raise Malformed("the name of a resource holds control characters")
     if len(header) < end:
         raise Malformed("the name of a resource is cut off")
-    properties = header[end:] or EMPTY  # who has read the RFC only knows no encoding of a table
+    properties = header[end:] or EMPTY  # the RFC defines no encoding of a table, so peers may send none
     if properties != EMPTY and not _is_packed(properties) and not _is_stamp(properties):
         (known_table if b"mtl-count" in properties else decode_table)(properties)
     return Content(sequence, resource, properties, body)
@@ -404,7 +404,7 @@ def _decode_reject(header: bytes, body: Buffer) -> Command:
 
 
 def _words(body: Buffer) -> str:
-    """The beginning of a body that the RFC leaves unused: what is no text is nobody's mistake."""
+    """The begin of a body that the RFC leaves unused, as text; other octets are not an error."""
     return bytes(memoryview(body)[:REJECT_WORDS]).decode(errors="ignore")
 
 

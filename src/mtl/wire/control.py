@@ -1,7 +1,7 @@
 """The control flow's frames (RFC 11 "Control Flow", MTL-15..19, 50..52): requests and replies to JSON and back.
 
-Types of requests are in `requests`, of replies in `replies`; both are at hand here. A reply with a status of 400 and
-above is no value but the exception Refused, apart from 401 and 402, which SASL uses to say what comes next.
+Types of requests are in `requests`, of replies in `replies`; this module exports both. A reply with a status of 400 or
+above is raised as Refused, except 401 and 402, which are steps of SASL.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ __all__ = [
     "encode_request",
 ]
 
-# --- why a request was refused: the `reason` of a refusal, stable and for programs --------------------------
+# --- the `reason` of a refusal: stable, for programs --------------------------------------------------------
 
 BAD_ARGUMENTS = "bad-arguments"  # 400: a member is missing, of the wrong type, or contradicts another
 NOT_OPEN = "not-open"  # 400: no Connection.Open came from this client, or the broker has restarted since
@@ -227,7 +227,7 @@ STATUS_TEXT = {
     501: "Not implemented",
     503: "Unavailable",
 }
-"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); only the number is acted on (PROTOCOL.md 2)."""
+"""Text for people (RFC 11 has 200, 201, 202, 400, 401, 402 and 501); programs use only the number (PROTOCOL.md 2)."""
 
 _REASONS = {
     400: BAD_ARGUMENTS,
@@ -238,7 +238,7 @@ _REASONS = {
     501: UNSUPPORTED,
     503: OVERLOADED,
 }
-"""What a bare status means, from servers that give no reason."""
+"""The reason of a status, for servers that send none."""
 
 _B = TypeVar("_B", bound=Body)
 
@@ -262,11 +262,11 @@ def encode_request(request: Request) -> list[bytes]:
 
 
 def decode_request(frames: Sequence[Buffer]) -> Request:
-    """The request in two frames, the envelope taken off.
+    """The request in two frames, without the envelope.
 
-    Malformed (so: dropped, MTL-50, 51) when there are not two, or the second is no JSON. Refused with 413 when it is
-    too large, with 501 for a command that there is not, with 400 for a body that is no object, a member of the wrong
-    type, or JSON that cannot be read here (MTL-52); unknown members are ignored.
+    Malformed (and so dropped, MTL-50, 51) when there are not two frames, or the second is not JSON. Refused with 413
+    for a request that is too large, 501 for an unknown command, 400 for a body that is not an object, a member of the
+    wrong type, or JSON that cannot be read here (MTL-52). Unknown members are ignored.
     """
     if len(frames) == 2 and len(frames[1]) > MAX_CONTROL_FRAME:
         message = f"a request of {len(frames[1])} octets; {MAX_CONTROL_FRAME} is the limit"
@@ -275,7 +275,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
     request = REQUESTS.get(name.lower())
     try:
         if request is None:
-            _parse(text)  # what is not JSON is dropped, whatever its name
+            _parse(text)  # a body that is not JSON is dropped, also with an unknown name
             raise Refused(501, UNKNOWN_COMMAND, f"there is no command {name[:80]!r}")
         try:
             return _typed(text, request)
@@ -292,7 +292,7 @@ def decode_request(frames: Sequence[Buffer]) -> Request:
 
 
 def encode_reply(status: int, body: Body | Mapping[str, Any]) -> list[bytes]:
-    """The two frames of a reply (MTL-16). One above MAX_CONTROL_FRAME becomes a 413 that asks for less."""
+    """The two frames of a reply (MTL-16). A reply above MAX_CONTROL_FRAME is replaced by a 413."""
     if not 200 <= status <= 599:
         raise ValueError(f"{status} is not a status of the control flow")
     text = _ENCODER.encode(body)
@@ -303,7 +303,7 @@ def encode_reply(status: int, body: Body | Mapping[str, Any]) -> list[bytes]:
 
 
 def encode_refusal(refused: Refused) -> list[bytes]:
-    """The reply that says no: status, reason, message, and the members with their names in kebab-case."""
+    """The reply of a refusal: status, reason, message, and the members with their names in kebab-case."""
     members = {name.replace("_", "-"): value for name, value in refused.members.items()}
     status = STATUS_TEXT.get(refused.status, "Refused")
     body = {**members, "status": status, "reason": refused.reason, "message": refused.message}
@@ -314,7 +314,7 @@ def decode_reply(frames: Sequence[Buffer], request: type[Request]) -> Reply:
     """The reply to a `request`: one of its success types, or Unauthorized, by the status.
 
     Raises Refused for any other status from 400 on (Fenced and DataLoss for their reasons), with member names in
-    snake_case; Malformed for what is no reply, or not one to this request.
+    snake_case; Malformed for frames that are not a reply to this request.
     """
     code, text = _two(frames)
     if len(code) != 3 or not (code.isascii() and code.isdigit()) or not 200 <= int(code) <= 599:
@@ -333,14 +333,14 @@ def decode_reply(frames: Sequence[Buffer], request: type[Request]) -> Reply:
 
 def _refused(status: int, body: object) -> Refused:
     if not isinstance(body, dict):
-        raise Malformed(f"a reply {status} whose body is no object")
+        raise Malformed(f"a reply {status} whose body is not an object")
     members = {name.replace("-", "_"): value for name, value in body.items()}
     text = members.pop("status", "")
     reason = members.pop("reason", _REASONS.get(status, "refused"))
     message = members.pop("message", text)
     members.pop("self", None)  # the one name that Refused cannot take as a member
     if not isinstance(reason, str) or not isinstance(message, str):
-        raise Malformed(f"a reply {status} whose reason or message is no text")
+        raise Malformed(f"a reply {status} whose reason or message is not text")
     if (status, reason) == (409, FENCED):
         return Fenced(message, **members)
     if (status, reason) == (409, DATA_LOSS):
@@ -367,29 +367,29 @@ def _two(frames: Sequence[Buffer]) -> tuple[str, str]:
 
 
 def _typed(text: str, kind: type[_B]) -> _B:
-    """`text` as a `kind`. Malformed when it is no JSON, msgspec.ValidationError when it is, but not of that kind."""
+    """`text` decoded as a `kind`. Malformed when it is not JSON, msgspec.ValidationError for JSON of another kind."""
     try:
         body: _B = _DECODERS[kind].decode(text)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(f"a body is no JSON, or nested too deep: {error}") from error
+        raise Malformed(f"a body is not JSON, or nested too deep: {error}") from error
     return body
 
 
 def _parse(text: str) -> object:
-    """Any JSON; None for what no type can hold (1e999). Malformed when it is no JSON."""
+    """Any JSON, decoded; None for a value that no type can hold (1e999). Malformed when it is not JSON."""
     try:
         return msgspec.json.decode(text)
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Malformed(f"a body is no JSON, or nested too deep: {error}") from error
+        raise Malformed(f"a body is not JSON, or nested too deep: {error}") from error
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text that msgspec could not read is JSON by its grammar, as half of a surrogate pair is. Nesting that
-    no decoder here survives counts as JSON, since nobody has seen its end.
+    """Whether a text that msgspec cannot read is JSON by its grammar, as half of a surrogate pair is. Text that is
+    nested too deep for both decoders counts as JSON, since its end was not read.
     """
     try:
         json.loads(text, parse_int=len, parse_float=len, parse_constant=_no_constant)

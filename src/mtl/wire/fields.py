@@ -1,13 +1,13 @@
 """Field encodings: short strings, and the field table that RFC 11 leaves "to be defined" (MTL-105..109).
 
 The table is AMQP 0-9-1's with RabbitMQ's tags (PROTOCOL.md 1): a u32 with the octets that follow, then entries of short
-string name, tag octet and value, everything big-endian. Python's side of it:
+string name, tag octet and value, everything big-endian. The types in Python and their tags:
 
     bool t   int l   float d   str S   bytes x   datetime T (whole seconds, UTC)   Decimal D   list A   dict F   None V
 
 A boolean octet other than 0 is true. A time after the year 9999, which no datetime holds, is a `LateTime`.
 
-Decoding knows every tag of the table below and raises nothing but Malformed; encoding raises nothing but FieldError.
+Decoding accepts every tag of RabbitMQ's and raises only Malformed; encoding raises only FieldError.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from mtl.limits import (
 )
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Octets of a frame. Whatever else lends its memory (an Arrow buffer, a mapping) works at run time."""
+"""Octets of a frame. At run time any object with the buffer protocol works (an Arrow buffer, a mapping)."""
 
 Value: TypeAlias = (
     "bool | int | float | str | bytes | datetime | Decimal | list[Value] | dict[str, Value] | None"
 )
-"""What a field may hold, in Python."""
+"""The types of a field's value in Python."""
 
 EMPTY = b"\0\0\0\0"
 """The encoded table without entries."""
 
 RESERVED = "mtl-"
-"""Names that begin so are the broker's: it adds them to what it delivers and refuses them from plain writers."""
+"""Prefix of the broker's own names: it adds them to delivered contents and refuses them from plain writers."""
 
 KNOWN_TABLES = 256
-"""Decoded field tables that are kept for the next who asks: more than a reader's window has packs."""
+"""Decoded field tables in the cache: more than a reader's window has packs."""
 
 KNOWN_TABLE = 1 << 10
-"""Octets of a table that is kept: the broker's own have a tenth of that, and large ones would fill the memory."""
+"""Octets of the largest table in the cache: the broker's own have a tenth of that, and large ones take much memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S = (datetime.max.replace(microsecond=0, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
@@ -65,7 +65,7 @@ _U64 = struct.Struct(">Q")
 
 def is_printable(text: str) -> bool:
     """Whether `text` has no control characters (U+0000..1F, 7F..9F): the RFC's "printable" (PROTOCOL.md 1)."""
-    # isprintable() is the fast answer and too strict (no-break spaces, private use), so only its "no" is looked into.
+    # isprintable() is fast but too strict (no-break spaces, private use), so only a False is checked again.
     return text.isprintable() or _CONTROL.search(text) is None
 
 
@@ -144,8 +144,8 @@ def decode_table(buf: Buffer) -> dict[str, Value]:
 
 
 def known_table(buf: bytes) -> Mapping[str, Value]:
-    """The same, not to be changed, for tables that are looked into several times: that of a pack that is told by its
-    place five times on its way.
+    """As `decode_table`, read-only and cached, for tables that are decoded several times: that of a pack with a `Place`
+    five times on its way.
     """
     return _known(buf) if len(buf) <= KNOWN_TABLE else decode_table(buf)
 
@@ -156,11 +156,11 @@ def _known(buf: bytes) -> Mapping[str, Value]:
 
 
 def _read_block(buf: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the block behind the u32 length at `at` begins and stops; it must lie before `end`."""
+    """Begin and end (exclusive) of the block after the u32 length at `at`; the block must not go beyond `end`."""
     first = at + 4
     stop = first + int(_U32.unpack_from(buf, at)[0])
     if stop > end:
-        raise Malformed("a length in a field table points behind its end")
+        raise Malformed("a length in a field table points beyond its end")
     return first, stop
 
 
@@ -195,7 +195,7 @@ def _read_array(buf: bytes, at: int, end: int, depth: int) -> tuple[list[Value],
 
 
 def _read_value(buf: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
-    """The value whose tag is at `at`. Callers check that the returned place is not behind their end."""
+    """The value whose tag is at `at`. Callers check that the returned place is not beyond their end."""
     tag = buf[at]
     at += 1
     fixed = _FIXED.get(tag)
@@ -247,7 +247,7 @@ def encode_table(table: Mapping[str, Value]) -> bytes:
     raw = _encode_table(table, 1)
     if len(raw) > MAX_TABLE:
         raise FieldError(
-            f"a field table of {len(raw)} octets; {MAX_TABLE} is the limit, what is larger is a body"
+            f"a field table of {len(raw)} octets; {MAX_TABLE} is the limit, larger data belongs in the body"
         )
     return raw
 
@@ -256,7 +256,7 @@ def encode_properties(properties: Mapping[str, Value] | None) -> bytes:
     """As encode_table, for the properties of a content that is to be sent: names of the broker are refused."""
     if not properties:
         return EMPTY
-    raw = encode_table(properties)  # first, since it is what knows that every name is a string
+    raw = encode_table(properties)  # first, since it checks that every name is a string
     for name in properties:
         if name.startswith(RESERVED):
             raise FieldError(f"property {name!r}: names that begin with {RESERVED!r} are the broker's")
@@ -264,7 +264,7 @@ def encode_properties(properties: Mapping[str, Value] | None) -> bytes:
 
 
 def join_tables(table: bytes, more: bytes) -> bytes:
-    """One encoded table with the entries of both. The caller knows that no name is in both."""
+    """One encoded table with the entries of both. No name may be in both."""
     if table == EMPTY:
         return more
     return _U32.pack(len(table) + len(more) - 8) + table[4:] + more[4:]
@@ -317,7 +317,7 @@ def _encode_decimal(value: Decimal, _depth: int) -> bytes:
             f"{value} is not a decimal that a field can hold (finite and not negative); send a string"
         )
     whole = int("".join(map(str, digits)))
-    # Checked before the power is computed: Decimal("1e999999999") must not take the machine with it.
+    # The exponent is checked before the power is computed: that of Decimal("1e999999999") would fill the memory.
     if 0 <= exponent <= len(str(_MAX_U32)):
         whole, exponent = whole * 10**exponent, 0
     if exponent > 0 or exponent < -255 or whole > _MAX_U32:
@@ -354,7 +354,7 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
 
 def _encode_value(value: Value, depth: int) -> bytes:
     encoder = _ENCODERS.get(type(value))
-    if encoder is None:  # a subclass (an IntEnum, a pandas Timestamp), or nothing of ours
+    if encoder is None:  # a subclass (an IntEnum, a pandas Timestamp), or another type
         encoder = next((_ENCODERS[kind] for kind in _ENCODERS if isinstance(value, kind)), None)
         if encoder is None:
             raise FieldError(f"a field cannot hold a {type(value).__name__}: {value!r:.80}")

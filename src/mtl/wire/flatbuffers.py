@@ -1,6 +1,6 @@
-"""Reading flatbuffers of a peer's without trusting an offset in them: as much as Arrow's metadata needs.
+"""Reads a peer's flatbuffers without trusting their offsets, as far as Arrow's metadata needs it.
 
-A table's fields have numbers, those of its schema (.fbs). Malformed for whatever points outside of the buffer.
+Fields of a table have the numbers of its schema (.fbs). Malformed for an offset that points outside of the buffer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ I64 = struct.Struct("<q")
 
 
 def field(buffer: bytes, table: int, number: int) -> int:
-    """Where field `number` of the table at `table` lies; 0 when it is absent."""
+    """The place of field `number` of the table at `table`; 0 when it is absent."""
     vtable = table - read(I32, buffer, table)
     size = read(U16, buffer, vtable)
     slot = 4 + 2 * number
@@ -35,12 +35,12 @@ def scalar(kind: struct.Struct, buffer: bytes, table: int, number: int) -> int:
 
 
 def follow(buffer: bytes, at: int) -> int:
-    """Where the offset at `at` leads: to a table or a vector."""
+    """The place that the offset at `at` points to: a table or a vector."""
     return at + read(U32, buffer, at)
 
 
 def length(buffer: bytes, table: int, number: int) -> int:
-    """How many elements the vector in a field has; 0 when it is absent."""
+    """The number of elements of the vector in a field; 0 when it is absent."""
     at = field(buffer, table, number)
     return read(U32, buffer, follow(buffer, at)) if at else 0
 

@@ -1,6 +1,6 @@
-"""Which run of the broker appended which contents of a log: how a position of another copy of it is recognized. Pure.
+"""The epochs of a log, by which a position in another copy of the log is recognized. Pure.
 
-PROTOCOL.md 5.1.1. Broker, clients and the Spark connector decide by the same rule, which is here.
+PROTOCOL.md 5.1.1. Broker, clients and the Spark connector all use this rule.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import pairwise
 class History:
     """A log that ends at `next` (exclusive) and its epochs, ascending, as pairs of first sequence and id.
 
-    An epoch ends where the one after it begins. One that begins at `next` has no contents: it says which id the
-    contents to come will have. Contents before the first epoch are older than what the history remembers.
+    An epoch has the contents that one run of the broker appended, up to the begin of the next epoch. One that begins at
+    `next` has no contents yet. Contents before the first epoch are older than the history.
     """
 
     entries: tuple[tuple[int, str], ...]
@@ -23,26 +23,26 @@ class History:
 
     @classmethod
     def of(cls, entries: Iterable[tuple[int, str]] | None, following: int) -> History:
-        """Of what a reply says; without epochs where it says nothing."""
+        """The history in a reply; without epochs if the reply has none."""
         return cls(tuple((first, epoch) for first, epoch in entries or ()), following)
 
     def epoch_of(self, position: int) -> str | None:
-        """The epoch of the content before `position`; None where there is none, or the history does not go back so far.
+        """The epoch of the content before `position`; None without such a content, or if it is older than the history.
 
-        It is also right above `next`, as long as the run of the broker lives that the history is from.
+        It is also correct above `next` while the run of the broker that sent the history lasts.
         """
         return next((epoch for first, epoch in reversed(self.entries) if first < position), None)
 
     def has(self, epoch: str) -> bool:
-        """Whether contents of this epoch are, or were, in the log, or the next ones will be of it."""
+        """Whether contents of this epoch are or were in the log, or the next contents will be of it."""
         known = any(one == epoch for _, one in self.entries)
         return known or (bool(self.entries) and _number(epoch) < _number(self.entries[0][1]))
 
     def parting(self, position: int, epoch: str | None) -> int | None:
-        """None when the log has what a reader saw that is at `position`, and saw a content of `epoch` last.
+        """None when the log has the contents of a reader at `position` whose last content was of `epoch`.
 
-        Otherwise contents from here up to `position` were lost: the two logs are alike only before. Without an epoch
-        only the end of the log is looked at.
+        Otherwise the sequence at which the log and the one that was read differ: contents from there up to `position`
+        were lost. Without an epoch only the end of the log is compared.
         """
         if epoch is None:
             return None if position <= self.next else self.next
@@ -51,9 +51,9 @@ class History:
         for (_, known), end in zip(kept, ends, strict=False):
             if known == epoch:
                 return None if position <= end else end
-        if kept and _number(epoch) < _number(kept[0][1]):  # of an epoch that is no longer remembered
+        if kept and _number(epoch) < _number(kept[0][1]):  # an epoch that is older than the history
             return None if position <= kept[0][0] else kept[0][0]
-        # Unknown: alike are at most those epochs that either copy of the log may have begun before it.
+        # An unknown epoch: the two copies have at most the epochs with lower numbers in common.
         alike = [end for (_, known), end in zip(kept, ends, strict=False) if _number(known) < _number(epoch)]
         oldest = kept[0][0] if kept else self.next
         return min(position, alike[-1] if alike else oldest)

@@ -5,9 +5,8 @@ dictionaries:
 
     0xFFFFFFFF, u32 size of the metadata, metadata (flatbuffer), body of `bodyLength` octets
 
-Octets of a peer are read with our schema only, after a look at the metadata that trusts no offset in it, since Arrow
-would allocate what a compressed or lying message asks for. Nothing is copied on the way in: the batch lies over the
-frame.
+A peer's octets are read with SCHEMA only, after a check of the metadata that trusts no offset in it: Arrow would
+allocate whatever a compressed or false message asks for. Nothing is copied: the batch refers to the frame's memory.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from mtl.wire.fields import EMPTY, Buffer, decode_table
 from mtl.wire.flatbuffers import I16, I64, U8, U32, field, follow, length, read, scalar
 
 RecordBatch: TypeAlias = Any
-"""A pyarrow.RecordBatch of SCHEMA; pyarrow comes without types."""
+"""A pyarrow.RecordBatch of SCHEMA; pyarrow has no type hints."""
 
 ArrowBuffer: TypeAlias = Any
 """A pyarrow.Buffer: octets that keep their owner alive."""
 
 SCHEMA = pa.schema([("properties", pa.binary()), ("body", pa.binary())])
-"""Of every pack. `properties` is an encoded field table, null when it has no entries; `body` is never null."""
+"""Schema of every pack. `properties` is an encoded field table, null when it has no entries; `body` is never null."""
 
 _ARROW_ERRORS = (pa.ArrowException, OSError, MemoryError, KeyError, ValueError, EOFError, NotImplementedError)
-"""What reading a damaged message was seen to raise (measured over millions of mutations)."""
+"""Errors that reading damaged messages raised (observed over millions of mutations)."""
 
 
 _OFFSET = struct.Struct("=i")
@@ -59,9 +58,9 @@ _PADDING = 64
 
 
 def pack_size(contents: int, octets: int) -> int:
-    """The most octets a pack of so many contents can have, whose bodies and properties have `octets` together.
+    """The most octets of a pack of so many contents, whose bodies and properties have `octets` together.
 
-    What fits MAX_PACK and MAX_PACK_CONTENTS by this count always fits a pack: PACK_OVERHEAD covers the difference.
+    Up to MAX_PACK of these and MAX_PACK_CONTENTS always fit a pack: PACK_OVERHEAD covers the difference.
     """
     offsets = 2 * (4 * (contents + 1) + 8)
     validity = 2 * (contents // 8 + 8)
@@ -73,7 +72,7 @@ def encode_pack(
 ) -> Buffer:
     """One pack of plain contents, in order; `properties` are encoded tables, None or EMPTY where there are none.
 
-    ContentTooLarge above `max_pack` octets (what the broker announced) or MAX_PACK_CONTENTS; FieldError for none.
+    ContentTooLarge above `max_pack` octets (the broker's limit) or MAX_PACK_CONTENTS; FieldError without bodies.
     """
     sizes = list(map(len, bodies))
     octets = sum(sizes)
@@ -89,15 +88,15 @@ def encode_pack(
 
 
 def _encode_bodies(bodies: Sequence[Buffer], sizes: Sequence[int], octets: int) -> bytes:
-    """What Arrow makes of contents without properties, octet by octet. Asking Arrow costs 35 us, which a single content
-    would wait for, and copies every body once more.
+    """A pack of contents without properties, with the same octets as from Arrow. Arrow takes 35 us, which would delay a
+    single content, and copies every body once more.
     """
     head = _head_of_one(octets) if len(sizes) == 1 else _head(sizes, octets)
     return b"".join((head, *bodies, bytes(_padding(octets))))
 
 
 def _head(sizes: Sequence[int], octets: int) -> bytes:
-    """All before the bodies: Arrow's metadata for so many, with two numbers of their own, and the offsets."""
+    """The octets before the bodies: Arrow's metadata for so many contents, with their two lengths, and the offsets."""
     template = _template(len(sizes))
     metadata = bytearray(template.metadata)
     I64.pack_into(metadata, template.length_at, template.length + octets + _padding(octets))
@@ -107,7 +106,7 @@ def _head(sizes: Sequence[int], octets: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _head_of_one(octets: int) -> bytes:
-    """The same, of a content that came alone: its writer waits, and is likely to have more of that size."""
+    """`_head` of a single content, cached: its writer waits, and is likely to send more of that size."""
     return _head((octets,), octets)
 
 
@@ -116,8 +115,9 @@ def _padding(octets: int) -> int:
 
 
 class _Template(NamedTuple):
-    """A pack of so many contents without properties and without octets: everything before its body, which has zeros
-    (`before`), the offsets and zeros again (`behind`); where its length and the octets of all contents are stated.
+    """A pack of so many empty contents without properties. `metadata` is all before the message's body, which is
+    `before` zeros, the offsets and `behind` zeros, together `length` octets. The metadata states that length at
+    `length_at`, and the octets of all contents at `octets_at`.
     """
 
     metadata: bytes
@@ -131,7 +131,7 @@ class _Template(NamedTuple):
 @lru_cache(maxsize=4096)
 def _template(count: int) -> _Template:
     """As Arrow encodes it. Field numbers as in `_check_message`; a Buffer is {offset, length}, 64 bits each."""
-    # pa.array would do, but imports pandas where there is one.
+    # pa.array also works, but imports pandas if it is installed.
     empty = pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(bytes(4 * (count + 1))), pa.py_buffer(b"")]
     )
@@ -155,16 +155,16 @@ def _offsets(sizes: Sequence[int]) -> bytes:
 
 
 def encode_batch(batch: RecordBatch, max_pack: int = MAX_PACK) -> ArrowBuffer:
-    """A batch of SCHEMA as a pack, with one copy; of a slice only what it shows. Errors as encode_pack."""
+    """A batch of SCHEMA as a pack, with one copy; of a slice only its own rows. Errors as encode_pack."""
     pack = _encodable(batch).serialize()
     _check_local(batch.num_rows, pack.size, max_pack)
     return pack
 
 
 def encode_batch_into(memory: memoryview, batch: RecordBatch, max_pack: int = MAX_PACK) -> tuple[int, int]:
-    """The same into `memory`, of `batch_size` octets or more: where in it the pack begins, and its octets.
+    """As `encode_batch`, into `memory` of at least `batch_size` octets. Returns the pack's offset in it, and its size.
 
-    Arrow writes streams into given memory and no messages, so the schema comes before the pack. Errors as encode_pack.
+    Into given memory Arrow writes only streams, so the schema comes before the pack. Errors as encode_pack.
     """
     sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
     with pa.ipc.new_stream(sink, SCHEMA) as stream:
@@ -175,30 +175,30 @@ def encode_batch_into(memory: memoryview, batch: RecordBatch, max_pack: int = MA
 
 
 def batch_size(batch: RecordBatch) -> int:
-    """The most octets that `encode_batch_into` takes of its memory. FieldError for a batch that is no pack."""
+    """The most octets of memory that `encode_batch_into` uses. FieldError for a batch that cannot be a pack."""
     _check_batch(batch)
     return _SCHEMA_SIZE + pack_size(batch.num_rows, sum(map(_data_size, batch.columns)))
 
 
 def _encodable(batch: RecordBatch) -> RecordBatch:
-    """What is to be encoded of a batch: what it shows, and nothing else of its memory."""
+    """A batch for encoding: the rows of `batch`, without other data in its memory."""
     _check_batch(batch)
     return pa.RecordBatch.from_arrays([_cut(column) for column in batch.columns], schema=SCHEMA)
 
 
 def _check_batch(batch: RecordBatch) -> None:
     if batch.schema.names != SCHEMA.names or batch.schema.types != SCHEMA.types:
-        raise FieldError(f"a batch of {batch.schema.to_string()!r} is no pack of {SCHEMA.to_string()!r}")
+        raise FieldError(f"a batch of {batch.schema.to_string()!r} is not a pack of {SCHEMA.to_string()!r}")
     if batch.column(1).null_count:
         raise FieldError("a content's body is null")
     _check_local(batch.num_rows, 0, 0)
 
 
 def _cut(column: Any) -> Any:
-    """`column` with its data ending where its last value does, without a copy.
+    """`column` with its data ending with its last value, without a copy.
 
-    Behind a slice Arrow would send up to 63 octets of what comes next as padding: another content's, maybe of another
-    resource.
+    After a slice Arrow would send up to 63 octets of the following data as padding: of another content, maybe of
+    another resource.
     """
     validity, offsets, data = column.buffers()
     if data is None or offsets is None:
@@ -231,11 +231,12 @@ def _check_local(count: int, size: int, max_pack: int) -> None:
 
 
 def decode_pack(buf: Buffer | ArrowBuffer, count: int, *, check_properties: bool = True) -> RecordBatch:
-    """The batch in a peer's pack of `count` contents, lying over `buf`; Malformed for whatever is not exactly one.
+    """The batch in a peer's pack of `count` contents, in the memory of `buf`; Malformed for anything else.
 
-    Checked are the message (see _check_message), every offset, that all octets belong to one of `count` contents, none
-    without a body, and that the properties have at most MAX_PACK_PROPERTIES octets and each of the distinct ones is a
-    field table without names of the broker. A reader that trusts its broker with the latter may leave them out.
+    Checked are the message (see _check_message), every offset, that all octets belong to one of `count` contents, that
+    each content has a body, that the properties have at most MAX_PACK_PROPERTIES octets, and that each distinct one is
+    a field table without names of the broker. `check_properties` False leaves out the checks of properties, for readers
+    that trust their broker.
     """
     view = memoryview(buf)
     if not 0 < count <= MAX_PACK_CONTENTS or view.nbytes > MAX_PACK + PACK_OVERHEAD:
@@ -259,7 +260,7 @@ def decode_pack(buf: Buffer | ArrowBuffer, count: int, *, check_properties: bool
 
 
 def trust_pack(buf: Buffer | ArrowBuffer) -> RecordBatch:
-    """The batch in a pack that decode_pack accepted before: nothing but the reading. Malformed if Arrow cannot."""
+    """The batch in a pack that decode_pack accepted before, without checks. Malformed if Arrow cannot read it."""
     try:
         return pa.ipc.read_record_batch(buf if isinstance(buf, pa.Buffer) else pa.py_buffer(buf), SCHEMA)
     except _ARROW_ERRORS as error:
@@ -273,7 +274,7 @@ def unpack(batch: RecordBatch) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def unpacked(batch: RecordBatch) -> tuple[list[bytes] | None, list[memoryview]]:
-    """The same as two lists; no properties (None) when no content has any."""
+    """As `unpack`, in two lists; None for the properties when no content has any."""
     count = batch.num_rows
     if count == 0:
         return None, []
@@ -290,8 +291,8 @@ def unpacked(batch: RecordBatch) -> tuple[list[bytes] | None, list[memoryview]]:
 def _check_extent(column: Any) -> None:
     """Malformed unless there is one offset more than values, and they cover the data from its first octet to its last.
 
-    The message does not name its types, so the number of offsets is what tells binary from large_binary. Data that
-    belongs to no content would be stored and never seen; only the padding that Arrow leaves behind a slice may stay.
+    The message does not name its types, so the number of offsets distinguishes binary from large_binary. Data that
+    belongs to no content would be stored and never read; only the padding that Arrow adds after a slice is accepted.
     """
     _, offsets, data = column.buffers()
     if offsets is None or offsets.size != 4 * (len(column) + 1):
@@ -306,7 +307,7 @@ def _offset(offsets: ArrowBuffer, index: int) -> int:
 
 
 def _check_properties(properties: Any) -> None:
-    """Each distinct table once: properties repeat, and a plain reader must never be sent an ill-formed one."""
+    """Check each distinct table once: properties repeat, and a plain reader must never get a malformed one."""
     octets = _offset(properties.buffers()[1], len(properties))
     if octets > MAX_PACK_PROPERTIES:
         raise Malformed(f"a pack with {octets} octets of properties")
@@ -334,7 +335,7 @@ _BUFFERS = 6  # of each column: validity, offsets, data
 def _check_message(view: memoryview, count: int) -> None:
     """Malformed unless `view` is exactly one RecordBatch message of `count` rows, metadata V5, not compressed.
 
-    What SCHEMA does not show must not be there either, so the columns and buffers are counted: Arrow ignores more.
+    The columns and buffers are counted, since Arrow ignores additional ones, which would be stored and never read.
     Field numbers are those of Arrow's Message.fbs: Message {0 version, 1 header type, 2 header, 3 bodyLength} and
     RecordBatch {0 length, 1 nodes, 2 buffers, 3 compression}.
     """
@@ -349,7 +350,7 @@ def _check_message(view: memoryview, count: int) -> None:
 
 @lru_cache(maxsize=64)
 def _check_metadata(meta: bytes, count: int) -> int:
-    """The length of the body behind it. Packs of contents of one size all have the same metadata."""
+    """The length of the body after the metadata. Cached: packs of contents of one size have the same metadata."""
     message = read(U32, meta, 0)
     version = scalar(I16, meta, message, 0)
     kind = scalar(U8, meta, message, 1)

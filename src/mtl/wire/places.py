@@ -1,8 +1,8 @@
-"""Packs that are told by their place: on one machine their octets need not travel.
+"""References to packs: on one machine a Content can have the place of a pack instead of its octets.
 
-Such a Content has an empty body and stands for exactly the body that would have been sent. To a reader that sees the
-broker's files it says which of them (PROTOCOL.md 5.6): a `Place`, beside `mtl-count` and `mtl-timestamp`. From a writer
-that shares memory with the broker it says where in it (PROTOCOL.md 5.7): a `Span`, beside `mtl-count`.
+Such a Content has an empty body and stands for exactly the body that would have been sent. To a reader with access to
+the broker's files its properties have a `Place` in a file (PROTOCOL.md 5.6), with `mtl-count` and `mtl-timestamp`. From
+a writer that shares memory with the broker they have a `Span` of that memory (PROTOCOL.md 5.7), with `mtl-count`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIZE = "mtl-size"
 """Octets of the body (`l`)."""
 
 SHARED_FROM = 64
-"""Where a writer's packs begin in memory that it shares with the broker: before are the key, a mark, and zeros."""
+"""Offset of the first pack in memory that a writer shares with the broker, after the key, a mark, and zeros."""
 
 _FILE = FILE.encode()
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     size: int
 
     def properties(self, count: int, timestamp_us: int) -> bytes:
-        """The properties of a pack of `count` contents that lies here."""
+        """The properties of a pack of `count` contents at this place."""
         return encode_table({
             COUNT: count,
             TIMESTAMP: timestamp_us,
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, properties: bytes) -> Self | None:
-        """Where the pack with these properties lies; None when it came itself. Malformed for half a place."""
+        """The place in the properties of a pack; None when the body has the pack. Malformed for an incomplete place."""
         if _FILE not in properties:  # nearly always, and then nothing has to be decoded
             return None
         table = known_table(properties)
@@ -55,27 +55,27 @@ class Place(NamedTuple):
             return None
         file, offset, size = table[FILE], table.get(OFFSET), table.get(SIZE)
         if not isinstance(file, str) or type(offset) is not int or type(size) is not int:
-            raise Malformed("a pack that is told by its place, without file, offset and size")
+            raise Malformed("a place of a pack without file, offset and size")
         if offset < 0 or size < 1 or not file.startswith("/"):
-            raise Malformed(f"a pack that cannot lie in {file!r}, {size} octets at {offset}")
+            raise Malformed(f"an impossible place of a pack: {size} octets at {offset} of {file!r}")
         return cls(file, offset, size)
 
 
 class Span(NamedTuple):
-    """`size` octets from `offset` on in the memory that goes with a lease."""
+    """`size` octets from `offset` on in the shared memory of a lease."""
 
     offset: int
     size: int
 
     def properties(self, count: int) -> bytes:
-        """The properties of a pack of `count` contents that lies here."""
+        """The properties of a pack of `count` contents at this place."""
         return encode_table({COUNT: count, OFFSET: self.offset, SIZE: self.size})
 
     @classmethod
     def of(cls, properties: bytes) -> Self:
-        """Where the pack with these properties lies. Malformed when they do not say it."""
+        """The span in the properties of a pack. Malformed without a valid one."""
         table = known_table(properties)
         offset, size = table.get(OFFSET), table.get(SIZE)
         if type(offset) is not int or type(size) is not int or offset < 0 or size < 1:
-            raise Malformed(f"a pack that lies nowhere: {size!r} octets at {offset!r}")
+            raise Malformed(f"an impossible place of a pack: {size!r} octets at {offset!r}")
         return cls(offset, size)

@@ -1,7 +1,7 @@
-"""What the broker answers on the control flow: one type per reply, and the members that requests share with them.
+"""The broker's replies on the control flow: one type per reply, and the members that requests share with them.
 
-Members are kebab-case in JSON and absent when they are None, False or 0, unless `always` says that they are sent
-nevertheless: a member that is granted must be seen to be granted (the echo is the only negotiation).
+Members are kebab-case in JSON. They are absent when they are None, False or 0, unless their default is `always(...)`: a
+granted member must be visible in the reply (the echo is the only negotiation).
 Unknown members are ignored (MTL-09). Positions are sequences: 64 bits, from 1; `next` and `until` are exclusive.
 """
 
@@ -24,7 +24,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=I64_MAX)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=I64_MAX)]
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SHORT_STRING)]
-"""A name. Those that also travel as short strings are checked for octets and printability by their request."""
+"""A name. Requests check the octets and printability of names that are also sent as short strings."""
 
 
 LogEpoch = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}\.[0-9a-f]{8}$")]
@@ -34,11 +34,11 @@ Epochs = tuple[tuple[int, str], ...]
 """Epochs of a log, ascending: the first sequence and the id of each."""
 
 WrittenIn = tuple[Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)], LogEpoch]
-"""The incarnation of a resource, and the epoch of its log that a writer's contents are of."""
+"""The incarnation of a resource, and the epoch of its log to which a writer's contents belong."""
 
 
 def always(value: T) -> T:
-    """A default that is sent although it is one (msgspec omits only plain defaults)."""
+    """A default that is sent (msgspec omits only plain defaults)."""
     default: T = msgspec.field(default_factory=lambda: copy(value))
     return default
 
@@ -51,9 +51,10 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defau
 
 
 class Retention(Body, frozen=True, kw_only=True):
-    """What a resource keeps. Contents go, oldest first, as soon as ANY of bytes, age and contents is exceeded.
+    """The retention policy of a resource. Contents are removed, oldest first, as soon as one of bytes, age and contents
+    is exceeded.
 
-    `groups` hold back what they have not confirmed, up to `hard_bytes`, which always wins. None means no limit;
+    Contents that one of the `groups` has not confirmed are kept, unless `hard_bytes` is exceeded. None means no limit;
     `age` is in seconds.
     """
 
@@ -65,13 +66,13 @@ class Retention(Body, frozen=True, kw_only=True):
 
 
 LOCAL_KEY = "local-key"
-"""The file of a broker's directory whose contents prove that two processes see the same one (PROTOCOL.md 5.6)."""
+"""The file of a broker's directory whose content proves that two processes see the same directory (PROTOCOL.md 5.6)."""
 
 
 class LocalFiles(Body, frozen=True, kw_only=True):
-    """Where a broker's files are on the machine that it shares with the client (PROTOCOL.md 5.6).
+    """The broker's files, for a client on the same machine (PROTOCOL.md 5.6).
 
-    `key` is what the file LOCAL_KEY of the `directory` holds: a client that reads it there sees the same files.
+    `key` is the content of the file LOCAL_KEY in `directory`: a client that reads it there sees the same files.
     """
 
     directory: str
@@ -79,9 +80,9 @@ class LocalFiles(Body, frozen=True, kw_only=True):
 
 
 class SharedMemory(Body, frozen=True, kw_only=True):
-    """Memory for a writer's packs on the machine that it shares with the broker (PROTOCOL.md 5.7).
+    """Memory for the packs of a writer on the broker's machine (PROTOCOL.md 5.7).
 
-    `file` is where the broker's process has it open, `size` its octets; it begins with `key`.
+    `file` is its path below /proc of the broker's process, `size` its octets; it begins with `key`.
     """
 
     file: str
@@ -90,19 +91,19 @@ class SharedMemory(Body, frozen=True, kw_only=True):
 
 
 class Window(Body, frozen=True, kw_only=True):
-    """How much may be on its way to a reader and not confirmed: contents, and octets as they are stored."""
+    """Limits of the contents that were sent to a reader and not confirmed: contents, and stored octets."""
 
     contents: Positive | None = None
     bytes: Positive | None = None
 
 
 class Description(Body, frozen=True, kw_only=True):
-    """A resource: contents [earliest, next) are there, `bytes` octets on disk, written between the two times (µs).
+    """A resource: it has contents [earliest, next), `bytes` octets on disk, written between the two times (µs).
 
     `dead_letter` and `max_deliveries` are for its queues, where they are not the defaults. `trouble` says why it is
-    stopped, or why what came last was not kept. `log_epoch` is that of the last content, and `history` has all epochs
-    of the log, where they were asked for. While the broker cannot open its log nobody knows what it holds: the
-    positions, `bytes` and `contents` are absent then.
+    stopped, or why its last contents were not stored. `log_epoch` is that of the last content, and `history` has all
+    epochs of the log, if requested. While the broker cannot open the log, the positions, `bytes` and `contents` are
+    absent.
     """
 
     resource: str
@@ -124,12 +125,12 @@ class Description(Body, frozen=True, kw_only=True):
 
     @property
     def earliest(self) -> int:
-        """The first content that is there. Raises `Refused` 503 `storage` where it is not known; it may be later."""
+        """The sequence of the first content. Raises `Refused` 503 `storage` while it is not known."""
         return self._known(self.known_earliest)
 
     @property
     def next(self) -> int:
-        """The sequence of the content that comes next. Raises as `earliest`."""
+        """The sequence of the next content. Raises as `earliest`."""
         return self._known(self.known_next)
 
     def _known(self, position: int | None) -> int:
@@ -137,26 +138,27 @@ class Description(Body, frozen=True, kw_only=True):
             raise Refused(
                 503,
                 "storage",
-                f"what resource {self.resource!r} holds is not known: {self.trouble}; the broker tries again by "
+                f"the contents of resource {self.resource!r} are not known: {self.trouble}; the broker tries again by "
                 "itself, unless the log is damaged",
             )
         return position
 
 
 class Lost(Body, frozen=True, kw_only=True):
-    """Contents [first, end) that a group had confirmed, and that are not in the log any more (PROTOCOL.md 5.1.1)."""
+    """Contents [first, end) that a group had confirmed and that are not in the log any more (PROTOCOL.md 5.1.1)."""
 
     first: int
     end: int
 
 
 class CursorInfo(Body, frozen=True, kw_only=True):
-    """A group's place in a resource: `position` is the next content it has not confirmed, `behind` those ahead.
+    """A group's cursor in a resource: `position` is the next content that the group has not confirmed, `behind` the
+    number of contents from there on.
 
-    `bytes_behind` are the stored octets of those that are still kept, `seconds_behind` the age of the oldest of them.
-    `held` says that a live lease holds it, `holder` whose, and `epoch` counts the holders it has had. `log_epoch` is
-    that of the last content before `position`; `lost` is there when the log does not contain that position any more.
-    `next` and what is behind are absent while the broker cannot open the resource's log.
+    `bytes_behind` are the stored octets of these, `seconds_behind` is the age of the oldest one. `held`: a live lease
+    holds the cursor, that of `holder`; `epoch` counts its holders so far. `log_epoch` is that of the last content
+    before `position`; `lost` is present when the log does not contain that position any more. `next` and the three
+    `behind` members are absent while the broker cannot open the resource's log.
     """
 
     group: str
@@ -178,7 +180,7 @@ class QueueInfo(Body, frozen=True, kw_only=True):
     """A queue (`group`) of a resource: below `position` everything is settled.
 
     Of the `unsettled` contents before `next` some are `ready`, `delivered` to one of the `consumers`, or `delayed`
-    after a Reject. `dead` counts those that ever went to the resource `dead_letter`, for one after `max_deliveries`.
+    after a Reject. `dead` counts all contents that were moved to the resource `dead_letter` so far.
     `next`, `unsettled` and `ready` are absent while the broker cannot open the resource's log.
     """
 
@@ -198,7 +200,7 @@ class QueueInfo(Body, frozen=True, kw_only=True):
 
 
 class Sealed(Body, frozen=True, kw_only=True):
-    """A stage that takes no more: its public id, the contents for each resource, and their octets on disk."""
+    """A sealed stage: its public id, the contents for each resource, and their octets on disk."""
 
     stage: str
     contents: dict[str, int] = always({})
@@ -208,7 +210,7 @@ class Sealed(Body, frozen=True, kw_only=True):
 class StageInfo(Body, frozen=True, kw_only=True):
     """A stage as Stage.Describe shows it: durable contents that no reader sees; `created` and `expires` in µs.
 
-    `trouble` says why it takes nothing, or why what came last was not kept.
+    `trouble` says why it takes no contents, or why its last contents were not stored.
     """
 
     stage: str
@@ -223,16 +225,14 @@ class StageInfo(Body, frozen=True, kw_only=True):
 
 
 class Published(Body, frozen=True, kw_only=True):
-    """What a commit put into one resource: contents [first, first + contents)."""
+    """The contents that a commit added to one resource: [first, first + contents)."""
 
     first: int
     contents: int
 
 
 class ApplicationInfo(Body, frozen=True, kw_only=True):
-    """What an application committed last, `committed` in µs; `replays` is how often it repeated a commit, that or an
-    earlier one.
-    """
+    """The last commit of an application, `committed` in µs; `replays` counts the commits that it repeated so far."""
 
     application: str
     version: int
@@ -247,24 +247,24 @@ class ApplicationInfo(Body, frozen=True, kw_only=True):
 
 
 class Reply(Body, frozen=True, kw_only=True):
-    """Any reply. `status` is text for people; programs go by the three digits, which the class knows as `code`."""
+    """Any reply. `status` is text for people; programs use the three digits, the `code` of the class."""
 
     code: ClassVar[int] = 200
     status: str = always("OK")
 
 
 class Ok(Reply, frozen=True, kw_only=True):
-    """200 without anything to tell (MTL-37)."""
+    """200 without members of its own (MTL-37)."""
 
 
 class Ready(Reply, frozen=True, kw_only=True):
-    """201: authenticated, or no need to be (MTL-26, 31).
+    """201: authenticated, or authentication is not needed (MTL-26, 31).
 
     `session` is a token that later requests carry, `boot` changes when the broker restarts, `max_content` and
-    `max_pack` are octets, `heartbeat` the broker's Ping interval in seconds. A server that only knows the RFC sends
-    none of them. `user` is whose names of groups, queues, writers and applications the client may use without a grant:
-    those that begin with it and a dot. It is absent where the client may use all.
-    `acting_as` repeats the Authorize's where it was done.
+    `max_pack` are octets, `heartbeat` the broker's Ping interval in seconds. A server that implements only the
+    RFC sends none of them. `user`: the client may use the names of groups, queues, writers and applications that begin
+    with it and a dot without a grant; absent where the client may use all. `acting_as` is that of the Authorize, if it
+    was applied.
     """
 
     code: ClassVar[int] = 201
@@ -280,7 +280,7 @@ class Ready(Reply, frozen=True, kw_only=True):
 
 
 class Unauthorized(Reply, frozen=True, kw_only=True):
-    """401: authenticate by one of `mechanisms`, now or again; at any time (MTL-27, 28)."""
+    """401, at any time: authenticate, or authenticate again, by one of `mechanisms` (MTL-27, 28)."""
 
     code: ClassVar[int] = 401
     status: str = always("Unauthorized")
@@ -299,14 +299,14 @@ class Challenged(Reply, frozen=True, kw_only=True):
 class DataLease(Reply, frozen=True, kw_only=True):
     """202: the lease, and everything that was granted with it (MTL-48).
 
-    The data socket is at `port` of the host that was asked, or at `endpoint` where there is no port. For readers:
+    The data socket is at `port` of the control socket's host, or at `endpoint` where there is no port. For readers:
     `from_` and `until` as resolved, the `window`, the resource's `earliest` and `next`; with a group its `epoch` and
-    `position`; `local` when packs may be told by their place; the `history` of the log's epochs, from that of the last
-    content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
+    `position`; `local` when Contents may have the place of a pack; the `history` of the log's epochs, from that of the
+    last content before `from_` up to the one of this run of the broker. For consumers of queues: the queue's name as
     `group`. For writers: the `last` publishing number per resource, the `epoch` of the name, the public id of the
-    `stage`, `memory` that they may put packs in, per resource in `log_epochs` the epoch that their contents will have.
-    `binding` when the Response to a Lease tells whether it was bound by it. An RFC server sends status, port and lease
-    only; what it does not echo it did not grant.
+    `stage`, shared `memory` for packs, and in `log_epochs`, per resource, the epoch that their contents will have.
+    `binding` when the Response to a Lease says whether that Lease bound it. An RFC server sends status, port and lease
+    only; a member that is not echoed is not granted.
     """
 
     code: ClassVar[int] = 202
@@ -338,7 +338,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
 
 
 class LeaseClosed(Reply, frozen=True, kw_only=True):
-    """200 to Lease.Close; with what was sealed when the lease was a stage's."""
+    """200 to Lease.Close; with the sealed stage when the lease was that of a stage."""
 
     stage: Sealed | None = None
 
@@ -358,10 +358,10 @@ class Resources(Reply, frozen=True, kw_only=True):
 class Located(Reply, frozen=True, kw_only=True):
     """200 to Resource.Locate.
 
-    By time: the first content at or after it, its chunk's append time (µs); `match` is False and `sequence` is `next`
-    when there is none. By range: `sequence` is the end, exclusive; `bytes` are the stored octets up to there and
-    `timestamp` is the append time of the first content, None at the end of the resource. `log_epoch` is that of the
-    last content before `sequence`.
+    By time: the first content at or after it, with its chunk's append time (µs); without one `match` is False and
+    `sequence` is the resource's `next`. By range: `sequence` is the end, exclusive; `bytes` are the stored octets up to
+    there and `timestamp` is the append time of the first content, None at the end of the resource. `log_epoch` is that
+    of the last content before `sequence`.
     """
 
     sequence: int
@@ -372,8 +372,8 @@ class Located(Reply, frozen=True, kw_only=True):
 
 
 class CursorOpened(Reply, frozen=True, kw_only=True):
-    """200 to Cursor.Open: where the group stands, with the epoch of the last content before, and whether it was made
-    just now.
+    """200 to Cursor.Open: the group's position, the epoch of the last content before it, and whether this request
+    created the cursor.
     """
 
     position: int
@@ -383,8 +383,8 @@ class CursorOpened(Reply, frozen=True, kw_only=True):
 
 
 class CursorWasReset(Reply, frozen=True, kw_only=True):
-    """200 to Cursor.Reset: where the group stands now, with the epoch of the last content before that, and where it
-    stood `before`.
+    """200 to Cursor.Reset: the group's new position, the epoch of the last content before it, and the position `before`
+    the reset.
     """
 
     position: int
@@ -406,9 +406,9 @@ class Queues(Reply, frozen=True, kw_only=True):
 
 
 class Committed(Reply, frozen=True, kw_only=True):
-    """200 to Stage.Commit: what was published, now or (`already`) by an earlier commit of the same version.
+    """200 to Stage.Commit: the published contents, now or (`already`) by an earlier commit of the same version.
 
-    `digest` says in one string how much went where, so that a replay with other contents is noticed.
+    `digest` is one string for all of `resources`, so that a replay with other contents is detected.
     """
 
     already: bool = always(False)
@@ -424,4 +424,4 @@ class Stages(Reply, frozen=True, kw_only=True):
 
 
 Durability = Literal["sync", "os"]
-"""What Confirm promises: "sync" is on the disk, "os" is with the operating system."""
+"""Where contents are when they are confirmed: "sync": on the disk, "os": with the operating system."""

@@ -1,7 +1,7 @@
-"""What a client asks for on the control flow: one type per command, the connection class and those of our profiles.
+"""The requests of the control flow: one type per command, of the class Connection and the profiles' classes.
 
 `command` is the name on the wire, `replies` the type of each success reply by its status. Members follow the rules of
-`replies`. A value that no request may have is a FieldError here and, decoded from a peer, a 400.
+`mtl.wire.replies`. An invalid value is a FieldError in the client; in a request from a peer it gets a 400.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from mtl.wire.replies import (
 )
 
 MAX_RESPONSE = 4_096
-"""Characters of a SASL response: a SCRAM message is kept for each session that logs in; a password travels in one."""
+"""Characters of a SASL response: a SCRAM message is kept for each session that logs in; PLAIN sends a password in one.
+"""
 
 MAX_RETENTION_GROUPS = 100
-"""Groups that a resource waits for; kept with each resource, and compared with every cursor of it."""
+"""Groups that a resource's retention waits for; kept with each resource, and compared with each of its cursors."""
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_SHORT_STRING)]
-"""A text of a request. All have a bound: many are kept, and the others wait with their requests for the disk."""
+"""A text of a request. All are bounded: many are stored, and the others are kept while their requests wait."""
 
 Names = Annotated[list[Text], msgspec.Meta(max_length=MAX_RESOURCES_PER_LEASE)]
 StageIds = Annotated[list[Name], msgspec.Meta(max_length=MAX_STAGES_PER_COMMIT)]
@@ -55,7 +56,7 @@ class Request(Body, frozen=True, kw_only=True):
 
 
 class Protocol(Body, frozen=True, kw_only=True):
-    """Which protocol the client speaks: anything else than MTL gets 400, another version 501 (PROTOCOL.md 2)."""
+    """The client's protocol: any other than MTL gets 400, another version 501 (PROTOCOL.md 2)."""
 
     name: Text = always("MTL")
     version: int = always(1)
@@ -73,7 +74,7 @@ class Open(Request, frozen=True, kw_only=True):
 class Authorize(Request, frozen=True, kw_only=True):
     """Connection.Authorize, one step of SASL: the mechanism and the BASE64 of its response (MTL-30).
 
-    `acting_as` is another user, whose rights the session is to have in place of those of the one that logs in.
+    `acting_as`: another user, whose rights the session gets instead of those of the user that logs in.
     """
 
     command: ClassVar[str] = "Connection.Authorize"
@@ -91,10 +92,10 @@ class Profile(Request, frozen=True, kw_only=True):
 
 
 class LeaseRequest(Request, frozen=True, kw_only=True):
-    """What a Reader and a Writer have in common.
+    """The common members of Reader and Writer.
 
-    `request_id` is an id that the client chose for this lease and repeats when it asks for it again: the lease that was
-    granted before is replaced. With `binding` the Response to a Lease tells whether it was bound by it (PROTOCOL.md 3).
+    `request_id` is an id that the client chooses for this lease. A repeated request has the same one, and its lease
+    replaces the former. With `binding` the Response to a Lease says whether that Lease bound it (PROTOCOL.md 3).
     """
 
     replies: ClassVar[dict[int, type[r.Reply]]] = {202: r.DataLease}
@@ -108,13 +109,13 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
 class Reader(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Reader: a lease to read `resources`; [] is any and all (MTL-42..47).
 
-    `confirm` is "none" or "full"; anything else is kept, for the 501 that it deserves (MTL-49). The rest is the `log`
-    profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for many contents in one; `group` is
-    whose durable cursor Confirm moves: for the `holder` (the id of a driver), or not at all for a member, who names the
-    holder's `epoch`. `incarnation` is the one the positions belong to, `log_epoch` the epoch of the last content before
-    `from_`: a log that does not contain it is another copy (PROTOCOL.md 5.1.1). With `local`, the mark of the machine
-    that asks, contents may be told by their place in the broker's files (PROTOCOL.md 5.6). In the `queue` profile
-    `group` names the queue, and `from_` says where it begins when this is its first consumer.
+    `confirm` is "none" or "full"; any other value is accepted here and gets 501 (MTL-49). The other members are the
+    `log` profile's: contents [from_, until), at most `window` unconfirmed; `packed` asks for packs. Confirms of the
+    `holder` (the id of a driver) move the durable cursor of `group`; those of a member, which has the holder's `epoch`,
+    do not. `incarnation` is that of the positions, `log_epoch` the epoch of the last content before `from_`: a log
+    without it is another copy (PROTOCOL.md 5.1.1). `local` is the mark of the client's machine: if it is the broker's,
+    Contents may have places in the broker's files (PROTOCOL.md 5.6). In the `queue` profile `group` names the queue,
+    and `from_` is where it begins if this is its first consumer.
     """
 
     command: ClassVar[str] = "Connection.Reader"
@@ -129,32 +130,31 @@ class Reader(LeaseRequest, frozen=True, kw_only=True):
     local: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(*self.resources, *_given(self.group, self.holder))
         _check_epoch(self.log_epoch, self.from_)
 
 
 class StageSpec(Body, frozen=True, kw_only=True):
-    """The stage a writer fills: whose, for which version; with `id`, an earlier one that is to go on."""
+    """The stage that a writer fills: its application and version; with `id`, an existing stage to continue."""
 
     application: Name
     version: Count
     id: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.application)
 
 
 class Writer(LeaseRequest, frozen=True, kw_only=True):
     """Connection.Writer: a lease to write to `resources`; [] is any and all (MTL-43..47).
 
-    `writer` is the name under which publishing numbers are remembered across leases and restarts; with `stage` the
-    contents stay invisible until Stage.Commit. `incarnations` are the ones the caller believes in, per resource.
-    `holder` is who writes under the name: another one takes it over; one that comes back names the `epoch` it had.
-    `log_epochs` are, per resource, the last ones of a 202 under which contents of this writer were confirmed that the
-    broker did not have before.
-    `local` is the mark of the caller's machine: packs may be put into shared memory if it is the broker's, too.
+    `writer` is the name under which publishing numbers are kept across leases and restarts; with `stage` the contents
+    stay invisible until Stage.Commit. `incarnations` are those that the client knows, per resource. `holder` identifies
+    the client that writes under the name: another holder takes the name over; one that returns has its former `epoch`.
+    `log_epochs` are, per resource, those of the last 202 under which new contents of this writer were confirmed.
+    `local` is the mark of the client's machine: if it is the broker's, packs may be put into shared memory.
     """
 
     command: ClassVar[str] = "Connection.Writer"
@@ -167,7 +167,7 @@ class Writer(LeaseRequest, frozen=True, kw_only=True):
     local: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(*self.resources, *_given(self.writer, self.holder))
 
 
@@ -183,7 +183,7 @@ class LeaseClose(Request, frozen=True, kw_only=True):
 
 
 class ResourceCreate(Request, frozen=True, kw_only=True):
-    """Resource.Create: 409 "exists" when it is there, unless `exist_ok`.
+    """Resource.Create: 409 "exists" when the resource exists, unless `exist_ok`.
 
     A content that a queue delivered `max_deliveries` times, or whose consumer rejected it, goes to `dead_letter`.
     """
@@ -198,7 +198,7 @@ class ResourceCreate(Request, frozen=True, kw_only=True):
     max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=MAX_QUEUE_DELIVERIES)] | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         groups = self.retention.groups if self.retention else ()
         if len(groups) > MAX_RETENTION_GROUPS:
             raise FieldError(f"retention waits for {len(groups)} groups, above {MAX_RETENTION_GROUPS}")
@@ -218,10 +218,10 @@ class ResourceList(Request, frozen=True, kw_only=True):
 class ResourceDescribe(Request, frozen=True, kw_only=True):
     """Resource.Describe: one, several, those that match a pattern, or (none of the three) all.
 
-    A name that is missing is a 404 with the member `missing`. With `after` the answer waits, `wait` milliseconds at
-    most, until a resource's next is above the one given here, one appears that is not in it, one that is in it is not
-    there (any more), or one has another incarnation than `incarnations` says. With `history`
-    the descriptions have all epochs of their logs.
+    A missing name is a 404 with the member `missing`. With `after` (each resource's next) the reply waits, at most
+    `wait` milliseconds, until a resource's next is above that, a resource that is not in it appears, one in it does not
+    exist (any more), or one has another incarnation than in `incarnations`. With `history` the descriptions have all
+    epochs of their logs.
     """
 
     command: ClassVar[str] = "Resource.Describe"
@@ -235,28 +235,28 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     history: bool = False
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         if sum(member is not None for member in (self.resource, self.resources, self.pattern)) > 1:
             raise FieldError("resource, resources and pattern exclude each other")
         _check_names(*_given(self.resource), *(self.resources or ()))
 
 
 class ResourceDelete(Request, frozen=True, kw_only=True):
-    """Resource.Delete: the contents, cursors, leases and stages of a resource go with it."""
+    """Resource.Delete: delete a resource with its contents, cursors, leases and stages."""
 
     command: ClassVar[str] = "Resource.Delete"
     resource: Text
     incarnation: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.resource)
 
 
 class ResourceLocate(Request, frozen=True, kw_only=True):
-    """Resource.Locate: by `timestamp` (µs) the first content at or after it; or by `start` the end (exclusive) of what
-    lies within `contents` and `bytes` of it, at least one chunk. `log_epoch` is that of the last content before
-    `start`.
+    """Resource.Locate: by `timestamp` (µs) the first content at or after it; or by `start` the end (exclusive) of the
+    range from there on of at most `contents` and `bytes`, but at least one chunk. `log_epoch` is that of the last
+    content before `start`.
     """
 
     command: ClassVar[str] = "Resource.Locate"
@@ -270,7 +270,7 @@ class ResourceLocate(Request, frozen=True, kw_only=True):
     bytes: Positive | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.resource)
         if (self.timestamp is None) == (self.start is None):
             raise FieldError("one of timestamp and start is needed, and only one")
@@ -281,7 +281,7 @@ class ResourceLocate(Request, frozen=True, kw_only=True):
 
 
 class CursorOpen(Request, frozen=True, kw_only=True):
-    """Cursor.Open: make a group's durable position, or find it; either way it pins what it has not confirmed.
+    """Cursor.Open: create a group's cursor, unless it exists. It pins the contents that the group has not confirmed.
 
     `log_epoch` is that of the last content before `from_`.
     """
@@ -295,7 +295,7 @@ class CursorOpen(Request, frozen=True, kw_only=True):
     incarnation: Text | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.group, self.resource)
         _check_epoch(self.log_epoch, self.from_)
 
@@ -310,7 +310,7 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
 
 
 class CursorReset(Request, frozen=True, kw_only=True):
-    """Cursor.Reset: move a cursor `to` a place, or to the first content at or after `timestamp` (µs); back, too.
+    """Cursor.Reset: move a cursor, also back, `to` a position or to the first content at or after `timestamp` (µs).
 
     A cursor that is held is taken from its holder only with `force`. `log_epoch` is that of the last content before
     `to`.
@@ -327,7 +327,7 @@ class CursorReset(Request, frozen=True, kw_only=True):
     force: bool = False
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.group, self.resource)
         if (self.to is None) == (self.timestamp is None):
             raise FieldError("one of to and timestamp is needed, and only one")
@@ -335,7 +335,7 @@ class CursorReset(Request, frozen=True, kw_only=True):
 
 
 class CursorDelete(Request, frozen=True, kw_only=True):
-    """Cursor.Delete: forget the group's place in the resource."""
+    """Cursor.Delete: delete the group's cursor in the resource."""
 
     command: ClassVar[str] = "Cursor.Delete"
     group: Text
@@ -356,7 +356,7 @@ class QueueDescribe(Request, frozen=True, kw_only=True):
 
 
 class QueueDelete(Request, frozen=True, kw_only=True):
-    """Queue.Delete: forget what was settled; the leases of its consumers end. The contents stay in the resource."""
+    """Queue.Delete: delete a queue and end the leases of its consumers. The contents stay in the resource."""
 
     command: ClassVar[str] = "Queue.Delete"
     group: Text
@@ -370,8 +370,8 @@ class QueueDelete(Request, frozen=True, kw_only=True):
 class StageCommit(Request, frozen=True, kw_only=True):
     """Stage.Commit: publish the named stages in this order, atomically, once per (application, version).
 
-    `query` says which query asks, for the protection against a reused application name. Other stages of the same
-    version stay invisible and go. What was in the resources of `truncate` before goes in the same step.
+    `query` identifies the query, as a protection against a reused application name. Other stages of the same version
+    stay invisible and are removed. Former contents of the resources in `truncate` are removed in the same step.
     """
 
     command: ClassVar[str] = "Stage.Commit"
@@ -383,19 +383,19 @@ class StageCommit(Request, frozen=True, kw_only=True):
     truncate: Names = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check what the types do not."""
         _check_names(self.application, *self.truncate)
 
 
 class StageAbort(Request, frozen=True, kw_only=True):
-    """Stage.Abort: throw the stages away; unknown and committed ones are left alone."""
+    """Stage.Abort: remove the stages; unknown and committed ones are ignored."""
 
     command: ClassVar[str] = "Stage.Abort"
     stages: StageIds
 
 
 class StageDescribe(Request, frozen=True, kw_only=True):
-    """Stage.Describe: the stages and what was committed last, of one application or all."""
+    """Stage.Describe: the stages and the last commits, of one application or all."""
 
     command: ClassVar[str] = "Stage.Describe"
     replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Stages}
@@ -414,13 +414,13 @@ def _given(*names: str | None) -> list[str]:
 
 
 def _check_epoch(epoch: str | None, position: object) -> None:
-    """An epoch is that of the content before a position, so there has to be one."""
+    """An epoch is that of the content before a position, so the position is needed."""
     if epoch is not None and not isinstance(position, int):
         raise FieldError("log-epoch is the epoch of a position: give the sequence, too")
 
 
 def _check_names(*names: str) -> None:
-    """Names that also travel as short strings, or are kept, have 1 to 255 octets and no control characters."""
+    """Names that are also sent as short strings, or stored, have 1 to 255 octets and no control characters."""
     for name in names:
         if not name:
             raise FieldError("a name is empty")

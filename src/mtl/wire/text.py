@@ -1,7 +1,7 @@
-"""A field's value as text, where a protocol or a table has nothing else.
+"""A field's value as text, for protocols and tables that have no other type.
 
 Integers and decimals in digits, booleans true and false, times in ISO 8601, octets in base64, arrays and tables in
-JSON, no value as None. Spark's map<string,string> and the front doors' headers show the same.
+JSON, no value as None. Spark's map<string,string> and the front doors' headers use this form.
 """
 
 from __future__ import annotations
