@@ -148,8 +148,7 @@ SHARED_MEMORIES = 64
 
 READER_WINDOW_CONTENTS = 320_000
 """Default window of a packed reader: eight full packs, and as many of 10,000 contents as its queue takes (PACKED_HWM).
-Each time half of the window is consumed, three threads in two processes are woken, which costs as much as reading one
-pack."""
+Each time half of it is consumed, three threads in two processes are woken, which costs as much as reading a pack."""
 
 READER_WINDOW = 32 << 20
 """The same in octets: the memory cost of a slow reader. Packs that are sent as file name and offset cost none."""
@@ -180,8 +179,7 @@ CREDIT_DELAY_S = 0.02
 
 RESEND_DELAY_S = 0.005
 RESEND_DELAY_TOP_S = 1.0
-"""Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to RESEND_DELAY_TOP_S.
-"""
+"""Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to the second value."""
 
 QUIET_S = 2.0
 """A writer whose contents are not confirmed for this long asks whether its lease still holds."""
@@ -298,8 +296,7 @@ HEARTBEAT_S = 5.0
 """Interval of Pings on a silent flow (PROTOCOL.md 3); a peer is given up after three without any answer."""
 
 HEARTBEAT_CHECK_S = 1.0
-"""Interval of the heartbeat check, or a quarter of the heartbeat interval where that is shorter. A Ping may be late by
-this much."""
+"""Interval of the heartbeat check, or a quarter of the heartbeat interval if that is shorter: the delay of a Ping."""
 
 LEASE_UNBOUND_S = 60.0
 """How long a lease without a data flow is kept: long enough for a restart of the broker or the client."""
@@ -402,8 +399,7 @@ CONTROL_HWM = 1_000
 """Control messages queued per peer; a REQ has one."""
 
 CONTROL_WAITING = 64
-"""Requests of one peer queued for the broker; each may have MAX_CONTROL_FRAME. With a full queue its TCP connection is
-not read."""
+"""Requests of one peer queued for the broker; each may have MAX_CONTROL_FRAME. Then its TCP connection is not read."""
 
 PACKED_HWM = 32
 """Packed Contents queued per peer: HWM counts messages, and 32 packs of 4 MiB are 128 MiB already."""
