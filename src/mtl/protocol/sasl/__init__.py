@@ -1,5 +1,5 @@
-"""SASL (RFC 4422) as RFC 11 "Client Authentication" carries it: both halves, without IO.
+"""SASL (RFC 4422) in RFC 11 "Client Authentication": both halves, without IO.
 
-`mechanisms` names the mechanisms and their strength, `plain` and `scram` know their messages, `server` and `client` are
-one conversation each. A response or challenge is octets here; BASE64 is the control flow's.
+`mechanisms` has the mechanisms and their strength, `plain` and `scram` their messages, `server` and `client` one half
+of a conversation each. Responses and challenges are octets here; the control flow encodes them in BASE64.
 """

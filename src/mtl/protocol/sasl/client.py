@@ -26,11 +26,11 @@ from mtl.wire import control as w
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client has to show: a user and its password, a CURVE key that the broker may know (`key`), or nothing.
+    """A client's credentials: a user and its password, a CURVE key that the broker may know (`key`), or none.
 
-    `mechanism` is the only one to be used; None: the strongest that both know. `clear` says that the connection is
-    neither encrypted nor local to the machine: PLAIN is then used only when it is that `mechanism`. `acting_as` is the
-    user whose rights are wanted in place of one's own.
+    `mechanism` is the only one to be used; None: the strongest that both sides support. `clear`: the connection is
+    neither encrypted nor local to the machine, so PLAIN is used only when it is that `mechanism`. `acting_as` is the
+    user whose rights the session gets instead of those of `user`.
     """
 
     user: str | None = None
@@ -41,7 +41,7 @@ class Credentials:
     acting_as: str | None = None
 
     def usable(self) -> list[str]:
-        """The mechanisms that these are good for, strongest first."""
+        """The mechanisms for these credentials, strongest first."""
         if self.mechanism is not None:
             return [self.mechanism.upper()]
         if self.password is not None:
@@ -54,13 +54,13 @@ class Credentials:
 
     @property
     def insist(self) -> bool:
-        """Whether these are to be shown even to a broker that asks for none."""
+        """Whether to authenticate even if the broker does not ask for it."""
         return self.user is not None or self.acting_as is not None or self.mechanism not in {None, ANONYMOUS}
 
 
 class Authentication:
-    """One conversation: `begin` answers a 401, `proceed` a 402, `finish` checks a 201. The strongest mechanism that
-    both know is taken, each once.
+    """One conversation: `begin` answers a 401, `proceed` a 402, `finish` checks a 201. Mechanisms that both sides
+    support are tried once each, strongest first.
     """
 
     def __init__(self, credentials: Credentials) -> None:
@@ -81,28 +81,28 @@ class Authentication:
         return self._respond(self._FIRST[self._mechanism](self))
 
     def proceed(self, challenged: w.Challenged) -> w.Authorize:
-        """The response to a challenge. Raises `Refused` 401 when it is none that this mechanism can answer."""
+        """The response to a challenge. Raises `Refused` 401 for a challenge that the mechanism cannot answer."""
         if self._scram is None or challenged.mechanism.upper() != SCRAM:
             raise _unauthorized(f"an unexpected challenge of {challenged.mechanism}")
         try:
             return self._respond(self._scram.next(text_of(decode(challenged.challenge))).encode())
         except Malformed as error:
-            raise _unauthorized("a challenge that is no BASE64 of text") from error
+            raise _unauthorized("a challenge that is not BASE64 of text") from error
         except Unproven as error:
             raise _unauthorized(f"SCRAM failed: {error}") from error
 
     def finish(self, ready: w.Ready) -> None:
-        """The broker lets us in. Raises `Refused` 401 when it has not proved that it knows the password, and when it
-        does not say that we act as the user who was asked for: then we would have our own rights.
+        """The broker has accepted the client. Raises `Refused` 401 when it has not proved that it knows the password,
+        or does not repeat the requested `acting_as`: the session would have the rights of the user that logged in.
         """
         if self._scram is not None and not self._scram.finished:
             raise _unauthorized(
-                "the broker let us in without a proof that it knows the password; it is another one"
+                "the broker accepted this client without a proof that it knows the password; it is another broker"
             )
         if ready.acting_as != self._credentials.acting_as:
             raise _unauthorized(
-                f"the broker let us in, but not to act as {self._credentials.acting_as!r}: it does not know this; "
-                "log in as that user"
+                f"the broker accepted this client, but not to act as {self._credentials.acting_as!r}: it does not "
+                "support this; log in as that user"
             )
 
     def _respond(self, octets: bytes) -> w.Authorize:
@@ -143,7 +143,7 @@ class Authentication:
         if self._credentials.clear and PLAIN in offered and SCRAM not in offered:
             return (
                 "the broker only offers PLAIN, on a connection that is not encrypted; "
-                "say sasl_mechanism PLAIN if the password may be sent readable"
+                "give sasl_mechanism PLAIN if the password may be sent readable"
             )
         return f"the broker offers {names}; this client knows {', '.join(self._credentials.usable())}"
 

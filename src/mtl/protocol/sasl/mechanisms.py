@@ -1,4 +1,4 @@
-"""The SASL mechanisms of this project, and the BASE64 in which RFC 11 carries what they say (MTL-30, MTL-32)."""
+"""The SASL mechanisms of this project, and the BASE64 of their messages in RFC 11 (MTL-30, MTL-32)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from mtl.errors import Malformed
 
 ANONYMOUS: Final = "ANONYMOUS"
-"""RFC 4505: the client says who it wants to be known as, and nothing proves it."""
+"""RFC 4505: the client gives a name for traces, without proof."""
 
 PLAIN: Final = "PLAIN"
-"""RFC 4616: user and password as they are."""
+"""RFC 4616: user and password in clear text."""
 
 SCRAM: Final = "SCRAM-SHA-256"
-"""RFC 5802, RFC 7677: both sides prove that they know the password (or what was made of it), and neither says it."""
+"""RFC 5802, RFC 7677: both sides prove that they know the password (or its verifier), and neither sends it."""
 
 EXTERNAL: Final = "EXTERNAL"
-"""RFC 4422 A: whoever the connection itself has proved the client to be, which here is the owner of its CURVE key."""
+"""RFC 4422 A: the connection itself proves the client's identity, here the user with its CURVE key."""
 
 BY_STRENGTH: Final = (EXTERNAL, SCRAM, PLAIN, ANONYMOUS)
 """Strongest first: the order in which a client chooses."""
@@ -42,7 +42,7 @@ def decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Malformed(f"this is no BASE64: {error}") from error
+        raise Malformed(f"this is not BASE64: {error}") from error
 
 
 def text_of(octets: bytes) -> str:

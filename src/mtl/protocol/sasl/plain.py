@@ -10,7 +10,7 @@ from mtl.protocol.sasl.mechanisms import text_of
 
 @dataclass(frozen=True, slots=True)
 class PlainMessage:
-    """Who logs in with which password; `acting_as` is empty, or whom the user wants to act as."""
+    """The user that logs in and its password; `acting_as` is empty, or the user to act as."""
 
     user: str
     password: str = field(repr=False)
@@ -23,7 +23,7 @@ def encode(message: PlainMessage) -> bytes:
 
 
 def decode(octets: bytes) -> PlainMessage:
-    """Raises `Malformed` for what is no message of PLAIN; never says what was in it."""
+    """Raises `Malformed` for octets that are not a message of PLAIN; the error never shows them."""
     parts = text_of(octets).split("\0")
     if len(parts) != 3 or not parts[1] or not parts[2]:
         raise Malformed("a PLAIN response that is not [authzid] NUL user NUL password (RFC 4616)")

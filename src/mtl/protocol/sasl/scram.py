@@ -1,6 +1,6 @@
 """SCRAM-SHA-256 (RFC 5802, RFC 7677) by scramp, which is an extra and therefore imported where it is used.
 
-A `Verifier` is all that a server keeps of a password: it can check proofs with it, and nobody can log in with it.
+Of a password a server keeps only a `Verifier`: it is enough to check proofs, and not enough to log in.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Unproven(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What is kept of a password (RFC 5802, section 3): StoredKey and ServerKey, 32 octets each, and how they came
-    about: the salt, and the iterations of PBKDF2.
+    """The stored form of a password (RFC 5802, section 3): StoredKey and ServerKey, 32 octets each, with the salt and
+    the iterations of PBKDF2 that they were made with.
     """
 
     salt: bytes
@@ -60,29 +60,29 @@ def proves(password: str, verifier: Verifier) -> bool:
 
 
 class ScramServer:
-    """The broker's half of one conversation. `find` gives the verifier of a user, and one for users that there are not:
-    they must not be told apart (RFC 5802, section 9).
+    """The broker's half of one conversation. `find` returns a user's verifier, also for unknown users, so that a client
+    cannot find out which users exist (RFC 5802, section 9).
     """
 
     def __init__(self, find: Callable[[str], Verifier], nonce: str) -> None:
         self.user = ""
-        """Who says to log in, once the first message was read."""
+        """The user in the client's first message; empty before it."""
         self._find = find
         self._server = _mechanism().make_server(self._keys, s_nonce=nonce)
 
     def first(self, message: str) -> str:
-        """The answer to the client's first message. Raises `Malformed` for what is none."""
+        """The answer to the client's first message. Raises `Malformed` for an invalid message."""
         from scramp import ScramException  # noqa: PLC0415 see the module
 
         try:
             self._server.set_client_first(message)
             answer: str = self._server.get_server_first()
         except (ScramException, ValueError) as error:
-            raise Malformed(f"a first SCRAM message that is none: {_reason(error)}") from error
+            raise Malformed(f"an invalid first SCRAM message: {_reason(error)}") from error
         return answer
 
     def final(self, message: str) -> str:
-        """The broker's own proof, for a client that gave its. Raises `Unproven`, also for what is no message."""
+        """The broker's own proof, after the client's. Raises `Unproven`, also for an invalid message."""
         from scramp import ScramException  # noqa: PLC0415 see the module
 
         try:
@@ -119,8 +119,8 @@ class ScramClient:
         return message
 
     def next(self, challenge: str) -> str:
-        """What follows a message of the server. Raises `Unproven` when the server cannot prove itself, or says what
-        makes no sense.
+        """The response to a message of the server. Raises `Unproven` when the server's proof is wrong or its message
+        invalid.
         """
         from scramp import ScramException  # noqa: PLC0415 see the module
 
@@ -152,5 +152,5 @@ def _mechanism() -> ScramMechanism:
 
 
 def _reason(error: Exception) -> str:
-    """What scramp says, in which there is never a password."""
+    """The message of scramp's error, which never contains a password."""
     return str(error)

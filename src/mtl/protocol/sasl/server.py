@@ -3,9 +3,9 @@
     ANONYMOUS   response ─► Accepted
     EXTERNAL    response ─► Accepted | Denied
     PLAIN       response ─► Check ─(the password is right)─► the caller accepts
-    SCRAM       first ─► Challenge ─ final ─► Challenge (our proof) | Denied ─ empty ─► Accepted
+    SCRAM       first ─► Challenge ─ final ─► Challenge (server's proof) | Denied ─ empty ─► Accepted
 
-Whether a user exists is never visible from outside: `Find` has a verifier for everybody.
+A client cannot find out whether a user exists: `Find` returns a verifier for every name.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from mtl.protocol.sasl.mechanisms import ANONYMOUS, EXTERNAL, PLAIN, SCRAM, text
 from mtl.protocol.sasl.scram import ScramServer, Unproven, Verifier
 
 ANONYMOUS_USER: Final = "anonymous"
-"""The principal of whoever comes in without proof."""
+"""The principal of a client without proof."""
 
 
 Find = Callable[[str], Verifier]
-"""The verifier of a user's password; one that no password fits for a user that there is not."""
+"""The verifier of a user's password; for an unknown user one that no password fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Not finished: the client is to answer this."""
+    """Not finished: the client has to answer this challenge."""
 
     octets: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The client is who it says."""
+    """The client has proved to be `user`."""
 
     user: str
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """It is not, or what it said makes no sense; `user` is who it said to be, if that much was understood."""
+    """The proof is wrong, or the message invalid; `user` is the name that the client gave, if it is known."""
 
     user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """It is `user` if the password fits the verifier. That takes a while on purpose, so the caller sees to it."""
+    """The client is `user` if the password fits the verifier. The caller checks that, since it is slow on purpose."""
 
     user: str
     password: str = field(repr=False)
@@ -67,7 +67,7 @@ class Exchange:
     def __init__(self, mechanism: str, find: Find, owner: str | None, nonce: str) -> None:
         self.mechanism = mechanism
         self.user = ""
-        """Who says to log in, as soon as that is known."""
+        """The name that the client gave, as soon as it is known."""
         self._find = find
         self._owner = owner
         self._nonce = nonce
@@ -75,7 +75,7 @@ class Exchange:
         self._scram: _Scram | None = None
 
     def respond(self, response: bytes) -> Outcome:
-        """What comes of the client's next response. Any octets have an outcome; after one that is no `Challenge` the
+        """The outcome of the client's next response, for any octets. After an outcome other than `Challenge` the
         conversation is over.
         """
         try:
@@ -121,7 +121,7 @@ class _Stage(Enum):
 
 
 class _Scram:
-    """SCRAM in three turns: the server's proof needs one of its own, since a 201 has no room for it."""
+    """SCRAM in three turns: the server's proof has a turn of its own, since a 201 has no member for it."""
 
     def __init__(self, server: ScramServer) -> None:
         self._server = server
@@ -160,4 +160,4 @@ class _Scram:
         _Stage.PROVED: (_proved, _Stage.OVER),
         _Stage.OVER: (_over, _Stage.OVER),
     }
-    """What each response means, and where a Challenge leads; anything else is the end."""
+    """The handler of a response at each stage, and the stage after a Challenge; any other outcome ends it."""
