@@ -74,7 +74,7 @@ def test_a_directory_that_lost_nothing(data: Path) -> None:
         assert "no problems" in run("verify", str(data))
         assert "using" in run("recover", str(data), code=1)
         assert len(bodies(connection)) == 11
-    assert "no data directory" in run("recover", str(data / "resources"), code=1)
+    assert "not a data directory" in run("recover", str(data / "resources"), code=1)
 
 
 def change(data: Path, sql: str) -> None:
@@ -101,7 +101,7 @@ def test_a_damaged_record_of_a_group_is_refused_until_it_is_forgotten(data: Path
     (damaged,) = [json.loads(text) for text in run("recover", str(data), "--json").splitlines()]
     assert damaged["what"].startswith("cursor [")
     run("recover", str(data), "--forget", damaged["what"])
-    assert "no damaged record" in run("recover", str(data), "--forget", damaged["what"], code=1)
+    assert "not a damaged record" in run("recover", str(data), "--forget", damaged["what"], code=1)
     with serving(data) as connection:
         assert connection.cursor_open("group", "orders", start=1).created
     assert "no problems" in run("verify", str(data))

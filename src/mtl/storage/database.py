@@ -1,4 +1,4 @@
-"""The SQLite file of the records: its format, how older ones become it, and what its errors are called."""
+"""The SQLite file of the records: its format, upgrades of older formats, and the project's errors for SQLite's."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from mtl.storage.records import KINDS, StateRecord
 from mtl.storage.rows import Row, checksums, encode_row, total
 
 VERSION = 4
-"""Format of the database and of everything beside it in the data directory.
+"""Format of the database and of the whole data directory.
 
     1  the first one
-    2  records of queues, and of a resource what its queues do with dead letters; what 1 wrote is valid as it is
-    3  commits that take the place of what was there; what 2 wrote is valid as it is
-    4  checksums in every row, the state of all rows, the file `generation`; what 3 wrote gets them when it is opened.
-       Every log has a manifest; those of 3 get theirs when the broker starts, and the state says 4 only after that
+    2  records of queues, and the dead-letter settings of a resource; records of format 1 are valid unchanged
+    3  commits that replace former contents; records of format 2 are valid unchanged
+    4  checksums in every row, the state of all rows, the file `generation`; a database of format 3 gets them when it is
+       opened. Every log has a manifest; logs of format 3 get theirs at the broker's start, then the state gets format 4
 """
 
 WITH_MANIFESTS = 4
 """The first format whose logs have manifests."""
 
 BUSY_S = 10.0
-"""How long a transaction waits for one of another process: that one syncs once, which takes seconds on a slow disk."""
+"""How long a transaction waits for one of another process, whose sync takes seconds on a slow disk."""
 
 _OLD_TABLE = "CREATE TABLE record (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 _COLUMNS = ("ALTER TABLE record ADD COLUMN named INTEGER", "ALTER TABLE record ADD COLUMN crc INTEGER")
 
 TABLE = _OLD_TABLE.replace("BLOB,", "BLOB, named INTEGER, crc INTEGER,")
 _SCHEMA = [("table", "record", 2, TABLE)]
-"""What sqlite_master holds: type, name, root page and statement."""
+"""The rows of sqlite_master: type, name, root page and statement."""
 
 _SYSTEM = {
     sqlite3.SQLITE_IOERR,
@@ -45,11 +45,11 @@ _SYSTEM = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_AUTH,
 }
-"""Errors of the system. While a database is opened every other one means that its file is not what was written."""
+"""Errors of the system. While a database is opened every other error means that its file is damaged."""
 
 
 def named(path: str, error: sqlite3.Error, *, opening: bool = False) -> StorageError:
-    """What the project calls an error of SQLite."""
+    """The project's error for an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)  # errors that Python's module finds by itself have none
     primary = None if code is None else code & 0xFF
     if primary == sqlite3.SQLITE_FULL:
@@ -73,8 +73,8 @@ def connect(uri: str) -> sqlite3.Connection:
 
 
 def open_database(path: str, name: Callable[[], str]) -> sqlite3.Connection:
-    """The database at `path`, in the present format and checked as a whole, made if it is not there. `name` gives a new
-    one its name.
+    """The database at `path`, in the present format and checked as a whole; it is made if it does not exist. `name`
+    returns the name of a new one.
 
     Raises `NewerVersion`, `Damaged`, `StorageFull`, `StorageFailed`.
     """
@@ -106,29 +106,29 @@ def _open(path: str, db: sqlite3.Connection, name: Callable[[], str]) -> None:
     if schema(db) != _SCHEMA:
         _upgrade(path, db, version, name)
     elif version != VERSION:
-        raise Damaged(f"{path}: it says that it has format {version}, and has format {VERSION}", file=path)
+        raise Damaged(f"{path}: it is marked as format {version}, but has format {VERSION}", file=path)
     check(path, db)
 
 
 def schema(db: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """What the database says that it is made of."""
+    """The database's schema."""
     return db.execute("SELECT type, name, rootpage, sql FROM sqlite_master").fetchall()
 
 
 def is_current(db: sqlite3.Connection) -> bool:
-    """Whether its table is that of the present format."""
+    """Whether the schema is that of the present format."""
     return schema(db) == _SCHEMA
 
 
 def check(path: str, db: sqlite3.Connection) -> None:
-    """Raises `Damaged` when the file's structure is not sound: SQLite itself only notices what it happens to read."""
+    """Raises `Damaged` when the file's structure is damaged: SQLite itself only checks the pages that it reads."""
     found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise Damaged(f"{path}: {found}", file=path)
 
 
 def _upgrade(path: str, db: sqlite3.Connection, version: int, name: Callable[[], str]) -> None:
-    """Make it the present format, in one transaction."""
+    """Convert the database to the present format, in one transaction."""
     db.execute("BEGIN IMMEDIATE")
     present = schema(db)
     if present == _SCHEMA:  # another process did it meanwhile

@@ -1,8 +1,8 @@
-"""The number of the last transaction, kept outside the database: so an older copy of it is noticed.
+"""The number of the last transaction, kept outside the database, to detect an older copy of the database.
 
-The file `generation` beside `broker.db` holds the database's name and the number of its last transaction. It is written
-after each transaction, not synced, and so is never ahead of the database: a power cut may only set it back. Its name
-does not begin like the database's, so that a copy of `broker.db*` does not take it along.
+The file `generation` next to `broker.db` has the database's name and the number of its last transaction. It is written
+after each transaction without a sync, and so is never ahead of the database: a power cut may only set it back. Its name
+does not begin like the database's, so that a copy of `broker.db*` does not include it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NAME = "generation"
 
 
 class Mark(NamedTuple):
-    """The database that a data directory has, and its last transaction as far as this file knows."""
+    """The name of a data directory's database, and the number of its last transaction according to this file."""
 
     database: str
     generation: int
 
 
 class GenerationFile:
-    """The file; it is opened for each use, since other processes change the records, too (`mtl user`)."""
+    """The file `generation`. It is opened for each use, since other processes change the records, too (`mtl user`)."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
 
     def read(self) -> Mark | None:
-        """None when there is no file. Raises `Damaged`, `StorageFailed`."""
+        """The mark in the file; None without a file. Raises `Damaged`, `StorageFailed`."""
         try:
             return _decode(self.path.read_bytes(), self.path)
         except FileNotFoundError:
@@ -42,8 +42,8 @@ class GenerationFile:
             raise StorageFailed(f"{self.path}: {error.strerror}") from error
 
     def write(self, mark: Mark, *, sync: bool = False, back: bool = False) -> None:
-        """Raise the number, and with `back` also lower it: another process may have written a later one meanwhile.
-        Raises `StorageFailed`.
+        """Write the mark, unless another process has written a later one meanwhile; with `back` in any case. Raises
+        `StorageFailed`.
         """
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
-"""Looking at the records of a data directory without changing anything: for `mtl verify` and `mtl recover`.
+"""Inspects the records of a data directory without changing anything, for `mtl verify` and `mtl recover`.
 
-A broker may run on it meanwhile. Whatever is wrong is a finding; nothing raises but a directory that cannot be read.
+A broker may run on it meanwhile. Every problem is a finding; only a directory that cannot be read raises an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mtl.storage.rows import Loaded, decode_value, incomplete, read_rows, state_
 
 
 class Finding(NamedTuple):
-    """Something wrong: `about` is a record ("cursor [...]"), a file or a place; `problem` a sentence."""
+    """A problem of `about`: a record ("cursor [...]"), a file or a place. `problem` is a sentence."""
 
     about: str
     problem: str
 
 
 class Inspection(NamedTuple):
-    """The records that verify, the format of the data directory, and what is wrong with the file."""
+    """The records that verify, the format of the data directory, and the problems of the file."""
 
     records: Sequence[AnyRecord]
     format: int
@@ -77,7 +77,7 @@ def _inspect(db: sqlite3.Connection, mark: Mark | None, findings: list[Finding])
         rows = db.execute("SELECT kind, key, value, NULL, NULL FROM record").fetchall() if version else []
         return Inspection(_unchecked(rows), version, findings)
     if version != VERSION:
-        findings.append(Finding("broker.db", f"says that it has format {version}, and has format {VERSION}"))
+        findings.append(Finding("broker.db", f"is marked as format {version}, but has format {VERSION}"))
     findings += [
         Finding("broker.db", str(problem))
         for (problem,) in db.execute("PRAGMA integrity_check(10)")
@@ -129,8 +129,8 @@ def _check_rows(loaded: Loaded, mark: Mark | None, findings: list[Finding]) -> i
 
 
 def compare(directory: Path, disk: Disk) -> list[Finding]:
-    """Where records and logs do not agree, with a broker at work, too: what it makes or removes meanwhile is not found
-    twice.
+    """The differences between records and logs. A broker may run meanwhile: only differences that are found twice
+    count, which logs that it makes or removes are not.
     """
     first = set(_differences(directory, disk))
     return sorted(first & set(_differences(directory, disk))) if first else []
@@ -151,7 +151,7 @@ def _differences(directory: Path, disk: Disk) -> Iterator[Finding]:
 
 
 def _contents_of(directory: Path, disk: Disk) -> Iterator[tuple[str, str]]:
-    """Every place with contents in it."""
+    """Every place with contents, and a description of them."""
     for kind in ("resources", "stages"):
         names = disk.list_dir(f"{directory}/{kind}") if disk.exists(f"{directory}/{kind}") else []
         for name in names:

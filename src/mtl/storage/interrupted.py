@@ -1,7 +1,7 @@
-"""Commits whose record cannot be read: the resources that such a commit may have put half of its contents into.
+"""Commits whose record cannot be read: the resources in which such a commit may be incomplete.
 
-A commit past its commit point is redone at the start by its record `publish`. Without it nobody knows where the
-contents lie that it has placed, and they must not be shown. What the application committed last names the resources.
+A commit past its commit point is redone at the start by its record `publish`. Without it the contents that the commit
+has already placed are not known, and they must not be visible. The application's last commit names the resources.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mtl.storage.records import (
 
 
 def barred(records: Sequence[AnyRecord], damages: Sequence[RecordDamage]) -> dict[LogKey, Damaged]:
-    """The logs that must not be opened, and why. Where it is not known whose commit it was: those of every application
-    that has stages of the version that it committed last, since a commit that is complete leaves none.
+    """The logs that must not be opened, and the reasons. If the commit's application is not known: the logs of every
+    application with stages of the version that it committed last, since a complete commit leaves no stages.
     """
     unreadable = [d for d in damages if d.kind == PublishRecord.kind]
     logs = {(r.vhost, r.name): log_key(r) for r in records if isinstance(r, ResourceRecord)}

@@ -9,7 +9,7 @@ LogKey = str
 
 
 def log_key(record: ResourceRecord) -> LogKey:
-    """The log of a resource: named by an id of its own, so that a new life never meets an old one's contents."""
+    """The log of a resource. Its id is unique, so that a resource that is made again never has old contents."""
     return f"resources/{record.log}"
 
 
@@ -19,10 +19,10 @@ def staged_log_key(record: StageRecord, resource: str) -> LogKey:
 
 
 def staged_log_keys(record: StageRecord) -> tuple[LogKey, ...]:
-    """Every log that a stage may have."""
+    """All logs that a stage may have."""
     return tuple(staged_log_key(record, resource) for resource in record.incarnations)
 
 
 def place_of(record: ResourceRecord | StageRecord) -> str:
-    """Where the logs of a record are: the log of a resource, or what the names of a stage's logs begin with."""
+    """The place of a record's logs: the log of a resource, or the prefix of the names of a stage's logs."""
     return log_key(record) if isinstance(record, ResourceRecord) else f"stages/{record.stage}"

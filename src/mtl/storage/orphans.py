@@ -1,8 +1,8 @@
-"""Logs that no record names: which of them the broker left behind itself, and what becomes of the others.
+"""Logs that no record names: those that the broker itself left behind, and the treatment of the others.
 
-A log is removed only when that is known to be meant: a record `dropped` says so (saved in the transaction that removed
-its own record), its name says that it was being made or removed, or it has no contents and all records are there. A log
-whose record is damaged or lost gets it back from its manifest. Every other one is moved to `lost+found/` and reported.
+A log is removed only in three cases: a record `dropped` names it (saved in the transaction that removed its own
+record); its name says that it was being made or removed; it has no contents and no records are missing. A damaged or
+lost record is made again from the manifest of its log. Every other log is moved to `lost+found/` and reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Owner = ResourceRecord | StageRecord
 
 
 class Orphan(NamedTuple):
-    """A log, or the logs of a stage, in the directory `place`: what a manifest says that it was, and what it holds."""
+    """A log, or the logs of a stage, in the directory `place`: the owner in a manifest, and the extent of each log."""
 
     place: str
     owner: Owner | None
@@ -46,7 +46,7 @@ class Orphan(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no contents in it."""
+        """Whether it has no contents."""
         return all(found.is_empty for _, found in self.logs)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def _contents(logs: Sequence[tuple[str, Extent]]) -> str:
 
 
 def lies_there(owner: bytes, key: str) -> bool:
-    """Whether the log `key` can belong to this owner, as a manifest has it. One that cannot be read proves nothing."""
+    """Whether the log `key` can belong to the owner in its manifest. True for an owner that cannot be decoded."""
     try:
         place = place_of(decode_owner(owner))
     except msgspec.MsgspecError:
@@ -75,7 +75,7 @@ def lies_there(owner: bytes, key: str) -> bool:
 
 
 def look(disk: Disk, directory: str, place: str, kind: str | None = None) -> Orphan:
-    """What is in a place below the data directory. Raises `StorageFailed`."""
+    """The log or logs in a place below the data directory. Raises `StorageFailed`."""
     kind, path = kind or place.split("/")[0], f"{directory}/{place}"
     try:
         parts = [f"{path}/{name}" for name in disk.list_dir(path)] if kind == "stages" else [path]
@@ -99,7 +99,7 @@ def _owner(found: Extent, kind: type[Owner]) -> Owner | None:
 
 
 class Orphans:
-    """What becomes of the logs below one data directory that no record names."""
+    """Treats the logs below one data directory that no record names."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -111,8 +111,8 @@ class Orphans:
         damages: Sequence[RecordDamage],
         removed: Callable[[str], None],
     ) -> tuple[list[Owner], list[str]]:
-        """Records made again from manifests, and the kinds of which no record is missing any more. The caller saves
-        them; `removed` is told of each place that is gone. What the disk refuses now is done by the next start.
+        """Returns records made again from manifests, and the kinds of which no record is missing any more, for the
+        caller to save. `removed` is called with each place that is gone. Work that fails is left to the next start.
         """
         unreadable = Unreadable(damages)
         doubtful = {kind for kind in _KINDS.values() if any(d.kind in {kind.kind, None} for d in damages)}
@@ -170,7 +170,7 @@ class Orphans:
                     log.warning("%s/%s stays until the next start: %s", self._directory, place, error)
 
     def _is_leaving(self, orphan: Orphan, doubtful: set[type[Owner]]) -> bool:
-        """Whether it was being made when the broker stopped; it is removed then."""
+        """Whether the log was being made when the broker stopped; it is removed then."""
         if not orphan.is_empty or _KINDS[orphan.place.split("/")[0]] in doubtful:
             return False
         try:
@@ -222,7 +222,7 @@ class Orphans:
         )
 
     def move(self, place: str, name: str) -> str:
-        """Move a directory to `lost+found`, durably, under this name or the next that is free; where it is then."""
+        """Move a directory to `lost+found`, durably, under `name` or the next free name. Returns its new place."""
         lost = f"{self._directory}/{LOST_FOUND}"
         if not self._disk.exists(lost):
             self._disk.make_dir(lost)

@@ -1,9 +1,9 @@
-"""An administrator's change of the records goes before those of a busy broker.
+"""Precedence of an administrator's change of the records over those of a busy broker.
 
-SQLite does not queue its writers: one that finds the database locked tries again some milliseconds later. A broker that
-saves without a pause leaves moments that are shorter than that, so `mtl user` could wait for longer than SQLite does
-("database is locked"). So it holds a lock on the file `waiting` until its change is made, and a broker that sees the
-lock waits before its next transaction.
+SQLite does not queue its writers: a writer that finds the database locked tries again some milliseconds later. A broker
+that saves all the time leaves shorter pauses, so `mtl user` could exceed SQLite's time-out ("database is locked"). So
+`mtl user` holds a lock on the file `waiting` until its change is made, and a broker that sees the lock waits before its
+next transaction.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NAME = "waiting"
-"""The file beside `broker.db`. It has no content."""
+"""The file next to `broker.db`. It has no content."""
 
 PRECEDENCE_S = 1.0
-"""How long a broker waits at most: an administrator's process that was stopped must not stop the broker."""
+"""How long a broker waits at most: a suspended process of an administrator must not stop the broker."""
 
 _LOOK_S = 0.002
 
 
 class Precedence:
-    """The file; it is opened for each use by those who go first, and kept open by the others."""
+    """The file `waiting`. An administrator's process (`first`) opens it for each use, a broker keeps it open."""
 
     def __init__(self, directory: Path, *, first: bool) -> None:
         self._path = directory / NAME
@@ -34,7 +34,7 @@ class Precedence:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """The time of one transaction. Without the file (a full disk, say) nobody goes first."""
+        """The time of one transaction. Without the file, as on a full disk, there is no precedence."""
         with suppress(OSError):
             if self._fd < 0:
                 self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -60,7 +60,7 @@ class Precedence:
                 return
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,7 +1,7 @@
-"""The low-rate state that outlives the broker: what kinds of records there are, and how they are kept as JSON.
+"""The records of the broker's low-rate durable state: their kinds, and their form in JSON.
 
-Contents and publishing numbers live in the logs. Everything else that must survive a crash is one of these records,
-written in transactions by the metadata store and read once, at the start.
+Contents and publishing numbers are in the logs. All other state that must survive a crash is in these records, which
+the metadata store writes in transactions and reads once, at the start.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 def record_key(*names: str) -> str:
-    """The key of a record that is known by several names."""
+    """The key of a record that is identified by several names."""
     return msgspec.json.encode(names).decode()
 
 
 class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A resource. `log` names its directory; `earliest` is moved here, durably, before retention unlinks anything.
-    `owner` is the user who made it, and who has quotas; empty in older records.
+    `owner` is the user who made it, and whose quotas it counts in; empty in older records.
     """
 
     kind: ClassVar[str] = "resource"
@@ -45,8 +45,8 @@ class ResourceRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A group's durable position: the next content it has not confirmed. `epoch` counts the holders it has had,
-    `log_epoch` is that of the log's content before `position`, as far as it is known.
+    """A group's durable position: the next content it has not confirmed. `epoch` counts its holders so far, `log_epoch`
+    is that of the log's content before `position`, if it is known.
     """
 
     kind: ClassVar[str] = "cursor"
@@ -66,7 +66,7 @@ class CursorRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class LetterEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A content on its way to the dead letters: its number there is what tells, after a crash, whether it arrived."""
+    """A content on its way to the dead letters. After a crash its number there shows whether it arrived."""
 
     sequence: int
     number: int
@@ -78,8 +78,8 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
     """A queue: contents below `low` and those of `settled` (ends are exclusive) are settled.
 
     `id` is the writer of its dead letters, `buried` their last number. Contents below `ahead` may have been delivered;
-    `deliveries` are the ended deliveries of single contents as pairs, where there were any. The log ended at `end` when
-    this was written, with a content of `log_epoch`; 0 in records that are older than that.
+    `deliveries` are pairs of content and number of its ended deliveries, if any. The log ended at `end` when this was
+    written, with a content of `log_epoch`; 0 in older records.
     """
 
     kind: ClassVar[str] = "queue"
@@ -104,8 +104,8 @@ class QueueRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A writer's name: the number that stands for it in the logs, who writes under it, and how many did before. `owner`
-    is the user who was the first to use it; empty in older records.
+    """A writer's name: its `id` in the logs, its present holder, and `epoch`, the number of holders so far. `owner` is
+    the user who used it first; empty in older records.
     """
 
     kind: ClassVar[str] = "writer"
@@ -123,8 +123,9 @@ class WriterRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class StageRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A stage: contents that are durable and not yet visible. `incarnations` names its targets as they were, `contents`
-    says how many each had when the stage was sealed, `owner` is the user who opened it (older versions wrote neither).
+    """A stage: contents that are durable and not yet visible. `incarnations` are those of its target resources,
+    `contents` the number for each when the stage was sealed, `owner` is the user who opened it (older versions wrote
+    neither).
     """
 
     kind: ClassVar[str] = "stage"
@@ -145,7 +146,7 @@ class StageRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """What an application committed last: the memory that makes a repeated Stage.Commit harmless."""
+    """The last commit of an application, which makes a repeated Stage.Commit harmless."""
 
     kind: ClassVar[str] = "application"
     vhost: str
@@ -164,8 +165,8 @@ class ApplicationRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class PublishEntry(msgspec.Struct, frozen=True, rename="kebab"):
-    """One resource's share of a commit: where it goes and the staged logs that go there, in order. With `truncate` it
-    takes the place of everything before `base`.
+    """One resource's share of a commit: the contents of the staged `logs`, in order, from `base` on. With `truncate`
+    they replace all contents before `base`.
     """
 
     resource: str
@@ -194,7 +195,7 @@ class PublishRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class PasswordRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """What is kept of a password: what SCRAM-SHA-256 checks a proof with (RFC 5802, section 3), never the password."""
+    """The stored form of a password: the values with which SCRAM-SHA-256 checks a proof (RFC 5802, section 3)."""
 
     salt: bytes
     iterations: int
@@ -202,7 +203,7 @@ class PasswordRecord(msgspec.Struct, frozen=True, rename="kebab"):
     server_key: bytes
 
     def __repr__(self) -> str:
-        """Without the keys: whoever guesses passwords could try them on these."""
+        """Without the keys, since passwords could be guessed with them."""
         return f"PasswordRecord(iterations={self.iterations})"
 
 
@@ -215,7 +216,7 @@ class GrantRecord(msgspec.Struct, frozen=True, rename="kebab", order=True):
 
 
 class UserRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """A user: what proves who it is (a password, CURVE public keys in Z85), and what it may do."""
+    """A user: its credentials (a password, CURVE public keys in Z85), and its rights."""
 
     kind: ClassVar[str] = "user"
     name: str
@@ -230,7 +231,7 @@ class UserRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class SecretRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """Random octets of this data directory, made once: the verifiers of users that there are not come from them."""
+    """Random octets of this data directory, made once. The verifiers of unknown users are derived from them."""
 
     kind: ClassVar[str] = "secret"
     octets: bytes
@@ -242,9 +243,7 @@ class SecretRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """How a run of the broker ended. Nothing depends on it any more; what older versions wrote goes with the next
-    start.
-    """
+    """How a run of the broker ended: a record of older versions, which is not used and removed at the next start."""
 
     kind: ClassVar[str] = "run"
     boot: str
@@ -253,9 +252,9 @@ class RunRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class ClockRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """Where the clocks were when the broker last noted it: under `boot` of the machine, `counted_us` after it, the wall
-    clock read `wall_us`. `jumps` are those of the wall clock forward: from what it read, to what it read next.
-    What was stamped before `since_us` counts as stamped then (`broker.ages`).
+    """The clocks at the time of this record: `counted_us` after the machine's boot `boot` the wall clock was at
+    `wall_us`. `jumps` are jumps forward of the wall clock, from and to. Times before `since_us` count as `since_us`
+    (`broker.ages`).
     """
 
     kind: ClassVar[str] = "clock"
@@ -282,11 +281,11 @@ class DroppedRecord(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class StateRecord(msgspec.Struct, frozen=True, rename="kebab"):
-    """What all records together are: every transaction writes it again.
+    """The state of all records together; every transaction writes it again.
 
-    `database` names this database, `generation` counts its transactions. `format` is that of the data directory, below
-    the database's own while the logs are yet to follow. `totals` are per kind the number of rows and the sum of their
-    checksums. `incomplete` are kinds of which records were lost, and why.
+    `database` names this database, `generation` counts its transactions. `format` is that of the data directory, which
+    is below the database's until the logs are upgraded, too. `totals` are per kind the number of rows and the sum of
+    their checksums. `incomplete` are kinds of which records were lost, and the reasons.
     """
 
     kind: ClassVar[str] = "state"
@@ -335,8 +334,8 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 
 
 class RecordDamage(NamedTuple):
-    """A record that cannot be read. Without a `key` it is not known which of this kind it is, or how many there are;
-    without a `kind` it may be any record.
+    """A record that cannot be read. Without a `key` it may be any record of this kind, and more than one; without a
+    `kind` it may be any record.
     """
 
     kind: str | None
@@ -356,8 +355,8 @@ _OWNER = msgspec.json.Decoder(tuple[str, msgspec.Raw])
 
 
 def encode_owner(record: ResourceRecord | StageRecord) -> bytes:
-    """The record that a log belongs to, as the log keeps it (`mtl.log.manifest`). What moves while the log is in use is
-    left out: `earliest` is kept by the log itself, and a stage that is made again is sealed by its contents.
+    """The record that a log belongs to, for the log's manifest (`mtl.log.manifest`). Members that change while the log
+    is in use are left out: the log itself has `earliest`, and a stage that is made again is sealed by its contents.
     """
     if isinstance(record, ResourceRecord):
         record = msgspec.structs.replace(record, earliest=1)
@@ -367,7 +366,7 @@ def encode_owner(record: ResourceRecord | StageRecord) -> bytes:
 
 
 def decode_owner(data: bytes) -> ResourceRecord | StageRecord:
-    """Raises `msgspec.MsgspecError` for octets that are no such record."""
+    """Raises `msgspec.MsgspecError` for octets that are not such a record."""
     kind, record = _OWNER.decode(data)
     named = ResourceRecord if kind == ResourceRecord.kind else StageRecord
     found: ResourceRecord | StageRecord = DECODERS[named.kind].decode(record)
@@ -375,5 +374,5 @@ def decode_owner(data: bytes) -> ResourceRecord | StageRecord:
 
 
 def of_kind(records: Iterable[AnyRecord], kind: type[T]) -> list[T]:
-    """The records of one kind, in their order."""
+    """The records of one kind, in order."""
     return [record for record in records if isinstance(record, kind)]

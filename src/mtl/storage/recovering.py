@@ -1,7 +1,7 @@
-"""`mtl recover`: what a damaged data directory still has that nothing uses, and how it is used again.
+"""`mtl recover`: shows the unused logs and records of a damaged data directory, and puts them to use again.
 
-No broker may run on the directory meanwhile. Nothing is removed: what something takes the place of is kept in
-`lost+found/` or beside it.
+No broker may run on the directory meanwhile. Nothing is removed: replaced files are kept in `lost+found/` or next to
+the new ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEPT_MANIFEST = "manifest.damaged"
 
 
 class Item(NamedTuple):
-    """Something that can be recovered: what it is, what is known of it, and the option that does it."""
+    """A problem or an unused log: its name, a description, and the option of `mtl recover` for it (empty: none)."""
 
     what: str
     about: str
@@ -46,13 +46,13 @@ class Item(NamedTuple):
 
 
 class Recovery:
-    """A data directory that no broker runs on. Raises `DirectoryInUse` where one does, `OptionError` for another."""
+    """A data directory without a running broker. Raises `DirectoryInUse`, and `OptionError` for other directories."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         self._directory = directory
         self._disk = disk or RealDisk()
         if not (directory / "resources").is_dir():
-            raise OptionError(f"{directory} is no data directory of a broker")
+            raise OptionError(f"{directory} is not a data directory of a broker")
         self._lock = self._disk.lock(str(directory))
 
     def __enter__(self) -> Self:
@@ -64,7 +64,7 @@ class Recovery:
     # --- what there is --------------------------------------------------------------------------------------
 
     def items(self) -> list[Item]:
-        """Everything that is wrong or kept, with what can be done about it."""
+        """All problems and all unused logs and records, with the options for them."""
         found = inspect_records(self._directory)
         items = [Item(x.about, x.problem, self._option_for(x.about)) for x in found.findings]
         items += [Item(x.about, x.problem, "") for x in compare(self._directory, self._disk)]
@@ -97,7 +97,7 @@ class Recovery:
         return found
 
     def _logs(self) -> list[tuple[str, Owner]]:
-        """Every log that a record names and that is there."""
+        """Every existing log that a record names."""
         logs: list[tuple[str, Owner]] = []
         for record in inspect_records(self._directory).records:
             if isinstance(record, ResourceRecord):
@@ -118,8 +118,8 @@ class Recovery:
     # --- what can be done -----------------------------------------------------------------------------------
 
     def accept(self) -> list[str]:
-        """Take the records that there are for all there were: an older copy, what was salvaged, or none. Resources that
-        they do not name are made again from the manifests of their logs. Returns what was done.
+        """Accept the present records as complete: an older copy, salvaged records, or none. Records of resources that
+        they do not name are made again from the manifests of their logs. Returns a description of each change.
         """
         store = open_records(self._directory, accept=True)
         done = list(store.notes)
@@ -142,7 +142,7 @@ class Recovery:
                     store.save((owner,), ())
                     keys.add((owner.kind, owner.key))
                     done.append(f"the record of {orphan.place} was made again: {orphan}")
-        return [*done, "the records that there are count as all from now on"]
+        return [*done, "the present records count as complete from now on"]
 
     def _unnamed(self, places: set[str]) -> list[Orphan]:
         found = []
@@ -162,14 +162,14 @@ class Recovery:
         return f"{LOST_FOUND}/{path.name}"
 
     def forget(self, about: str) -> str:
-        """Forget a damaged record, `about` being its kind and key: what it says is given up. With a commit that was
-        interrupted goes what it has placed already, which nobody was shown; its stages stay, to be committed again.
+        """Remove a damaged record; `about` is its kind and key. With the record of an interrupted commit the contents
+        that it has already placed are removed, which no reader saw; its stages stay, to be committed again.
         """
         kind, _, key = about.partition(" ")
         damaged = [x.about for x in inspect_records(self._directory).findings]
         if about not in damaged or kind not in KINDS:
             raise OptionError(
-                f"{about!r} is no damaged record; `mtl recover {self._directory}` shows which are"
+                f"{about!r} is not a damaged record; `mtl recover {self._directory}` lists them"
             )
         with closing(open_records(self._directory)) as store:
             records = store.load().records
@@ -215,8 +215,8 @@ class Recovery:
         give_manifest(self._disk, path, owner, earliest)
 
     def bring_back(self, name: str, new_name: str | None, vhost: str | None) -> str:
-        """Use a log of `lost+found` again, as resource `new_name` of `vhost` or as what it was. Raises `OptionError`
-        when there is none, when the name is taken, or when what it was is not known and not given.
+        """Use a log of `lost+found` again, as resource `new_name` of `vhost`, or under its former name. Raises
+        `OptionError` when there is no such log, when the name is taken, or when it is neither known nor given.
         """
         orphan = dict(self._lost()).get(name)
         if orphan is None:

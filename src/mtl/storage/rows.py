@@ -1,7 +1,7 @@
-"""A record as a row of the database, and how a row that changed since is told from one that did not.
+"""Records as rows of the database, with checksums that detect damaged rows.
 
-A row has two checksums (CRC-32C): of its kind and key, and of its kind, key and value. So a damaged value is known to
-be that of a certain key, and a damaged kind or key is found in the value, which holds the fields that make the key.
+A row has two checksums (CRC-32C): of its kind and key, and of its kind, key and value. So the key of a damaged value is
+known, and a damaged kind or key is restored from the value, which has the fields of the key.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Row(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What was read of the records: those that verify, and what is known of the others. Of those in `repaired` the row
-    has a damaged kind or key, which the value tells. `totals` are per kind the number of rows and the sum of their
+    """The result of reading the records: those that verify, and the damages of the others. Those in `repaired` have a
+    row with a damaged kind or key, which the value shows. `totals` are per kind the number of rows and the sum of their
     checksums, without the state's own row.
     """
 
@@ -51,7 +51,7 @@ def encode_row(record: AnyRecord) -> Row:
 
 
 def decode_row(columns: Iterable[Any]) -> AnyRecord | RecordDamage:
-    """The record of a row that verifies; otherwise what is known of it."""
+    """The record of a row that verifies; otherwise the damage."""
     kind, key, value, named, crc = columns
     if not (isinstance(kind, str) and isinstance(key, str)):
         return RecordDamage(None, None, "the kind or key of a row is no text")
@@ -90,8 +90,8 @@ def read_rows(rows: Iterable[Sequence[Any]]) -> Loaded:
 
 
 def incomplete(loaded: Loaded, state: StateRecord, path: str) -> list[RecordDamage]:
-    """The kinds of which records are missing. Raises `OldRecords` for a kind whose rows verify and are not those that
-    the state was written for.
+    """The kinds of which records are missing. Raises `OldRecords` for a kind whose rows verify but do not match the
+    totals in the state.
     """
     found = []
     for kind in sorted({*state.totals, *loaded.totals}):
@@ -112,7 +112,7 @@ def incomplete(loaded: Loaded, state: StateRecord, path: str) -> list[RecordDama
 
 
 def total(crcs: Iterable[int], start: int = 0) -> int:
-    """The sum of checksums, which tells a set of rows from another one."""
+    """The sum of checksums, by which sets of rows are compared."""
     return (start + sum(crcs)) & _SUM_MASK
 
 
@@ -122,7 +122,7 @@ def state_of(loaded: Loaded) -> StateRecord | None:
 
 
 def decode_value(kind: str, value: bytes) -> AnyRecord | None:
-    """A record by its kind and JSON, without any checksum; None for what is none."""
+    """The record of a kind and its JSON, without any checksum; None when it cannot be decoded."""
     if kind not in KINDS:
         return None
     try:

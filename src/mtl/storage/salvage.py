@@ -1,11 +1,11 @@
-"""What can be read of a database whose file is not sound, and a new database made of it.
+"""Reads a damaged database as far as possible, and makes a new database of its rows.
 
     1  the file and its write-ahead log are copied to `lost+found/broker.db-<n>/` and stay there
     2  the rows of the copy are read by ranges, from both ends of each kind, as far as they can be read
     3  the rows that verify become a new database, complete and synced under the name `broker.db.salvaged`
-    4  that takes the place of `broker.db`, whose write-ahead log is removed before
+    4  the write-ahead log of `broker.db` is removed, and the new database renamed to `broker.db`
 
-A crash before the end of 3 leaves everything as it was; after it the next start repeats 4.
+A crash before the end of 3 leaves the database unchanged; after it the next start repeats 4.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ _WORK = "salvage-"
 
 
 def open_records(directory: Path, *, accept: bool = False) -> SqliteStore:
-    """The records of a data directory; those that can be read where the file is damaged. What was done is among the
-    store's notes.
+    """The records of a data directory; of a damaged file those that can be read, with a note in the store's `notes`.
 
-    Raises `OldRecords`, unless they are accepted; `Damaged` when nothing can be read; `StorageFailed`.
+    Raises `OldRecords`, unless they are accepted; `Damaged` when no record can be read; `StorageFailed`.
     """
     path = directory / "broker.db"
     _finish(directory)
@@ -47,13 +46,13 @@ def open_records(directory: Path, *, accept: bool = False) -> SqliteStore:
         kept = salvage(directory, damage, accept=accept)
         store = SqliteStore(str(path), accept=accept)
         store.notes.insert(
-            0, f"{damage}; what can be read of it is in use, the damaged file is kept in {kept}"
+            0, f"{damage}; its readable records are in use, the damaged file is kept in {kept}"
         )
         return store
 
 
 def salvage(directory: Path, damage: Damaged, *, accept: bool = False) -> Path:
-    """Replace a damaged database by a new one; where the damaged one is kept. Raises as `open_records` does."""
+    """Replace a damaged database by a new one. Returns the damaged one's new place. Raises as `open_records` does."""
     try:
         rows = _read_all(directory)
         state = state_of(read_rows(rows))
@@ -86,8 +85,8 @@ def _mark(directory: Path) -> Mark | None:
 
 
 def _read_all(directory: Path) -> list[Row]:
-    """Every row that can be read of the file as it is, or with a first page that is as it has to be: that page holds
-    nothing but what is the same in every such database. Two rows of one key are not told apart, so neither is taken.
+    """Every row that can be read from the file, either unchanged or with its first page replaced: that page is the same
+    in every such database. Of two different rows with one key neither is returned.
     """
     rows: dict[tuple[str, str], set[Row]] = {}
     for mended in (False, True):
@@ -106,7 +105,7 @@ def _read_all(directory: Path) -> list[Row]:
 
 
 def _sound(columns: Sequence[Any]) -> Row | None:
-    """A row with its own kind and key, or a damaged one of a known key as it is."""
+    """A row with its right kind and key, or an unchanged damaged row with a known key."""
     found = decode_row(columns)
     if not isinstance(found, RecordDamage):
         return encode_row(found)
@@ -164,7 +163,7 @@ def _keep(directory: Path) -> Path:
 
 
 def _write(directory: Path, rows: Sequence[Row], state: StateRecord) -> None:
-    """A new database of these rows, complete under the name that `_finish` looks for."""
+    """Write a new database of these rows; when it is complete it gets the name that `_finish` looks for."""
     path = directory / f"{_READY}.new"
     for old in directory.glob(f"{path.name}*"):
         old.unlink()
@@ -182,7 +181,7 @@ def _write(directory: Path, rows: Sequence[Row], state: StateRecord) -> None:
 
 
 def _state(rows: Sequence[Row], state: StateRecord | None, mark: Mark | None, *, accept: bool) -> StateRecord:
-    """A kind is complete when its rows are all that the state counts."""
+    """The state of a new database. A kind is complete when it has all rows that the former state counts."""
     loaded = read_rows(rows)
     lost = dict.fromkeys(
         sorted(KINDS.keys() - {"state"}), "broker.db was damaged, and not all of it can be read"
@@ -199,7 +198,7 @@ def _state(rows: Sequence[Row], state: StateRecord | None, mark: Mark | None, *,
 
 
 def _finish(directory: Path) -> None:
-    """Put a salvaged database in its place, if there is one, and remove what an earlier attempt left."""
+    """Rename a salvaged database, if there is one, to `broker.db`, and remove the files of an earlier attempt."""
     for left in directory.glob(f"{_WORK}*"):
         shutil.rmtree(left)
     if not (directory / _READY).exists():

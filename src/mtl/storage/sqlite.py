@@ -1,8 +1,8 @@
 """The low-rate records in SQLite: one row each, one transaction per save, synced before it counts.
 
-Every row has checksums (`rows`). One row, the state, says what all of them together are: how many rows of each kind,
-the sum of their checksums, and a generation that every transaction increments. The generation is kept outside the
-database, too (`generation`). So rows that changed, rows that are missing and an older copy of the file are noticed.
+Every row has checksums (`rows`). One row, the state, has the number of rows of each kind, the sum of their checksums,
+and a generation that every transaction increments. The generation is kept outside the database, too (`generation`). So
+changed rows, missing rows and an older copy of the file are detected.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _LOST = "the row that says how many there are is missing"
 
 
 class RecordStore(Protocol):
-    """Where records are kept; the simulator brings one that can crash. `format` is the version that the data directory
-    was written by: below VERSION until `upgraded`.
+    """A store of records; the simulator has one that can crash. `format` is that of the data directory: below VERSION
+    until `upgraded`.
     """
 
     format: int
@@ -48,25 +48,25 @@ class RecordStore(Protocol):
         """Everything in the data directory is of format VERSION now; raises `StorageError`."""
 
     def load(self) -> Loaded:
-        """Everything that was saved, and what cannot be read of it. Raises `OldRecords`, `StorageFailed`."""
+        """All saved records, and the damages of those that cannot be read. Raises `OldRecords`, `StorageFailed`."""
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
-        """All of it or nothing, durably; raises `StorageError`."""
+        """Write and remove records, all or none, durably; raises `StorageError`."""
 
     def complete(self, kinds: Sequence[str]) -> None:
-        """No record of these kinds is missing any more, durably; raises `StorageError`."""
+        """Record durably that no record of these kinds is missing any more; raises `StorageError`."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class SqliteStore:
     """Records in one SQLite file, WAL and synchronous=FULL: a save that returned survives a power cut.
 
-    Another process may change records meanwhile (`mtl user` does): `changed` tells. Only its owner can read the file.
-    `notes` says what was found at the opening that costs nothing. Raises `OldRecords` for a database that is older than
-    its generation file says, unless the caller accepts it; `Damaged` for a file that is no sound database (`salvage`).
-    Changes of a store that is `first` go before those of others (`precedence`).
+    Another process may change records meanwhile (`mtl user` does): `changed` reports that. Only its owner can read the
+    file. `notes` has harmless problems that were found at the opening. Raises `OldRecords` for a database that is older
+    than its generation file says, unless the caller accepts it; `Damaged` for a damaged file (`salvage`). Changes of a
+    store that is `first` have precedence over those of others (`precedence`).
     """
 
     def __init__(self, path: str, *, accept: bool = False, first: bool = False) -> None:
@@ -96,7 +96,7 @@ class SqliteStore:
             return None
 
     def _new_name(self, mark: Mark | None, *, accept: bool) -> str:
-        """The name of a database that becomes one of this format; the generation file has it first."""
+        """The name of a new or upgraded database; it is written to the generation file first."""
         if mark is not None and mark.generation and not accept:
             raise too_old(self._path, "has no transaction", mark)
         name = mark.database if mark is not None else secrets.token_hex(4)
@@ -104,7 +104,7 @@ class SqliteStore:
         return name
 
     def _begin(self, mark: Mark | None, *, accept: bool) -> None:
-        """Check the generation, and have a state that verifies."""
+        """Check the generation, and make the state again if it does not verify."""
         state = self._state()
         if mark is None and not self.notes and state is not None and state.generation > 1:
             self.notes.append(
@@ -124,8 +124,8 @@ class SqliteStore:
         self._seen = self._version()
 
     def _restate(self, mark: Mark | None, state: StateRecord | None, *, accept: bool) -> None:
-        """Write the state again. A row that was damaged in its place says nothing about the others; one that is missing
-        may not be the only one.
+        """Write the state again. If its row is damaged the other rows are not affected; if it is missing, others may be
+        missing, too.
         """
         there = self._db.execute("SELECT 1 FROM record WHERE kind = 'state'").fetchone() is not None
         lost = {} if there or accept else dict.fromkeys(sorted(KINDS.keys() - {"state"}), _LOST)
@@ -156,7 +156,7 @@ class SqliteStore:
         return version
 
     def changed(self) -> bool:
-        """Whether somebody else changed a record since this was last asked."""
+        """Whether another process changed a record since the last call."""
         try:
             before, self._seen = self._seen, self._version()
         except sqlite3.Error as e:
@@ -166,7 +166,7 @@ class SqliteStore:
     # --- reading --------------------------------------------------------------------------------------------
 
     def load(self) -> Loaded:
-        """Everything that was saved, in order of kind and key. Raises `OldRecords` for rows of an older transaction."""
+        """All saved records, in order of kind and key. Raises `OldRecords` for rows of an older transaction."""
         try:
             loaded = read_rows(self._select("ORDER BY kind, key"))
             state = self._state()
@@ -195,7 +195,7 @@ class SqliteStore:
         self._db.execute("DELETE FROM record WHERE kind = CAST(? AS TEXT) AND key = CAST(? AS TEXT)", columns)
 
     def _mend(self, repaired: Sequence[tuple[AnyRecord, tuple[str, str]]]) -> None:
-        """Give records their own kind and key again."""
+        """Write rows with a damaged kind or key again."""
         with self._transaction():
             for record, where in repaired:
                 self._delete_row(*where)
@@ -228,8 +228,8 @@ class SqliteStore:
                 change.forget(record.kind, record.key)
 
     def edit(self, kind: type[T], key: str, change: Callable[[T | None], T | None]) -> None:
-        """Replace one record by what `change` makes of it (None: there is none), and let nobody in between. What
-        `change` raises leaves it as it was. Raises `Damaged` for a record that does not verify.
+        """Replace one record by the result of `change` (None: no record), in one transaction. If `change` raises, the
+        record is unchanged. Raises `Damaged` for a record that does not verify.
         """
         with self._transaction() as transaction:
             rows = self._select("WHERE kind = ? AND key = ?", kind.kind, key)
@@ -243,7 +243,7 @@ class SqliteStore:
                 transaction.put(encode_row(after))
 
     def complete(self, kinds: Sequence[str]) -> None:
-        """The rows that there are of these kinds are all, from now on."""
+        """The present rows of these kinds count as all from now on."""
         with self._transaction() as change:
             change.complete(kinds)
 
@@ -282,11 +282,11 @@ class SqliteStore:
         finally:
             self._roll_back()
         self._damaged -= change.touched
-        with suppress(StorageError):  # what is saved is saved; the file is an older one until the next time
+        with suppress(StorageError):  # the records are saved; the file is behind until the next transaction
             self._file.write(Mark(after.database, after.generation))
 
     def _roll_back(self) -> None:
-        """Should this fail, too, the next save begins with it."""
+        """Roll back an open transaction. If this fails, the next save repeats it."""
         try:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -294,19 +294,19 @@ class SqliteStore:
             pass
 
     def close(self) -> None:
-        """Give the file back, with the generation synced."""
+        """Close the file, with the generation synced."""
         try:
             state = self._state()
             if state is not None:
                 self._file.write(Mark(state.database, state.generation), sync=True)
         except (sqlite3.Error, StorageError):
-            pass  # it may be an older one
+            pass  # the generation file may be behind the database
         self._db.close()
         self._precedence.close()
 
 
 class _Transaction:
-    """What one transaction changes, and the totals that it leaves."""
+    """The changes of one transaction, and the totals after it."""
 
     def __init__(
         self, db: sqlite3.Connection, state: StateRecord, damaged: Collection[tuple[str, str]]
@@ -316,7 +316,7 @@ class _Transaction:
         self._totals = dict(state.totals)
         self._damaged = damaged
         self.touched: set[tuple[str, str]] = set()
-        """Rows that were damaged and are not any more."""
+        """Formerly damaged rows that were written or removed."""
 
     def put(self, row: Row) -> None:
         """Write a row."""
@@ -346,7 +346,7 @@ class _Transaction:
         self.state = msgspec.structs.replace(self.state, incomplete=left)
 
     def finish(self) -> StateRecord:
-        """Write the state. Where a damaged row is gone its checksum was perhaps not the one that the sum had."""
+        """Write the state. For kinds with formerly damaged rows the sum is made again: it may have a wrong checksum."""
         for kind in {k for k, _ in self.touched}:
             rows, crcs = count(self._db, kind)
             if rows == self._totals[kind][0]:
@@ -363,7 +363,7 @@ def count(db: sqlite3.Connection, kind: str) -> tuple[int, int]:
 
 
 def too_old(path: str, what: str, mark: Mark) -> OldRecords:
-    """The error for a database that is not the one that was last written."""
+    """The error for a database that is older than the data directory's last transaction."""
     return OldRecords(
         f"{path} {what}; the last transaction of this data directory is {mark.generation} of database "
         f"{mark.database}. {OldRecords.WAYS}"

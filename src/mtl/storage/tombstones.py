@@ -1,7 +1,7 @@
-"""Saves records so that a log whose record is removed can be removed, too, by the next start if need be.
+"""Saves records so that the logs of a removed record get removed, too, if necessary by the next start.
 
 The transaction that removes the record of a resource or stage also writes a record `dropped` with the place of its
-logs. That one goes when the logs are gone, with the next transaction.
+logs. The first transaction after the removal of the logs removes that record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mtl.storage.sqlite import RecordStore
 
 
 class Tombstones:
-    """Around a `RecordStore`; `dropped` are the places of logs that are to be removed."""
+    """Wraps a `RecordStore` and adds records `dropped` for the places of logs that are to be removed."""
 
     def __init__(self, records: RecordStore) -> None:
         self._records = records
@@ -22,11 +22,11 @@ class Tombstones:
         self._removed: dict[str, None] = {}
 
     def restore(self, records: Sequence[AnyRecord]) -> None:
-        """What the last run left."""
+        """Take over the records `dropped` of the last run."""
         self._dropped = {r.place: None for r in records if isinstance(r, DroppedRecord)}
 
     def save(self, put: Sequence[AnyRecord], forget: Sequence[AnyRecord]) -> None:
-        """As the store's. Raises `StorageError`; the transaction may be on the disk then, so its places stay known."""
+        """As `RecordStore.save`. After a `StorageError` the transaction may be on the disk, so its places are kept."""
         new = _places(forget)
         back = [x for x in _places(put) if x in self._dropped]
         removed = list(self._removed)
@@ -40,7 +40,7 @@ class Tombstones:
 
     @property
     def are_done(self) -> bool:
-        """Whether there are places whose logs are gone, for the next transaction to forget."""
+        """Whether logs are gone whose records `dropped` the next transaction can remove."""
         return bool(self._removed)
 
     def removed(self, place: str) -> None:

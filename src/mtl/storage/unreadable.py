@@ -1,7 +1,7 @@
-"""Records that cannot be read: a request that depends on one is refused, and not served as if there had been none.
+"""Records that cannot be read. A request that depends on one is refused, instead of being served without the record.
 
-A group whose position is not known must not begin at the start, a commit that is not remembered must not happen again.
-So where the broker looks for a record and finds none, it asks here whether there may be one.
+A group with a lost position must not begin at the start; a commit with a lost record must not be repeated. So when the
+broker finds no record, it checks here whether there may be an unreadable one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mtl.wire.control import STORAGE
 
 
 class Unreadable:
-    """What `damages` leave unknown: single keys, or every key of a kind that has no record."""
+    """The keys that are unknown because of `damages`: single keys, or every key of a kind that has no record."""
 
     def __init__(self, damages: Iterable[RecordDamage] = ()) -> None:
         self._keys: dict[tuple[str, str], str] = {}
@@ -26,7 +26,7 @@ class Unreadable:
                 self._kinds.setdefault(damage.kind, damage.reason)
 
     def reason(self, kind: type[AnyRecord], key: str) -> str | None:
-        """Why it is not known what the record with this key says; None when there is certainly none."""
+        """Why the record with this key is not known; None when there is certainly none."""
         name = kind.kind
         return self._keys.get((name, key)) or self._kinds.get(name) or self._kinds.get(None)
 
@@ -41,7 +41,7 @@ class Unreadable:
             raise Refused(
                 503,
                 STORAGE,
-                f"what is recorded of {what} cannot be read ({reason}); `mtl recover` on the broker's data directory "
+                f"the record of {what} cannot be read ({reason}); `mtl recover` on the broker's data directory "
                 "shows and resolves it",
             )
 

@@ -91,7 +91,7 @@ def test_one_at_a_time_and_only_of_a_data_directory(recovery: Recovery, data: Pa
     assert recovery.items() == []
     with pytest.raises(DirectoryInUse):
         Recovery(data)
-    with pytest.raises(OptionError, match="no data directory"):
+    with pytest.raises(OptionError, match="not a data directory"):
         Recovery(tmp_path / "resources")
 
 
@@ -164,7 +164,7 @@ def test_records_that_are_gone_come_back_from_manifests(data: Path) -> None:
 
 def test_a_damaged_record_is_forgotten_only_by_its_name(data: Path, recovery: Recovery) -> None:
     change(data, "UPDATE record SET value = x'00' WHERE kind = 'cursor'")
-    with pytest.raises(OptionError, match="no damaged record"):
+    with pytest.raises(OptionError, match="not a damaged record"):
         recovery.forget("cursor another")
     assert recovery.forget(f"cursor {CURSOR.key}") == f"cursor {CURSOR.key} is forgotten"
     assert recovery.items() == []

@@ -420,5 +420,5 @@ def test_a_database_of_an_older_format_gets_its_checksums(path: str, version: in
 
 def test_a_format_that_the_file_does_not_have(saved: str) -> None:
     damage(saved, "PRAGMA user_version=0")
-    with pytest.raises(Damaged, match="says that it has format 0"):
+    with pytest.raises(Damaged, match="is marked as format 0"):
         SqliteStore(saved)
