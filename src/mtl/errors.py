@@ -45,7 +45,7 @@ class Refused(MtlError):
     """A well-formed request that the broker refuses (MTL-52).
 
     `status` is the three-digit code (PROTOCOL.md 2), `reason` a stable slug for programs, `message` a
-    sentence for people, `members` whatever else helps the client to act.
+    sentence for people, `members` further facts for the client.
     """
 
     def __init__(self, status: int, reason: str, message: str = "", **members: Any) -> None:

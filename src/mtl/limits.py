@@ -179,7 +179,7 @@ CREDIT_DELAY_S = 0.02
 
 RESEND_DELAY_S = 0.005
 RESEND_DELAY_TOP_S = 1.0
-"""Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to the second value."""
+"""Pause before contents that the broker pushed back (overload, a gap) are sent again; doubles up to the second one."""
 
 QUIET_S = 2.0
 """A writer whose contents are not confirmed for this long asks whether its lease still holds."""
@@ -235,8 +235,7 @@ AUTHENTICATION_ATTEMPTS = 3
 
 FAILED_LOGINS = 10
 """Failed log-ins of one user from one address within FAILED_LOGINS_S; further ones are refused without a check until
-that time is over. The limit is per address, so that nobody can lock out another user; it allows 14,400 guesses a day.
-"""
+that time is over. Per address, so that nobody can lock out another user; a guesser has 14,400 tries a day."""
 
 FAILED_LOGINS_ADDRESS = 100
 """The same for all users of one address together, against guesses with many user names. Higher than FAILED_LOGINS,

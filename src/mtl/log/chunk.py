@@ -124,7 +124,7 @@ class ChunkHeader(NamedTuple):
 
     @property
     def body_at(self) -> int:
-        """Where the body begins, from the chunk's start."""
+        """Offset of the body from the chunk's start."""
         return HEADER_SIZE + padded(self.runs * RUN_SIZE)
 
 

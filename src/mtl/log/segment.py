@@ -245,7 +245,7 @@ class Index:
 
     @property
     def end_of_chunks(self) -> int:
-        """Where the last chunk ends; the segment's length where there is none."""
+        """The end of the last chunk; without a chunk the segment's length."""
         last = len(self) - 1
         if last < 0:
             return self.length

@@ -234,7 +234,7 @@ class AsyncDealer:
         curve: Curve | None = None,
     ) -> None:
         self._socket = _context().socket(zmq.DEALER)
-        # An identity that nobody guesses: the ROUTER's own are numbers in a row.
+        # An identity that cannot be guessed: those that the ROUTER generates are consecutive numbers.
         self._socket.setsockopt(zmq.IDENTITY, uuid4().bytes)
         self._socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
