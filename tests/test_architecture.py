@@ -112,6 +112,7 @@ IMPURE = {
 # Of the broker, only mtl.broker.runtime reads the clock and has threads.
 
 LONGEST_FILE = 500
+LONGEST_CONSTRUCTOR = 40
 
 # Modules without a unit test of their own, and what tests them instead.
 TESTED_ELSEWHERE = {
@@ -326,6 +327,21 @@ def test_files_can_be_read_in_one_sitting() -> None:
     lengths = {name: len(module.path.read_bytes().splitlines()) for name, module in modules().items()}
     too_long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
     assert not too_long, f"split what is over {LONGEST_FILE} lines"
+
+
+def test_constructors_fit_on_a_screen() -> None:
+    """A longer one knows too many parts, or does their work."""
+    too_long = [
+        f"{name}.{made.name}: from line {constructor.lineno}"
+        for name, module in modules().items()
+        for made in ast.walk(module.tree)
+        if isinstance(made, ast.ClassDef)
+        for constructor in made.body
+        if isinstance(constructor, ast.FunctionDef)
+        and constructor.name == "__init__"
+        and (constructor.end_lineno or 0) - constructor.lineno >= LONGEST_CONSTRUCTOR
+    ]
+    assert not too_long, f"split what is over {LONGEST_CONSTRUCTOR} lines"
 
 
 def test_unit_tests_mirror_the_source() -> None:

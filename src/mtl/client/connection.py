@@ -384,7 +384,7 @@ class Connection(Administration):
 
     @property
     def _usual_confirm(self) -> Confirm:
-        """ "full", which is the only way to detect losses; "none" in profile `test`, which has no confirmation."""
+        """The model "full" is the only way to detect losses. Profile `test` has no confirmation."""
         return "none" if self.settings.profile.lower() == _TEST else "full"
 
     def _unknown_to_the_rfc(self, what: str) -> OptionError:

@@ -25,6 +25,7 @@ from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
+from mtl.broker.core import Broker
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.dispatch import carry_out
@@ -78,29 +79,9 @@ class Server:
             opened.callback(self._workers.shutdown)
             restored = engine.restore()
             seed_identities()
-            self._sockets = BrokerSockets(
-                config.endpoint,
-                config.packed_port,
-                config.plain_port,
-                self._wakeup.fileno(),
-                shared=config.shared_socket,
-                curve=self._curve(),
-                pace=config.quotas.pace(time.monotonic),
-                most_open=config.quotas.connections_open,
-                refused=self._connection_refused,
-            )
+            self._sockets = self._bound()
             opened.callback(self._sockets.close)
-            self._broker = assemble(
-                self._settings(secret(engine, restored, os.urandom)),
-                restored,
-                os.urandom,
-                lambda body, count: void(decode_pack(body, count)),
-                clock(),
-            )
-            if config.authentication.anonymous is True and len(self._broker.accounts):
-                log.warning(
-                    "there are users, but clients without credentials may do everything: see [authentication]"
-                )
+            self._broker = self._core(restored)
             self._sender = Sender(self._sockets, self._broker, clock)
             self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
@@ -111,6 +92,34 @@ class Server:
             while not self._broker.ready:
                 self._turn(serving=False)
             opened.pop_all()
+
+    def _bound(self) -> BrokerSockets:
+        config = self._config
+        return BrokerSockets(
+            config.endpoint,
+            config.packed_port,
+            config.plain_port,
+            self._wakeup.fileno(),
+            shared=config.shared_socket,
+            curve=self._curve(),
+            pace=config.quotas.pace(time.monotonic),
+            most_open=config.quotas.connections_open,
+            refused=self._connection_refused,
+        )
+
+    def _core(self, restored: Restored) -> Broker:
+        broker = assemble(
+            self._settings(secret(self._engine, restored, os.urandom)),
+            restored,
+            os.urandom,
+            lambda body, count: void(decode_pack(body, count)),
+            clock(),
+        )
+        if self._config.authentication.anonymous is True and len(broker.accounts):
+            log.warning(
+                "there are users, but clients without credentials may do everything: see [authentication]"
+            )
+        return broker
 
     def _curve(self) -> BrokerCurve | None:
         """The broker's key, and which clients may connect: all, or those with a user's key."""
