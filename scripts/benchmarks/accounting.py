@@ -1,18 +1,22 @@
-"""What processes cost, from /proc: processor time and memory, for each process and each of its threads. Linux only."""
+"""What processes cost: processor time and memory.
+
+By psutil, with two exceptions that it does not have and that need /proc, so Linux: the nanoseconds of single threads,
+and memory without the pages of files.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from benchmarks.measure import NotMeasured
 
 PROC = Path("/proc")
-TICKS = os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.25
 """How often memory is looked at: often enough for tasks of a second, rarely enough not to be the load."""
 
@@ -28,46 +32,41 @@ class Memory:
         return Memory(self.anonymous + other.anonymous, self.mapped + other.mapped)
 
 
-def required() -> None:
-    """NotMeasured where processes cannot be looked at."""
-    if not (PROC / "self/task").exists():
-        raise NotMeasured("processes cannot be looked at here: there is no /proc")
-
-
 def tree(root: int) -> set[int]:
     """`root` and every process that descends from it."""
-    parents = {}
-    for entry in PROC.iterdir():
-        if entry.name.isdigit():
-            fields = _stat(entry / "stat")
-            if fields:
-                parents[int(entry.name)] = int(fields[1])
-    found, grown = {root}, True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
-        found |= more
-        grown = bool(more)
-    return found
+    return {root} | {process.pid for process in psutil.Process(root).children(recursive=True)}
 
 
 def cpu(pids: Iterable[int]) -> float:
     """Seconds of processor time that the processes have used, children that ended and were waited for included."""
-    return (
-        sum(sum(map(int, fields[11:15])) for pid in pids if (fields := _stat(PROC / str(pid) / "stat")))
-        / TICKS
-    )
+    return sum(own(pid) + ended(pid) for pid in pids)
 
 
-def waiting(place: Path) -> dict[str, float]:
-    """Seconds, of all processors together, in which nobody wanted them; and in which the disk of `place` was at work,
-    where the system says so.
+def own(pid: int) -> float:
+    """Seconds of processor time of a process without its children; 0 when it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        used = psutil.Process(pid).cpu_times()
+        return float(used.user + used.system)
+    return 0.0
+
+
+def ended(pid: int) -> float:
+    """Seconds of processor time of a process's children that ended and were waited for; 0 when it is gone."""
+    with suppress(psutil.NoSuchProcess):
+        used = psutil.Process(pid).cpu_times()
+        return float(used.children_user + used.children_system)
+    return 0.0
+
+
+def waiting() -> dict[str, float]:
+    """Seconds, of all processors together, in which nothing ran on them; and, where the system tells it, in which its
+    disks were at work, all together.
     """
-    idle = [int(ticks) / TICKS for ticks in _text(PROC / "stat").partition("\n")[0].split()[4:6]]
-    found = {"processors: nothing to do": sum(idle)}
-    device = place.stat().st_dev
-    fields = _text(Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")).split()
-    if fields:
-        found["disk: at work"] = int(fields[9]) / 1000
+    processors = psutil.cpu_times()
+    found = {"processors: nothing to do": float(processors.idle + getattr(processors, "iowait", 0.0))}
+    disks = psutil.disk_io_counters()
+    if hasattr(disks, "busy_time"):
+        found["disks: at work"] = disks.busy_time / 1000
     return found
 
 
@@ -75,29 +74,23 @@ def exact(pids: Iterable[int], named: str = "") -> float:
     """Seconds of processor time, to the nanosecond, that the threads that are there now have used: those whose names
     begin as said. NotMeasured where the system does not keep such accounts.
     """
+    if not (PROC / "self/schedstat").exists():
+        raise NotMeasured(
+            "the processor time of single threads cannot be looked at here: no /proc/self/schedstat"
+        )
     used = 0
     for task in (task for pid in pids for task in _entries(PROC / str(pid) / "task")):
         fields = _text(task / "schedstat").split()
-        if not fields and (task / "stat").exists():
-            raise NotMeasured("the processor time of single threads cannot be looked at here")
         if fields and _text(task / "comm").startswith(named):
             used += int(fields[0])
     return used / 1e9
 
 
-def threads(pid: int) -> dict[int, tuple[str, float]]:
-    """Name and processor seconds of each thread of a process."""
-    found = {}
-    for task in _entries(PROC / str(pid) / "task"):
-        fields = _stat(task / "stat")
-        if fields:
-            found[int(task.name)] = (_text(task / "comm").strip(), sum(map(int, fields[11:13])) / TICKS)
-    return found
-
-
 def command(pid: int) -> str:
-    """The command line, for telling processes apart."""
-    return _text(PROC / str(pid) / "cmdline").replace("\0", " ")
+    """The command line, for telling processes apart; empty when the process is gone."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(psutil.Process(pid).cmdline())
+    return ""
 
 
 def memory(pid: int) -> Memory:
@@ -157,11 +150,6 @@ def watched(broker: int, driver: int | None = None) -> Iterator[Peak]:
 
 def _larger(one: Memory, other: Memory) -> Memory:
     return Memory(max(one.anonymous, other.anonymous), max(one.mapped, other.mapped))
-
-
-def _stat(path: Path) -> list[str]:
-    """The fields after the name, from the state on; none when the process is gone."""
-    return _text(path).rpartition(")")[2].split()
 
 
 def _text(path: Path) -> str:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import zmq
 
 from benchmarks.accounting import PROC
@@ -29,7 +30,7 @@ _ASIDE = {"date", "revision"}
 
 def machine(place: Path) -> dict[str, str]:
     """Where and with what; `place` is on the disk that is measured."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory = psutil.virtual_memory().total / 2**30
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "revision": revision(Path(__file__).parent),
@@ -75,12 +76,8 @@ def _processor() -> str:
 
 def _file_system(place: Path) -> str:
     """Of the mount with the longest name that `place` lies under."""
-    best, kind = "", UNKNOWN
-    for line in _text(PROC / "mounts").splitlines():
-        _, mount, found = line.split()[:3]
-        if len(mount) > len(best) and (place == Path(mount) or Path(mount) in place.parents):
-            best, kind = mount, found
-    return kind
+    mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
+    return str(max(mounts, key=lambda one: len(one.mountpoint)).fstype) if mounts else UNKNOWN
 
 
 def _java() -> str:

@@ -16,6 +16,7 @@ the system may take away what nobody read for a minute: the disk would be measur
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +24,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 BLOCK = 16 << 20
 FETCHED_S = 0.01
 """A block that takes this long had to be fetched; the machine's own takes a third of it."""
 ENOUGH = 1 << 30
 """So many octets in a row that had not: then what comes next has not, either."""
-
-MEMINFO = Path("/proc/meminfo")
 
 
 class Holes(Protocol):
@@ -85,8 +86,7 @@ class SparseFile:
 
     def free(self) -> int:
         """As the system says."""
-        fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
-        return int(fields["MemFree"].split()[0]) << 10
+        return int(psutil.virtual_memory().free)
 
     def close(self) -> None:
         """The system forgets what it had of it."""
@@ -101,10 +101,10 @@ def touched(place: Path) -> Iterator[None]:
     """Within the block `settle` touches this machine's memory, by a file in `place`. All of it now: later the system
     would forget what is yet to be read, for it is older.
     """
-    if not MEMINFO.exists():
+    if sys.platform != "linux":
         yield
         return
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total = psutil.virtual_memory().total
     holes = SparseFile(place, 4 * total)
     _here.append(Memory(holes, total))
     settle()

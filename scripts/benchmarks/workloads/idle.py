@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from benchmarks import accounting, sparks
 from benchmarks.bench import Bench, Kafka
-from benchmarks.measure import NotMeasured, Peer, Row, Sample, Side, Subject, compare, seconds
+from benchmarks.measure import Peer, Row, Sample, Side, Subject, compare, seconds
 from benchmarks.workloads.drain import KAFKA, backlog, generator, kafka_source, mtl_source, topic
 from benchmarks.workloads.latency import TICK
 
@@ -47,11 +47,6 @@ def idle(bench: Bench) -> list[Row]:
     source decides how long a trigger waits for news.
     """
     subject = Subject("idle", "idle query, processor time per minute", "CPU s/min", "less")
-    try:
-        accounting.required()
-    except NotMeasured as reason:
-        missing = Peer(bench.kafka_name(KAFKA), None, NO_MORE, str(reason))
-        return compare(subject, lambda: Sample(0.0), [missing], 1, warm_up=False)
     return _beside_kafka(bench, subject, partial(_idle_side, bench), [], min(MOST_ROUNDS, bench.plan.rounds))
 
 

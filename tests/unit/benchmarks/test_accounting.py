@@ -1,27 +1,43 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from benchmarks import accounting
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 
 
-def test_what_waits_is_counted_from_the_start_of_the_machine(tmp_path: Path) -> None:
-    before = accounting.waiting(tmp_path)
-    after = accounting.waiting(tmp_path)
+def test_what_waits_is_counted_from_the_start_of_the_machine() -> None:
+    before = accounting.waiting()
+    after = accounting.waiting()
     assert before.keys() == after.keys() >= {"processors: nothing to do"}
-    assert all(0 < before[what] <= after[what] for what in before)
+    assert all(0 <= before[what] <= after[what] for what in before)
 
 
-def test_threads_of_this_process_have_used_what_it_has() -> None:
-    seconds = sum(used for _, used in accounting.threads(os.getpid()).values())
-    assert 0 < seconds <= accounting.cpu([os.getpid()]) + 0.1
+def test_a_child_that_ended_counts_apart_from_its_parent() -> None:
+    here = os.getpid()
+    before, ended = accounting.cpu([here]), accounting.ended(here)
+    subprocess.run([sys.executable, "-c", BUSY], check=True)
+    assert accounting.ended(here) >= ended + 0.25
+    assert accounting.cpu([here]) >= before + 0.25
 
 
+def test_a_process_that_is_gone_has_used_nothing() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert accounting.cpu([process.pid]) == 0
+    assert not accounting.command(process.pid)
+
+
+def test_a_tree_has_its_root_and_its_children() -> None:
+    assert os.getpid() in accounting.tree(os.getppid())
+    assert "python" in accounting.command(os.getpid())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_exact_accounts_are_of_all_threads_or_of_those_that_are_named() -> None:
     pid = os.getpid()
     before = accounting.exact([pid])
@@ -31,6 +47,7 @@ def test_exact_accounts_are_of_all_threads_or_of_those_that_are_named() -> None:
     assert accounting.exact([pid], "no such thread") == 0
 
 
-def test_a_tree_has_its_root_and_its_children() -> None:
-    assert os.getpid() in accounting.tree(os.getppid())
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_memory_is_of_a_process_that_is_there() -> None:
     assert accounting.memory(os.getpid()).anonymous > 0
+    assert accounting.memory(0) == accounting.Memory()
