@@ -6,6 +6,8 @@
 #   setup_languages Node, Go and Java with their builders, for tests of clients in other languages
 #   setup_compiler a C compiler, for tests that stand between a process and its disk
 #
+# A script that is called with -h or --help prints the comment on top of it and ends, before anything is installed.
+#
 # Environment: PYTHON names the interpreter to build .venv with (default: the first suitable one on PATH).
 
 if ! root=$(cd -P -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd); then
@@ -23,8 +25,11 @@ die() {
     exit 1
 }
 
-# Prints the comment on top of the calling script.
-usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
+for argument; do
+    case "$argument" in
+        -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    esac
+done
 
 # Runs a command silently; shows what it printed only when it fails.
 quietly() {
