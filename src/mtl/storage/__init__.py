@@ -12,7 +12,7 @@ uses `database`, `rows`, `generation`, `salvage` and `precedence`. `inspection` 
 
 Imports: the core of the broker imports `api`, `keys`, `records` and `unreadable`, never an engine. The
 broker's runtime chooses an engine and performs the core's actions on its threads. An engine imports neither the
-broker nor the network. `tests/test_architecture.py` checks that.
+broker nor the network. `.importlinter` has the rules.
 
 State: durable state belongs to the engine and is changed by `Engine.perform` only, on a thread. The core has a
 `LogView` of each log, on the loop's thread. Only `Changes` are passed between the two. So a content is visible when,
