@@ -145,6 +145,22 @@ def test_virtual_hosts_are_apart() -> None:
 # --- slow readers -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("MTL-116")
+def test_properties_count_in_what_waits_for_a_slow_reader(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = {"k": "v" * 100}
+    room = OVERHEAD + len(encode_table(properties)) + 1
+    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 3 * room)
+    slow, writer = reading(client), writing(client)
+    slow.room(0)
+    for number in range(1, 10):
+        writer.content(number, b"%d" % number, "", properties)
+    slow.room(None)
+    rig.sleep(limits.FANOUT_RETRY_S, step=limits.FANOUT_RETRY_S)
+    assert slow.bodies() == [b"7", b"8", b"9"]
+
+
 def test_a_slow_reader_keeps_the_newest_in_order(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
