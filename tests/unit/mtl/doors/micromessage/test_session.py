@@ -170,6 +170,16 @@ def test_messages_go_both_ways() -> None:
     assert heard(s, c) == [Arrived("orders", {}, b"back")]
 
 
+@pytest.mark.requirement("MM2-38", "MM2-41")
+@pytest.mark.parametrize(("size", "flags"), [(0, 0), (MM2_FRAGMENT, 8), (MM2_FRAGMENT + 1, 16 | 8)])
+def test_a_message_that_fits_goes_in_one_piece(size: int, flags: int) -> None:
+    c, s = opened(Offer())
+    c.send("orders", bytes(size))
+    octets = c.to_send()
+    assert octets[0] == flags
+    assert s.received(octets) == [Arrived("orders", {}, bytes(size))]
+
+
 @pytest.mark.requirement("MM2-28", "MM2-31", "MM2-41")
 def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
     c, s = opened(names("ack"))

@@ -62,7 +62,11 @@ def test_what_has_no_prefix_is_text(text: str, value: FilterValue) -> None:
     assert decode_value(text) == value
 
 
-@pytest.mark.parametrize("text", ["N9223372036854775808", "N1e999", "D999999999999.0", "T%ff", "%ff"])
+@pytest.mark.requirement("MM2-57")
+@pytest.mark.parametrize(
+    "text",
+    ["N9223372036854775808", "N-9223372036854775809", "N1e999", "D999999999999.0", "T%ff", "%ff"],
+)
 def test_what_cannot_be_a_value_is_malformed(text: str) -> None:
     with pytest.raises(Malformed):
         decode_value(text)
