@@ -12,6 +12,6 @@ from mtl.testing import RunningBroker, broker
 
 @pytest.fixture
 def mtl_broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    """A running broker whose data lies below the test's tmp_path; killed at the end if the test left it in a mess."""
+    """A running broker with its data below the test's tmp_path; stopped at the end, or killed after an error."""
     with broker(data=tmp_path / "mtl-broker") as running:
         yield running

@@ -1,11 +1,11 @@
-"""A real broker for tests, in one line: a process of its own on a free port, with a directory of its own.
+"""Runs a real broker for tests: a process of its own on a free port, with a directory of its own.
 
     with mtl.testing.broker() as broker:
         with mtl.connect(broker.endpoint) as connection: ...
 
-`kill` and `restart` are what durability is tested with. The pytest fixture `mtl_broker` is the same. With
-`broker(data="memory:")` nothing is written to a disk, and a broker that starts again is empty. Its standard input
-is a pipe from this process, and it stops when that ends: however the test dies, no broker outlives it.
+Use `kill` and `restart` to test durability. The pytest fixture `mtl_broker` is the same. With `broker(data="memory:")`
+nothing is written to a disk, and a restarted broker is empty. The broker's standard input is a pipe from this process.
+The broker stops at the end of the pipe, so it does not outlive the test.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ MEMORY = "memory:"
 """Given as `data`: a broker that keeps everything in memory."""
 
 READY_S = 30.0
-"""How long a broker may take to say that it is ready; it has to recover its data before."""
+"""How long a broker may take to become ready, which includes the recovery of its data."""
 
 STOP_S = 35.0
-"""How long it may take to stop; a little more than it gives its own disk."""
+"""How long a broker may take to stop: a little more than its own limit for its last writes to the disk."""
 
 _READY = re.compile(r"mtl broker ready at (\S+) ")
 
 
 class BrokerFailed(MtlError):
-    """The broker process did not do what it was asked; its output is in the message."""
+    """The broker process failed to start or stop; the message has the end of its log."""
 
 
 class RunningBroker:
-    """A broker process and where it keeps its data, as `--data` says it. `log` has what it wrote to standard error."""
+    """A broker process. `data` is its `--data` option, `log` the file with its standard error."""
 
     def __init__(self, data: Path, log: Path, config: Path | None, endpoint: str) -> None:
         self.data = data
@@ -54,11 +54,11 @@ class RunningBroker:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The id of the running process."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start it and wait until it is ready: on the endpoint it had before, if it had one."""
+        """Start the broker and wait until it is ready. After the first time it uses the same endpoint again."""
         command = [sys.executable, "-m", "mtl.cli.main", "broker", "--until-eof", "--data", str(self.data)]
         command += ["--endpoint", self.endpoint or self._asked]
         if self._config is not None:
@@ -70,12 +70,12 @@ class RunningBroker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # a group of its own, so that nothing of it outlives a kill
+                start_new_session=True,  # a process group of its own, which `kill` ends as a whole
             )
         self.endpoint = self._await_ready()
 
     def stop(self) -> None:
-        """SIGTERM, and a clean end: everything confirmed is on disk. Raises `BrokerFailed` for any other."""
+        """Send SIGTERM and wait for a clean end: all confirmed contents are on disk. `BrokerFailed` for any other."""
         process = self._running()
         process.terminate()
         try:
@@ -90,7 +90,7 @@ class RunningBroker:
             raise BrokerFailed(f"the broker stopped with exit code {code}; its log ends:\n{self._tail()}")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """SIGKILL to the whole process group: what a power cut is to the process. Or another signal that ends it."""
+        """Send SIGKILL (or another signal that ends it) to the process group, as a power cut would end it."""
         process = self._running()
         os.killpg(process.pid, number)
         process.wait()
@@ -104,7 +104,7 @@ class RunningBroker:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def _running(self) -> subprocess.Popen[str]:
@@ -147,9 +147,9 @@ class RunningBroker:
 def broker(
     data: Path | str | None = None, config: Path | str | None = None, endpoint: str = "tcp://127.0.0.1:0"
 ) -> Iterator[RunningBroker]:
-    """A running broker, stopped (and without `data` its directory removed) at the end of the block.
+    """Run a broker for the block, then stop it (and without `data` remove its directory).
 
-    `data` is a directory, or "memory:" for a broker that keeps everything in memory. Raises `BrokerFailed` when it does
+    `data` is a directory, or "memory:" for a broker that keeps all data in memory. Raises `BrokerFailed` if it does
     not become ready.
     """
     in_memory = str(data) == MEMORY

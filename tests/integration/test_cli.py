@@ -151,7 +151,7 @@ def test_a_sparks_checkpoint_is_shown(mtl_broker: RunningBroker, at: tuple[str, 
     assert found["gone"] == (2, None, "deleted")
     assert found["again"][2] == "made again"
     assert "batch 0 is committed" in run("checkpoint", str(tmp_path), *at)
-    assert "is no checkpoint" in run("checkpoint", str(tmp_path / "nothing"), *at, code=1)
+    assert "is not the checkpoint" in run("checkpoint", str(tmp_path / "nothing"), *at, code=1)
 
 
 def test_stages_are_shown_aborted_and_forgotten(mtl_broker: RunningBroker, at: tuple[str, str]) -> None:
@@ -188,7 +188,7 @@ def test_verify_reads_everything_and_names_what_is_damaged(
         json.loads(text) for text in run_failing("verify", str(mtl_broker.data), "--json").splitlines()
     ]
     assert reports[0]["log"] == "orders"
-    assert "no data directory" in run("verify", str(mtl_broker.data / "resources"), code=1)
+    assert "is not a broker's data directory" in run("verify", str(mtl_broker.data / "resources"), code=1)
     mtl_broker.start()
 
 

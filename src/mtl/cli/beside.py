@@ -1,7 +1,7 @@
-"""The doors that run beside a broker: each in a process of its own, so that no protocol of theirs can slow its loop.
+"""Runs the doors of a broker, each in a process of its own, so that their protocols cannot slow the broker's loop.
 
-A door's standard input is a pipe from the broker's process, and it stops when that ends: however the broker dies, no
-door outlives it.
+A door's standard input is a pipe from the broker's process. The door stops at the end of the pipe, so it does not
+outlive the broker, even if the broker is killed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _GRACE_S = 2 * DOOR_STOP_S
 
 
 class Doors:
-    """`start` when the broker is ready, `stop` before it stops: a door has contents that it still wants confirmed.
-    Their log lines have the level and the format in `log`, the broker's at its start.
+    """The processes of the doors. `start` them when the broker is ready, and `stop` them before it stops, since a door
+    waits for Confirms. Their log lines have the level and format in `log`, the broker's at its start.
     """
 
     def __init__(self, configs: Mapping[str, DoorConfig], log: LogConfig) -> None:
@@ -32,7 +32,7 @@ class Doors:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, endpoint: str) -> None:
-        """Run them; each says on standard output when it is ready, and on standard error why it is not."""
+        """Run the doors; each prints a line on standard output when it is ready, and errors on standard error."""
         for name, config in self._configs.items():
             command = [
                 sys.executable,
@@ -46,11 +46,11 @@ class Doors:
             ]
             command += ["--log-level", self._log.level, "--log-format", self._log.format]
             command += ["--config", msgspec.json.encode(config).decode()]
-            # A session of their own: an interrupt at the terminal is for the broker, which stops them first.
+            # A session of its own: an interrupt at the terminal reaches only the broker, which stops the doors first.
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
 
     def stop(self) -> None:
-        """Let them end, and wait until they have; one that does not is killed."""
+        """Stop the doors, and wait for their end; kill those that are not done after _GRACE_S."""
         with self._lock:
             processes, self._processes = self._processes, []
             for process in processes:

@@ -17,16 +17,16 @@ def broker(
     config: Annotated[Path | None, typer.Option(help="A file such as conf/broker.toml.")] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Where to listen: tcp://HOST:PORT (port 0: any free one) or ipc://PATH."),
+        typer.Option(help="Listen at tcp://HOST:PORT (port 0: any free port) or ipc://PATH."),
     ] = None,
     shared_socket: Annotated[
         bool | None,
-        typer.Option("--shared-socket", help="Use one port for everything: data flows on the endpoint, too."),
+        typer.Option("--shared-socket", help="Use one port: the endpoint, also for data flows."),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="The directory with everything that is durable, or memory: to keep nothing."
+            metavar="DIR", help="The directory of all durable data; or memory: for data in memory only."
         ),
     ] = None,
     insecure: Annotated[

@@ -21,7 +21,7 @@ def checkpoint(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Show what a Spark checkpoint holds: position, lag, and whether the broker can still serve it."""
+    """Show the resources in a Spark checkpoint: position, lag, and whether the broker can still serve them."""
     state = read(directory)
     with connected(context, endpoint) as connection:
         there = _described(connection, [one.resource for one in state.held])
@@ -43,7 +43,7 @@ def checkpoint(
 
 
 def _described(connection: Connection, names: list[str]) -> dict[str, Description]:
-    """Those of the resources that there are."""
+    """The resources that exist."""
     found: dict[str, Description] = {}
     for first in range(0, len(names), MAX_RESOURCES_PER_LEASE):
         asked = names[first : first + MAX_RESOURCES_PER_LEASE]

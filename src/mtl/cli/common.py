@@ -1,4 +1,4 @@
-"""What the commands share: where the broker is, how tables and sizes are shown."""
+"""Code that the commands share: options for the connection, output of tables and sizes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ENDPOINT = f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]"
 FirstEndpoint = Annotated[
     str | None, typer.Option("--endpoint", envvar="MTL_ENDPOINT", help=_ENDPOINT, show_default=False)
 ]
-"""Before the command. Only this one is taken from the environment: otherwise that would win over what stands here."""
+"""The option before the command. Only this one reads the environment, since options have to win over variables."""
 
 Endpoint = Annotated[str | None, typer.Option(help=_ENDPOINT, show_default=False)]
-"""After the command; it wins over the one before."""
+"""The option after the command; it wins over the one before."""
 
 VirtualHost = Annotated[
     str | None, typer.Option(envvar="MTL_VIRTUAL_HOST", help="The namespace of resources.")
@@ -46,7 +46,9 @@ Mechanism = Annotated[
 ]
 CurveServerKey = Annotated[
     str | None,
-    typer.Option(envvar="MTL_CURVE_SERVER_KEY", help="The broker's public CURVE key, or its file: encrypt."),
+    typer.Option(
+        envvar="MTL_CURVE_SERVER_KEY", help="Encrypt, with the broker's public CURVE key or its file."
+    ),
 ]
 CurveKeyFile = Annotated[
     str | None, typer.Option(envvar="MTL_CURVE_KEY_FILE", help="Your own private CURVE key (`mtl keys`).")
@@ -56,7 +58,7 @@ Timeout = Annotated[
 ]
 Raw = Annotated[
     bool,
-    typer.Option("--raw", help="Write the octets of bodies as they are, for pipes; a newline after each."),
+    typer.Option("--raw", help="Write bodies as unchanged octets, for pipes; a newline after each."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")]
 
@@ -73,7 +75,7 @@ _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 @dataclass(frozen=True)
 class Broker:
-    """How to reach the broker, as the options before a command say."""
+    """The connection options before a command."""
 
     endpoint: str | None
     virtual_host: str | None
@@ -115,7 +117,7 @@ def remember(
     curve_key_file: CurveKeyFile = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
-    """A durable broker for 11/MTL, and what there is in it."""
+    """Run a durable broker for 11/MTL, and work with its resources."""
     context.obj = Broker(
         endpoint,
         virtual_host,
@@ -169,7 +171,7 @@ def line(values: dict[str, Any]) -> None:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> None:
-    """A table on standard output, as wide as it needs to be where that is no terminal."""
+    """Print a table on standard output; lines are not wrapped if that is not a terminal."""
     numbers = set(right)
     shown = Table(box=None, header_style="bold", pad_edge=False)
     for name in columns:
@@ -182,7 +184,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: It
 def listing(
     found: Iterable[S], columns: Mapping[str, Callable[[S], object]], *, json: bool, right: Iterable[str]
 ) -> None:
-    """What was found: with `json` all of it, one object per line; else a table of what `columns` take of each."""
+    """Print objects: with `json` all members, one object per line; else a table, with the functions in `columns`."""
     if json:
         for one in found:
             line(msgspec.to_builtins(one))
@@ -191,7 +193,7 @@ def listing(
 
 
 def octets(count: int | None) -> str:
-    """A size for people; nothing where it is not known."""
+    """A size as text; empty if unknown."""
     if count is None:
         return ""
     value, unit = float(count), "B"
@@ -203,7 +205,7 @@ def octets(count: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time for people; nothing where it is not known."""
+    """A duration as text; empty if unknown."""
     if seconds is None:
         return ""
     unit = next((unit for unit in ("d", "h", "m") if seconds >= _TIMES[unit]), "s")
@@ -211,7 +213,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(microseconds: int | None) -> str:
-    """A time for people, UTC."""
+    """A time as text, in UTC; empty if unknown."""
     if microseconds is None:
         return ""
     return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""`mtl conformance`: what a server, or a client, has of RFC 11."""
+"""`mtl conformance`: check a server, or a client, against RFC 11."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conformance(
     resource: Annotated[
         str | None,
         typer.Option(
-            help="One that exists, where the server makes none.  [default: new ones]",
+            help="An existing resource, if the server cannot create any.  [default: new ones]",
             show_default=False,
         ),
     ] = None,
@@ -50,15 +50,17 @@ def conformance(
     listen: Annotated[
         str, typer.Option(help="With --client: the endpoint to serve at.")
     ] = "tcp://127.0.0.1:*",
-    seconds: Annotated[float, typer.Option(help="With --client: how long to serve it at most.")] = 60.0,
-    frames: Annotated[bool, typer.Option("--frames", help="Show the frames of what is met, too.")] = False,
+    seconds: Annotated[float, typer.Option(help="With --client: the longest time to serve it.")] = 60.0,
+    frames: Annotated[
+        bool, typer.Option("--frames", help="Show the frames of met requirements, too.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Check a server, or with --client a client, against RFC 11: requirement, verdict and frames. Exit code 1 when
-    something that MUST be so is not.
+    """Check a server, or with --client a client, against RFC 11. Shows requirement, verdict and frames. Exit code 1 if
+    a MUST is violated.
 
-    A client is checked by a server that it talks to: run it against the endpoint that is printed, or give its command
-    after `--`. What it does not do is "not seen".
+    To check a client, this command acts as its server: run the client against the endpoint that is printed, or give its
+    command after `--`. Requirements that the client did not exercise are "not seen".
     """
     broker = context.obj
     assert isinstance(broker, Broker)
@@ -110,12 +112,12 @@ def _check_client(listen: str, command: list[str], seconds: float, *, json: bool
                     process.terminate()
         else:
             _wait(seconds)
-        time.sleep(0.2)  # what it said last is on its way
+        time.sleep(0.2)  # its last messages may still be in transit
     return findings(twin)
 
 
 def _wait(seconds: float) -> None:
-    """Ctrl-C ends it sooner."""
+    """Sleep; Ctrl-C ends it early."""
     try:
         time.sleep(seconds)
     except KeyboardInterrupt:
@@ -123,7 +125,7 @@ def _wait(seconds: float) -> None:
 
 
 def _tell(found: Iterable[Finding], *, all_frames: bool, json: bool) -> int:
-    """Show each finding; how many are violations."""
+    """Show each finding, and return the number of violations."""
     counts = dict.fromkeys(Verdict, 0)
     violations = 0
     for one in found:

@@ -1,4 +1,4 @@
-"""`mtl cursors`: where groups stand, how far behind they are (contents, octets, time), and to put them elsewhere."""
+"""`mtl cursors`: show the positions of groups and their lag (contents, octets, time), reset and delete them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_CURSOR
 from mtl.wire.times import microseconds
 
-app = typer.Typer(help="Show where groups stand, and forget them.", invoke_without_command=True)
+app = typer.Typer(help="Show, reset and delete the positions of groups.", invoke_without_command=True)
 
 
 @app.callback()
@@ -23,7 +23,7 @@ def cursors(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Show where groups stand, and forget them."""
+    """Show, reset and delete the positions of groups."""
     if context.invoked_subcommand is not None:
         return
     with connected(context, endpoint) as connection:
@@ -58,11 +58,11 @@ def reset(
     ],
     resource: Annotated[str | None, typer.Option(help="Only in this resource.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also while somebody holds the cursor: that one is fenced.")
+        bool, typer.Option("--force", help="Also while a reader holds the cursor; that reader is fenced.")
     ] = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Move a group to another place, from which its next reader starts. A Spark query goes on from its checkpoint."""
+    """Move a group to another position, at which its next reader starts. A Spark query continues at its checkpoint."""
     place, at = _target(to)
     with connected(context, endpoint) as connection:
         for name in _resources(connection, group, resource):
@@ -71,7 +71,7 @@ def reset(
 
 
 def _resources(connection: Connection, group: str, resource: str | None) -> list[str]:
-    """Where the group is to be moved. All are there before the first is."""
+    """The resources in which the group has a cursor. Refused 404 if there is none."""
     found = [cursor.resource for cursor in connection.cursors(group, resource)]
     if not found:
         where = "anywhere" if resource is None else f"on {resource!r}"
@@ -100,6 +100,6 @@ def delete(
     resource: Annotated[str, typer.Argument(help="The resource.")],
     endpoint: Endpoint = None,
 ) -> None:
-    """Forget a group's place in a resource."""
+    """Delete a group's position in a resource."""
     with connected(context, endpoint) as connection:
         connection.cursor_delete(group, resource)

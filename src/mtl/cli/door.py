@@ -21,7 +21,7 @@ def _defaults() -> str:
 
 
 def _keys(said: list[str] | None) -> dict[str, list[str]] | None:
-    """By user what was said as USER=KEY. A key may have `=` in it, too, and a user not."""
+    """The keys of each user, from arguments USER=KEY. A key may contain `=`, a user must not."""
     if said is None:
         return None
     keys: dict[str, list[str]] = {}
@@ -35,7 +35,7 @@ def _keys(said: list[str] | None) -> dict[str, list[str]] | None:
 
 def door(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Which: mbws, mc0, micromessage, reactive.")],
+    name: Annotated[str, typer.Argument(help="The door: mbws, mc0, micromessage or reactive.")],
     connect: Annotated[
         str | None,
         typer.Option(help="The broker's control endpoint.", show_default=DEFAULT_ENDPOINT),
@@ -43,15 +43,15 @@ def door(
     listen: Annotated[
         str | None,
         typer.Option(
-            help="Where: [TRANSPORT://]HOST:PORT, port 0 being any free one; for mc0 also ipc://PATH.",
+            help="Listen at [TRANSPORT://]HOST:PORT (port 0: any free port); for mc0 also ipc://PATH.",
             show_default=_defaults(),
         ),
     ] = None,
     create: Annotated[
         list[str] | None,
         typer.Option(
-            help="A pattern (* ? [...]) of resource names that are made when a peer asks for them; may be repeated.",
-            show_default="none is made",
+            help="A pattern (* ? [...]) of resources that are created when a peer uses them. May be repeated.",
+            show_default="none is created",
         ),
     ] = None,
     max_sessions: Annotated[int | None, typer.Option(help="Peers served at once.")] = None,
@@ -62,8 +62,8 @@ def door(
     peer_key: Annotated[
         list[str] | None,
         typer.Option(
-            help="mc0: USER=KEY, a CURVE public key or its file, and the user of the broker that its peer comes in as; "
-            "no other keys are let in. May be repeated."
+            help="mc0: USER=KEY, a CURVE public key or its file, with the broker's user for it; other keys are "
+            "refused. May be repeated."
         ),
     ] = None,
     certificate_file: Annotated[
@@ -73,7 +73,7 @@ def door(
     client_authority_file: Annotated[
         str | None,
         typer.Option(
-            help="Mutual TLS: whose client certificates are accepted, as PEM. Their common name is the user."
+            help="Mutual TLS: the authority of client certificates, as PEM. Their common name is the user."
         ),
     ] = None,
     basic: Annotated[
@@ -85,19 +85,18 @@ def door(
     ] = None,
     tokens_file: Annotated[
         str | None,
-        typer.Option(
-            help="WebSocket: a private file of lines USER TOKEN, the bearer tokens that are accepted."
-        ),
+        typer.Option(help="WebSocket: a private file with lines USER TOKEN, the accepted bearer tokens."),
     ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Listen beyond this machine without encryption or credentials."),
     ] = None,
     origins: Annotated[
-        list[str] | None, typer.Option("--origin", help="Whose pages may use a WebSocket door; '*': any.")
+        list[str] | None,
+        typer.Option("--origin", help="The origin of pages that may use a WebSocket door; '*': any."),
     ] = None,
     page: Annotated[
-        bool | None, typer.Option("--page", help="Show browsers a page to try a WebSocket door with.")
+        bool | None, typer.Option("--page", help="Serve a page for trying a WebSocket door in a browser.")
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -110,9 +109,9 @@ def door(
 ) -> None:
     """Run a door for another protocol. Prints one line when it is ready; stops cleanly on SIGTERM.
 
-    Beyond this machine it wants encryption and peers that prove who they are, unless told otherwise. Each is a user of
-    the broker then and has that user's grants; the door needs a user of its own, by the options before `door`, that
-    `mtl grant DOOR --act-as PATTERN` lets act as them.
+    Beyond this machine it requires encryption and authenticated peers, unless --insecure is given. Each peer is a user
+    of the broker and has that user's grants. The door needs a user of its own, by the options before `door`, which may
+    act as its peers' users by `mtl grant DOOR --act-as PATTERN`.
     """
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 

@@ -9,9 +9,7 @@ import typer
 
 
 def keys(
-    name: Annotated[
-        Path, typer.Argument(help="Where: NAME.key (private) and NAME.pub (public) are written.")
-    ],
+    name: Annotated[Path, typer.Argument(help="Write NAME.key (private) and NAME.pub (public).")],
 ) -> None:
     """Make a pair of CURVE keys for a broker or a client. Nothing is overwritten; only you can read NAME.key."""
     from mtl.net.curve import read_public, write_keys  # noqa: PLC0415 the other commands need not load it

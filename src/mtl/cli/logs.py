@@ -1,4 +1,4 @@
-"""The log lines on standard error: text for people, JSON for programs, one line each whatever is in them."""
+"""Writes log lines on standard error: text for people, JSON for programs; one line per record, whatever it contains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Level(StrEnum):
 
 
 class Format(StrEnum):
-    """How a line is written."""
+    """The format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,8 +38,8 @@ LogFormat = Annotated[
 
 
 class TextFormatter(logging.Formatter):
-    """The lines as text; control characters are escaped, since names in them come from clients. A traceback of a bug
-    has lines of its own.
+    """Formats lines as text. Control characters are escaped, since lines contain names from clients. A traceback has
+    several lines.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """The lines as JSON: time (UTC, microseconds), level, logger, and the message, or of an audit line its members."""
+    """Formats lines as JSON: time (UTC, µs), level, logger, and the message, or the members of an audit line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See the class."""

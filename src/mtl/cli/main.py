@@ -1,4 +1,4 @@
-"""`mtl`: the broker, and what can be done with it from a shell."""
+"""`mtl`: the command line of the broker and its tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mtl import __version__
 from mtl.errors import MtlError
 
 try:
-    import rich  # noqa: F401  one extra brings both
+    import rich  # noqa: F401  the extra `cli` installs both
     import typer
 except ImportError:
     sys.exit("the command line needs typer and rich: pip install 'pyspark-mtl[cli]'")
@@ -57,12 +57,12 @@ app.command("keys")(keys.keys)
 
 @app.command("version")
 def version() -> None:
-    """Say which version this is."""
+    """Print the version."""
     print(__version__)
 
 
 def main() -> None:
-    """The entry point: an error of ours is one line on standard error and exit code 1."""
+    """The entry point: an MtlError is one line on standard error and exit code 1."""
     try:
         app()
     except MtlError as error:
@@ -70,7 +70,7 @@ def main() -> None:
         sys.stderr.write(f"mtl: {said}\n")
         sys.exit(1)
     except BrokenPipeError:
-        # Whoever read our output has enough of it (| head). Python would complain when it flushes at the end.
+        # The reader of the output has ended (| head). Python would report an error in its last flush.
         sys.stdout = None
         sys.exit(0)
 

@@ -1,8 +1,8 @@
-"""Text of others on a terminal: it is shown, and never obeyed.
+"""Escapes text from other users, so that a terminal shows it and does not execute it.
 
-Names, properties and bodies come from whoever may write. A terminal takes control characters in them for commands (ESC
-moves the cursor or writes the clipboard), and marks of direction show text in another order than it has. So these are
-escaped, and so is whatever ends a line, since one content is one line.
+Any writer chooses names, properties and bodies. A terminal executes control characters in them (ESC moves the cursor or
+writes the clipboard), and direction marks show text in another order. So these are escaped, and so are line ends, since
+one content is one line.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _UNSAFE = re.compile(f"[{_CONTROLS}{_LINES}{_DIRECTIONS}]")
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""`text` with \x1b for ESC, \u202e for a mark of direction and so on; what `keep` has stays as it is."""
+    r"""`text` with \x1b for ESC, \u202e for a direction mark and so on; characters in `keep` stay unchanged."""
     return _UNSAFE.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), text)
 
 
 def printable_json(text: str) -> str:
-    r"""The same of JSON, whose strings have all of these: \u009b in place of U+009B. It means what it meant."""
+    r"""The same for JSON: \u009b for U+009B and so on. Its value is unchanged, since these occur only in strings."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -33,7 +33,7 @@ def _escape(character: str) -> str:
 
 
 class PlainConsole(Console):
-    """A console that prints what it is given, also in the cells of a table: no markup, no escapes, no highlighting."""
+    """A console that prints text literally, also in tables: without markup, escape sequences and highlighting."""
 
     def render_str(
         self,

@@ -1,4 +1,4 @@
-"""`mtl publish`: one content per line of a file or of standard input."""
+"""`mtl publish`: publish each line of a file or of standard input as one content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOW_EVERY = 1_000
 
 def publish(
     context: typer.Context,
-    resource: Annotated[str, typer.Argument(help="Where the contents go.")],
+    resource: Annotated[str, typer.Argument(help="The resource to write to.")],
     file: Annotated[str, typer.Argument(help="A file, or - for standard input.")] = "-",
     property_: Annotated[
         list[str] | None,
@@ -73,7 +73,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _shown(lines: BinaryIO, file: str) -> Iterator[bytes]:
-    """The lines, with a progress bar on standard error where that is a terminal and the size is known."""
+    """The lines, with a progress bar on standard error if that is a terminal and the size is known."""
     if file == "-" or not err.is_terminal:
         yield from lines
         return

@@ -1,4 +1,4 @@
-"""`mtl queues`: what is ready, with consumers, delayed and dead in the queues."""
+"""`mtl queues`: show the counts of ready, delivered, delayed and dead contents in queues, and delete queues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from mtl.cli.common import Endpoint, Json, connected, listing
 
-app = typer.Typer(help="Show queues, and forget them.", invoke_without_command=True)
+app = typer.Typer(help="Show and delete queues.", invoke_without_command=True)
 
 
 @app.callback()
@@ -19,7 +19,7 @@ def queues(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Show queues, and forget them."""
+    """Show and delete queues."""
     if context.invoked_subcommand is not None:
         return
     with connected(context, endpoint) as connection:
@@ -49,6 +49,6 @@ def delete(
     resource: Annotated[str, typer.Argument(help="The resource.")],
     endpoint: Endpoint = None,
 ) -> None:
-    """Forget what a queue has settled. The contents stay; its next consumer begins at the earliest of them."""
+    """Delete a queue's record of settled contents. The contents stay; its next consumer begins at the earliest one."""
     with connected(context, endpoint) as connection:
         connection.queue_delete(queue, resource)

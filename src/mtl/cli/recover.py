@@ -1,4 +1,4 @@
-"""`mtl recover`: what a damaged data directory still has, and how it is used again."""
+"""`mtl recover`: list the recoverable parts of a damaged data directory, and recover them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def recover(
         bool,
         typer.Option(
             "--accept-records",
-            help="Take the records that there are for all: an older broker.db, or what is left of a damaged one. "
-            "Groups may read again what they have read, and commits that are not remembered may happen again.",
+            help="Accept the existing records as complete: an older broker.db, or the rest of a damaged one. "
+            "Groups may then read contents again, and commits without a record may happen again.",
         ),
     ] = False,
     forget: Annotated[

@@ -21,29 +21,31 @@ def create(
     name: Name,
     durability: Annotated[
         str,
-        typer.Option(help="What a Confirm promises: sync (on the disk) or os (with the operating system)."),
+        typer.Option(help="Confirm contents when they are on the disk (sync) or in the system's cache (os)."),
     ] = "sync",
-    retain_bytes: Annotated[str | None, typer.Option(help="Keep at most so much, such as 10g.")] = None,
-    retain_age: Annotated[str | None, typer.Option(help="Keep contents for so long, such as 7d.")] = None,
-    retain_contents: Annotated[int | None, typer.Option(help="Keep at most so many contents.")] = None,
+    retain_bytes: Annotated[str | None, typer.Option(help="The most octets to keep, such as 10g.")] = None,
+    retain_age: Annotated[str | None, typer.Option(help="How long to keep contents, such as 7d.")] = None,
+    retain_contents: Annotated[int | None, typer.Option(help="The most contents to keep.")] = None,
     retain_for: Annotated[
-        list[str] | None, typer.Option(help="Keep what this group has not confirmed; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Keep contents that this group has not confirmed; may be repeated."),
     ] = None,
     hard_bytes: Annotated[
-        str | None, typer.Option(help="The size at which contents go although a group needs them.")
+        str | None,
+        typer.Option(help="The size above which contents are removed although a group needs them."),
     ] = None,
     dead_letter: Annotated[
-        str | None, typer.Option(help="Where its queues put what cannot be done; else NAME.dead.")
+        str | None, typer.Option(help="The resource for dead letters of its queues; else NAME.dead.")
     ] = None,
     max_deliveries: Annotated[
-        int | None, typer.Option(min=1, help="How often they deliver a content; else 10 times.")
+        int | None, typer.Option(min=1, help="The most deliveries of a content by a queue; else 10.")
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="It is no error if it exists.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="No error if the resource exists.")] = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Create a resource. Without limits it keeps everything."""
+    """Create a resource. Without limits it keeps all contents."""
     if durability not in {"sync", "os"}:
-        raise typer.BadParameter("it is sync or os", param_hint="--durability")
+        raise typer.BadParameter("has to be sync or os", param_hint="--durability")
     limits = Retention(
         bytes=size(retain_bytes),
         age=seconds(retain_age),
@@ -70,7 +72,7 @@ def list_(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """List resources and what there is in them."""
+    """List resources with their contents, size and state."""
     with connected(context, endpoint) as connection:
         found = connection.list_resources(pattern)
     listing(
@@ -97,7 +99,7 @@ def describe(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Say everything about resources."""
+    """Show all details of resources."""
     with connected(context, endpoint) as connection:
         found = connection.describe(names)
         queues = {name: connection.queues(resource=name) for name in found}
@@ -152,7 +154,7 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Delete a resource with its contents and the groups' places in it."""
+    """Delete a resource with its contents and the groups' positions in it."""
     with connected(context, endpoint) as connection:
         found = connection.describe([name])[name]
         if not yes:

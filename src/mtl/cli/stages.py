@@ -1,4 +1,4 @@
-"""`mtl stages`: what was written and not committed yet, and what applications committed last."""
+"""`mtl stages`: show uncommitted stages and the last commits of applications, and discard them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 from mtl.cli.common import Endpoint, Json, connected, duration, line, moment, octets, table
 
-app = typer.Typer(help="Show stages and what applications committed last.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show stages and the last commits of applications, and discard them.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -20,10 +22,10 @@ def list_(
     json: Json = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """List stages that wait for their commit, and what each application committed last.
+    """List stages without a commit, and the last commit of each application.
 
-    A stage that nobody commits goes by itself: when its application commits a later version, else after a day, or when
-    it is open an hour after its writer was last heard of.
+    A stage that is never committed expires: when its application commits a later version, else after a day; an open
+    stage an hour after the last sign of life of its writer.
     """
     with connected(context, endpoint) as connection:
         found = connection.stages(application)
@@ -71,7 +73,7 @@ def forget(
     application: Annotated[str, typer.Argument(help="The application: a query's id, or its txnAppId.")],
     endpoint: Endpoint = None,
 ) -> None:
-    """Forget what an application committed last, so that it may begin again with any version."""
+    """Delete the record of an application's last commit, so that it may start again with any version."""
     with connected(context, endpoint) as connection:
         connection.stage_forget(application)
 
@@ -82,7 +84,7 @@ def abort(
     stages: Annotated[list[str], typer.Argument(help="Ids of stages.")],
     endpoint: Endpoint = None,
 ) -> None:
-    """Throw stages away."""
+    """Discard stages."""
     with connected(context, endpoint) as connection:
         connection.stage_abort(stages)
 

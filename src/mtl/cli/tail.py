@@ -1,4 +1,4 @@
-"""`mtl tail`: show contents, the last ones or all, and those to come."""
+"""`mtl tail`: show the last or all contents of a resource, and follow new ones."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from mtl.errors import OptionError
 
 def tail(
     context: typer.Context,
-    resource: Annotated[str, typer.Argument(help="What to read.")],
+    resource: Annotated[str, typer.Argument(help="The resource to read.")],
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, a sequence, or -N for the last N contents.")
     ] = "-10",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until interrupted.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many contents.")
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of contents.")
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Sequence, time and properties, too.")
+        bool, typer.Option("--verbose", "-v", help="Show sequence, time and properties, too.")
     ] = False,
     json: Json = False,
     raw: Raw = False,
     endpoint: Endpoint = None,
 ) -> None:
-    """Show a resource's contents, one per line. Text is shown as it is; other octets are escaped, and so are control
-    characters, line ends and marks of direction.
+    """Show a resource's contents, one per line. Control characters, line ends, direction marks and octets that are not
+    text are escaped.
     """
     check(verbose=verbose, json=json, raw=raw)
     with connected(context, endpoint) as connection:
@@ -69,7 +69,7 @@ def check(*, verbose: bool, json: bool, raw: bool) -> None:
 
 
 def show(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
-    """One line for a content, in which nothing is a command to the terminal; with `raw` its octets, and a newline."""
+    """Print a content as one line, escaped for the terminal; with `raw` its octets and a newline."""
     if raw:
         sys.stdout.buffer.write(content.body + b"\n")
     elif json:

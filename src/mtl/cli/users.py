@@ -1,4 +1,4 @@
-"""`mtl user`, `mtl grant`, `mtl revoke`: who may do what, written into a broker's data directory."""
+"""`mtl user`, `mtl grant`, `mtl revoke`: edit users and their grants in a broker's data directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mtl.net.curve import read_public
 from mtl.storage.records import GrantRecord, PasswordRecord
 
 app = typer.Typer(
-    help="Make, list and remove users, in the data directory of a broker that runs or does not.",
+    help="Create, list and remove users, in the data directory of a running or stopped broker.",
     no_args_is_help=True,
 )
 
@@ -31,7 +31,7 @@ PasswordEnv = Annotated[
     str | None, typer.Option(help="Take the value of this environment variable instead of asking.")
 ]
 Iterations = Annotated[
-    int, typer.Option(help="PBKDF2 iterations: what a guess costs, and a log-in its client.")
+    int, typer.Option(help="PBKDF2 iterations: the cost of a guess, and of each log-in for its client.")
 ]
 Key = Annotated[str, typer.Argument(help="A CURVE public key, or the file NAME.pub that has it.")]
 Patterns = Annotated[
@@ -40,29 +40,25 @@ Patterns = Annotated[
 ]
 Groups = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Groups to hold, reset and delete, in the same way. A user has those called USER.* anyway."
-    ),
+    typer.Option(help="Groups to hold, reset and delete, as a pattern. A user always has the groups USER.*."),
 ]
 Queues = Annotated[
     list[str] | None,
-    typer.Option(help="Queues to consume from and to delete; the one without a name is `default`. The same."),
+    typer.Option(help="Queues to consume from and to delete, as a pattern; `default` is the unnamed queue."),
 ]
 WriterNames = Annotated[
     list[str] | None,
-    typer.Option(help="Writer names to write under; a current writer of the name is fenced. The same."),
+    typer.Option(help="Writer names to use, as a pattern; a current writer of the name is fenced."),
 ]
 Applications = Annotated[
     list[str] | None,
-    typer.Option(help="Applications (txnAppId) to stage, commit, abort and forget for. The same."),
+    typer.Option(help="Applications (txnAppId) to stage, commit, abort and forget, as a pattern."),
 ]
 ActedFor = Annotated[
     list[str] | None,
-    typer.Option(
-        "--act-as", help="Users that it may act as, by such a pattern: what a door needs whose peers log in."
-    ),
+    typer.Option("--act-as", help="Users to act as, as a pattern; for a door with peers that log in."),
 ]
-VirtualHost = Annotated[str, typer.Option(help="The namespace of resources that it is about.")]
+VirtualHost = Annotated[str, typer.Option(help="The namespace of resources of the grants.")]
 
 DATA = Path("mtl-data")
 
@@ -73,13 +69,13 @@ def add(
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
     key: Annotated[
-        list[str] | None, typer.Option(help="A CURVE public key or its file that stands for the user.")
+        list[str] | None, typer.Option(help="A CURVE public key, or its file, that authenticates the user.")
     ] = None,
     no_password: Annotated[bool, typer.Option("--no-password", help="The user has CURVE keys only.")] = False,
     iterations: Iterations = SCRAM_ITERATIONS,
     data: Data = DATA,
 ) -> None:
-    """Make a user. Asks for the password, unless told where it is; what the user may do, `mtl grant` says."""
+    """Create a user. Prompts for the password unless an option gives it. `mtl grant` gives the user rights."""
     with Users(data) as users:
         password = None if no_password else _password(password_file, password_env, iterations)
         users.add(name, password, [read_public(k).decode() for k in key or ()])
@@ -93,7 +89,7 @@ def password(
     iterations: Iterations = SCRAM_ITERATIONS,
     data: Data = DATA,
 ) -> None:
-    """Change a user's password. Its sessions have to log in again; their readers and writers go on meanwhile."""
+    """Change a user's password. Its sessions have to log in again; open readers and writers continue."""
     with Users(data) as users:
         users.set_password(name, _password(password_file, password_env, iterations))
 
@@ -102,10 +98,10 @@ def password(
 def key(
     name: Name,
     key: Key,
-    remove: Annotated[bool, typer.Option("--remove", help="It stands for the user no more.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the key from the user.")] = False,
     data: Data = DATA,
 ) -> None:
-    """Have a CURVE key stand for a user, who then needs no password."""
+    """Add a CURVE key that authenticates a user without a password."""
     public = read_public(key).decode()
     with Users(data) as users:
         if remove:
@@ -123,7 +119,7 @@ def remove(name: Name, data: Data = DATA) -> None:
 
 @app.command("list")
 def list_(json: Json = False, data: Data = DATA) -> None:
-    """List users and what they may do. Nothing of a password is shown."""
+    """List users and their grants. Passwords are not shown."""
     with Users(data) as users:
         found = users.all()
     if json:
@@ -164,8 +160,8 @@ def grant(
     virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
     data: Data = DATA,
 ) -> None:
-    """Let a user read, write or manage (create, delete) resources, and use names that users share. `anonymous` are
-    those without credentials.
+    """Let a user read, write or manage (create, delete) resources, and use shared names. The user `anonymous` stands
+    for clients without credentials.
     """
     with Users(data) as users:
         users.grant(
@@ -187,14 +183,14 @@ def revoke(
     virtual_host: VirtualHost = DEFAULT_VIRTUAL_HOST,
     data: Data = DATA,
 ) -> None:
-    """Take back what was granted in the same words; readers and writers that it covered end."""
+    """Remove grants with the same patterns; readers and writers that depend on them end."""
     with Users(data) as users:
         said = (read, write, manage, group, queue, writer, application, act_as)
         users.revoke(name, None if everything else _grants(virtual_host, *said))
 
 
 def _grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
-    """What the patterns of each right say, in the order of `Right`."""
+    """The grants for the patterns of each right, in the order of `Right`."""
     grants = [
         GrantRecord(virtual_host, right.value, pattern)
         for right, patterns in zip(Right, said, strict=True)
@@ -202,14 +198,14 @@ def _grants(virtual_host: str, *said: list[str] | None) -> list[GrantRecord]:
     ]
     if not grants:
         raise OptionError(
-            "say what: --read, --write or --manage with a pattern of resources ('.*' is all), or --group, --queue, "
-            "--writer or --application with one of such names"
+            "no right is given: --read, --write or --manage needs a pattern of resources ('.*' is all), --group, "
+            "--queue, --writer or --application one of such names"
         )
     return grants
 
 
 def _password(file: Path | None, variable: str | None, iterations: int) -> PasswordRecord:
-    """The password from where it is said to be, else asked for; never from the command line, where others see it."""
+    """The password from a file, a variable or a prompt; never from an argument, which other users can see."""
     if file is not None and variable is not None:
         raise OptionError("--password-file and --password-env contradict each other; give one of them")
     if file is not None:

@@ -1,4 +1,4 @@
-"""`mtl verify`: read every byte that a broker keeps, and change none."""
+"""`mtl verify`: check all octets of a broker's data directory, without changes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def verify(
     data: Annotated[Path, typer.Argument(help="The data directory of a broker.", metavar="DIR")],
     json: Json = False,
 ) -> None:
-    """Verify every stored content and every record of a data directory, and whether they agree. Exit code 1 when
-    something is wrong.
+    """Verify every stored content and every record of a data directory, and whether they agree. Exit code 1 if there is
+    a problem.
 
-    A broker may run meanwhile; what it writes at the moment counts as not there yet.
+    A broker may run meanwhile; unfinished writes are ignored.
     """
     found = (*data.glob("resources/*"), *data.glob("stages/*/*"))
-    # A directory with a suffix holds a log that is being made, or was when the broker stopped.
+    # A directory with a suffix has a log whose creation is unfinished.
     logs = sorted(path for path in found if path.is_dir() and not path.suffix)
     if not logs and not (data / "broker.db").exists() and not (data / "generation").exists():
-        raise OptionError(f"{data} is no data directory of a broker")
+        raise OptionError(f"{data} is not a broker's data directory")
     inspection = inspect_records(data)
     names = {place_of(r): r.name for r in inspection.records if isinstance(r, ResourceRecord)}
     manifests = inspection.format >= WITH_MANIFESTS

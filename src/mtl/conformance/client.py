@@ -1,4 +1,4 @@
-"""What is checked of a client by the twin that it talks to."""
+"""The requirements for a client, and the findings of the twin about it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOULD = {"MTL-100"}
 
 
 def findings(twin: Twin) -> list[Finding]:
-    """A finding for each requirement, when the client has done what it does."""
+    """A finding for each requirement, after the client has ended."""
     wrong = {}
     for one in reversed(twin.wrong):
         wrong[one.requirement] = one

@@ -1,4 +1,4 @@
-"""What is checked of a server's control flow."""
+"""Checks of a server's control flow."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def unknown_members(peer: Peer) -> None:
 
 
 def _dropped(peer: Peer, *messages: list[bytes]) -> None:
-    """Each gets no answer, and what follows does."""
+    """Check that each message gets no answer, and that a valid request after it does."""
     for frames in messages:
         dealer = peer.dealer()
         peer.send(dealer, [b"", *frames])

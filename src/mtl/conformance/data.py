@@ -1,4 +1,4 @@
-"""What is checked of a server's data flow."""
+"""Checks of a server's data flow."""
 
 from __future__ import annotations
 

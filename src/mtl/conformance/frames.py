@@ -1,4 +1,4 @@
-"""The octets of RFC 11 as the document has them: building headers, taking them apart, showing frames to people."""
+"""The encoding of RFC 11, for the checks: builds and parses headers, and shows frames as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = 200
 
 
 class Command(NamedTuple):
-    """A data command: its type, its number (0 where it has none), the rest of its header, its body."""
+    """A data command: its type, its number (0 if it has none), the rest of its header, its body."""
 
     kind: int
     number: int
@@ -45,7 +45,7 @@ class Command(NamedTuple):
 
 
 def command(header: bytes, body: bytes) -> Command:
-    """What a header says. ValueError for one that ends within its number."""
+    """Parse a data command. ValueError for a header that is empty or ends within its number."""
     if not header:
         raise ValueError("an empty header")
     kind = header[0]
@@ -73,7 +73,7 @@ def content(number: int, resource: str, table: bytes = NO_TABLE) -> bytes:
 
 
 def shown(frames: Sequence[bytes]) -> str:
-    """Frames for people: text where they are text, hexadecimal digits where not."""
+    """Frames as text, or as hexadecimal digits if they are not printable text."""
     return " | ".join(_one(frame) for frame in frames)
 
 

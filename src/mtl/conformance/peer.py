@@ -1,4 +1,4 @@
-"""A checking client: its sockets, and every frame that went through them."""
+"""A checking client: its sockets, and a record of all their frames."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TEST = "test"
 """The RFC's own profile, with one resource and no confirmation."""
 
 SILENCE_S = 0.3
-"""How long nothing has to come for a server to be called silent."""
+"""A server counts as silent after this time without a message."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The server, and how to be let in. `resource` is one that exists, or None where the checks may name new ones."""
+    """The server and the credentials. `resource` is an existing one, or None if the checks may use new names."""
 
     endpoint: str
     profile: str
@@ -58,7 +58,7 @@ class Peer:
         self._context.term()
 
     def socket(self, kind: int, endpoint: str) -> zmq.Socket[bytes]:
-        """A socket that is connected, or will be."""
+        """A socket that connects to the endpoint."""
         made = self._context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
         made.setsockopt(zmq.SNDTIMEO, int(self.target.patience_s * 1000))
@@ -74,7 +74,7 @@ class Peer:
         socket.send_multipart(list(frames))
 
     def receive(self, socket: zmq.Socket[bytes], patience_s: float) -> list[bytes] | None:
-        """The next message; None when there is none in time."""
+        """The next message; None if none comes in `patience_s` seconds."""
         if not socket.poll(int(patience_s * 1000)):
             self.frames.append(f"  nothing within {patience_s} s")
             return None
@@ -85,15 +85,15 @@ class Peer:
     # --- control --------------------------------------------------------------------------------------------
 
     def requester(self) -> Requester:
-        """A REQ that has not said anything."""
+        """A new REQ socket without a session."""
         return Requester(self, self.socket(zmq.REQ, self.target.endpoint))
 
     def dealer(self) -> zmq.Socket[bytes]:
-        """A socket on the control port that may send what a REQ would not."""
+        """A socket on the control port for messages that a REQ socket cannot send."""
         return self.socket(zmq.DEALER, self.target.endpoint)
 
     def session(self) -> Requester:
-        """A REQ whose session is open, under the profile."""
+        """A REQ socket with an open session and the selected profile."""
         made = self.requester()
         made.let_in()
         reply = made.ask("Connection.Profile", {"profile": self.target.profile})
@@ -102,7 +102,7 @@ class Peer:
         return made
 
     def resource(self, session: Requester) -> str:
-        """A resource of this profile: the one of `test`, the one that was named, or a new one."""
+        """A resource of this profile: the only one of `test`, the target's, or a new one."""
         if self.target.profile == TEST:
             return "resource"
         if self.target.resource is not None:
@@ -110,11 +110,11 @@ class Peer:
         name = f"conformance-{uuid4().hex[:8]}"
         session.ask(
             "Resource.Create", {"resource": name}
-        )  # a server that makes them by their name knows no such thing
+        )  # other servers refuse this command and create resources on first use
         return name
 
     def need_confirmation(self) -> None:
-        """Raises `NotSeen` where the profile has none."""
+        """Raises `NotSeen` if the profile has no confirmation."""
         session = self.session()  # its own: a server may grant a session one lease of a kind only
         reply = session.ask("Connection.Writer", {"resources": [self.resource(session)], "confirm": "full"})
         if reply.code == 501:
@@ -131,14 +131,14 @@ class Requester:
         self.ready: dict[str, Any] = {}
 
     def open_body(self) -> dict[str, Any]:
-        """Of a Connection.Open."""
+        """The body of a Connection.Open."""
         body: dict[str, Any] = {"protocol": {"name": "MTL", "version": 1}}
         if self.peer.target.virtual_host is not None:
             body["virtual-host"] = self.peer.target.virtual_host
         return body
 
     def ask(self, command: str, body: dict[str, Any]) -> Reply:
-        """One request and its reply, which has to be one (MTL-16)."""
+        """Send a request and return its reply, which has to be well-formed (MTL-16)."""
         if self.token is not None:
             body = {**body, "session": self.token}
         self.peer.send(self.socket, [command.encode(), json.dumps(body).encode()])
@@ -148,7 +148,7 @@ class Requester:
         return reply_of(frames)
 
     def let_in(self) -> Reply:
-        """Open the session, and log in where the server asks for it."""
+        """Open the session, and log in if the server requires it."""
         reply = self.ask("Connection.Open", self.open_body())
         if reply.code == 401:
             offered = [str(name).upper() for name in reply.body.get("mechanisms", [])]
@@ -157,7 +157,7 @@ class Requester:
         if reply.code != 201:
             raise NotSeen(f"the server does not let us in: {reply.code} {reply.body}")
         self.ready = reply.body
-        token = reply.body.get("session")  # PROTOCOL.md 2; a server of the RFC alone gives none
+        token = reply.body.get("session")  # PROTOCOL.md 2; a server of RFC 11 only gives none
         self.token = token if isinstance(token, str) else None
         return reply
 
@@ -173,14 +173,14 @@ class Requester:
         )
 
     def lease(self, kind: str, resources: list[str], confirm: str) -> dict[str, Any]:
-        """The body of a 202."""
+        """Request a lease, and return the body of its 202."""
         reply = self.ask(f"Connection.{kind}", {"resources": resources, "confirm": confirm})
         if reply.code != 202:
             raise NotSeen(f"no lease is granted: {reply.code} {reply.body}")
         return reply.body
 
     def connect(self, lease: dict[str, Any]) -> Flow:
-        """A data connection for a lease that was not shown yet."""
+        """A data connection for a lease, without the Lease command."""
         endpoint = (
             lease.get("endpoint") or f"{self.peer.target.endpoint.rpartition(':')[0]}:{lease.get('port')}"
         )
@@ -195,7 +195,7 @@ class Requester:
 
 
 class Flow:
-    """One data connection. Pings are answered and not told."""
+    """One data connection. It answers Pings and does not return them."""
 
     def __init__(self, peer: Peer, socket: zmq.Socket[bytes]) -> None:
         self.peer = peer
@@ -203,17 +203,17 @@ class Flow:
         self._sequence = 100
 
     def send(self, header: bytes, body: bytes = b"") -> None:
-        """One command."""
+        """Send one command."""
         self.peer.send(self.socket, [header, body])
 
     def ask(self, kind: int, name: str) -> int:
-        """Send a Lease, Summon or Dismiss; its number."""
+        """Send a Lease, Summon or Dismiss, and return its number."""
         self._sequence += 7
         self.send(f.numbered(kind, self._sequence, f.short(name)))
         return self._sequence
 
     def next(self, patience_s: float | None = None) -> f.Command | None:
-        """The next command but Pings; None when there is none in time."""
+        """The next command except Pings; None if none comes in time."""
         patience = self.peer.target.patience_s if patience_s is None else patience_s
         until = time.monotonic() + patience
         while True:
@@ -249,7 +249,7 @@ class Flow:
         self.respond(self.ask(f.SUMMON, resource), b"200")
 
     def silent(self, what: str) -> None:
-        """Nothing comes for a while."""
+        """Raises `Failed` if a command comes within SILENCE_S."""
         command = self.next(SILENCE_S)
         if command is not None:
             raise Failed(f"{what}, and {command} came")
@@ -272,6 +272,6 @@ def reply_of(frames: Sequence[bytes]) -> Reply:
 
 
 def expect(condition: bool, message: str) -> None:
-    """Raises `Failed` unless it is so."""
+    """Raises `Failed` unless the condition is true."""
     if not condition:
         raise Failed(message)

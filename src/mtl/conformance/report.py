@@ -1,4 +1,4 @@
-"""A check, its verdict, and the frames that led to it."""
+"""Checks and their findings: the verdict, and the frames that led to it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """How much a requirement weighs."""
+    """The level of a requirement."""
 
     MUST = "must"
     SHOULD = "should"
 
 
 class Verdict(StrEnum):
-    """What a check found."""
+    """The result of a check."""
 
     MET = "met"
     FAILED = "FAILED"
@@ -26,16 +26,16 @@ class Verdict(StrEnum):
 
 
 class Failed(Exception):
-    """The requirement is not met; the message says what came instead of what."""
+    """The requirement is not met; the message has the expected and the actual result."""
 
 
 class NotSeen(Exception):
-    """It could not be tested; the message says why."""
+    """The requirement could not be tested; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Check(Generic[T]):
-    """One requirement, and what tests it. `profiles` are those that it makes sense for; all where there is none."""
+    """One requirement, and its test. `profiles` are those to which it applies; empty means all."""
 
     requirement: str
     level: Level
@@ -44,13 +44,13 @@ class Check(Generic[T]):
     profiles: frozenset[str] = frozenset()
 
     def concerns(self, profile: str) -> bool:
-        """Whether it is tested under this profile."""
+        """Whether the check applies to this profile."""
         return not self.profiles or profile in self.profiles
 
 
 @dataclass
 class Finding:
-    """The verdict of one check. `frames` are (direction, frames) in their order, as text."""
+    """The verdict of one check. `frames` are its messages in order, as text with their direction."""
 
     requirement: str
     level: Level
@@ -61,12 +61,12 @@ class Finding:
 
     @property
     def is_violation(self) -> bool:
-        """Whether something that MUST be so is not."""
+        """Whether a MUST is not met."""
         return self.verdict is Verdict.FAILED and self.level is Level.MUST
 
 
 class Checks(Generic[T]):
-    """A list that functions put themselves on."""
+    """A registry of checks, with decorators for test functions."""
 
     def __init__(self) -> None:
         self.all: list[Check[T]] = []
@@ -74,13 +74,13 @@ class Checks(Generic[T]):
     def must(
         self, requirement: str, text: str, *profiles: str
     ) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
-        """Of a MUST; under these profiles only, if any are named."""
+        """Register a test of a MUST; only for these profiles, if any are named."""
         return self._add(requirement, Level.MUST, text, profiles)
 
     def should(
         self, requirement: str, text: str, *profiles: str
     ) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
-        """Of a SHOULD."""
+        """Register a test of a SHOULD."""
         return self._add(requirement, Level.SHOULD, text, profiles)
 
     def _add(
@@ -94,7 +94,7 @@ class Checks(Generic[T]):
 
 
 def run(check: Check[T], subject: T, frames: list[str]) -> Finding:
-    """The verdict of one check; `frames` grows while it runs."""
+    """Run one check; `frames` grows meanwhile."""
     verdict, reason = Verdict.MET, ""
     try:
         check.test(subject)

@@ -1,4 +1,4 @@
-"""Every check of a server, one after the other, each with sockets of its own."""
+"""Runs all checks of a server, one after the other, each with sockets of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtl.conformance.report import Finding, NotSeen, run
 
 
 def offered(target: Target) -> list[str]:
-    """The profiles that the server names in its 201. Raises `Failed` or `NotSeen` where it does not let us in."""
+    """The profiles in the server's 201. Raises `Failed` or `NotSeen` if the log-in fails."""
     peer = Peer(target)
     try:
         body = peer.requester().let_in().body
@@ -23,12 +23,12 @@ def offered(target: Target) -> list[str]:
 
 
 def usual(profiles: list[str]) -> str:
-    """The profile that is checked where none is given: `test`, which the RFC defines, or the first."""
+    """The default profile to check: `test`, which the RFC defines, or the first."""
     return next((name for name in profiles if name.lower() == TEST), profiles[0])
 
 
 def check_server(target: Target) -> Iterator[Finding]:
-    """A finding for each check that concerns the profile."""
+    """A finding for each check that applies to the profile."""
     for check in (*control.CHECKS.all, *data.CHECKS.all):
         if check.concerns(target.profile.lower()):
             peer = Peer(target)

@@ -1,8 +1,8 @@
-"""A server that a client is checked by: it plays RFC 11, records what the client says, and lays traps.
+"""A server that checks a client: it implements RFC 11, records the client's messages, and creates special situations.
 
-Traps, each once: it is silent on the first request after the 201 (the client has to time out, MTL-05), it asks for a
-log-in in the middle (MTL-28), its contents have numbers that repeat, fall and are 0, and it pings. It serves one
-resource under any profile, ANONYMOUS log-ins, and both confirmation models outside `test`.
+Each of these once: no reply to the first request after the 201 (the client has to time out, MTL-05); a required log-in
+in the middle (MTL-28); contents with numbers that repeat, fall and are 0; a Ping. The server has one resource under any
+profile, ANONYMOUS log-ins, and both confirmation models except in `test`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mtl.conformance import frames as f
 RESOURCE = "resource"
 PROFILES = ["test", "log", "queue"]
 NUMBERS = (0, 5, 5, 3, 2**64 - 1)
-"""Of the contents that a reader is sent."""
+"""The sequence numbers of the contents for a reader."""
 
 
 @dataclass
 class Lease:
-    """A lease that was granted: what for, and what the client has done with it."""
+    """A granted lease: its request, and the client's use of it."""
 
     kind: str
     confirm: str
@@ -47,8 +47,8 @@ class Wrong:
 
 
 class Twin:
-    """A context manager: serves in a thread of its own. `seen` are requirements of which an instance was seen; `wrong`
-    are those that were not met.
+    """A context manager that serves in a thread of its own. `seen` are the requirements that the client exercised,
+    `wrong` the violations.
     """
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
@@ -56,7 +56,7 @@ class Twin:
         self.wrong: list[Wrong] = []
         self.frames: list[str] = []
         self._sessions: dict[bytes, str] = {}
-        """Identity of a REQ -> where its session stands: open, asked (a log-in is due), or the profile's name."""
+        """Identity of a REQ socket -> its session's state: open, asked (a log-in is due), or the profile's name."""
         self._leases: dict[str, Lease] = {}
         self._flows: dict[bytes, list[Lease]] = {}
         self._numbers: dict[bytes, set[int]] = {}
@@ -104,7 +104,7 @@ class Twin:
                     self._command(peer, frames)
 
     def _check(self, requirement: str, met: bool, reason: str) -> bool:
-        """Note an instance of a requirement, and whether it was met."""
+        """Record that a requirement was exercised, and whether it was met. Returns `met`."""
         self.seen.add(requirement)
         if not met:
             self.wrong.append(Wrong(requirement, reason, self.frames[-6:]))
@@ -131,7 +131,7 @@ class Twin:
         self._router.send_multipart([peer, b"", b"%d" % code, text])
 
     def _trapped(self, peer: bytes, name: str) -> bool:
-        """Whether this request is not answered: the first one after an Open."""
+        """Whether this request gets no reply: the first Connection.Profile."""
         if self._dropped is not None and name == "connection.open" and peer != self._dropped:
             self._check("MTL-05", True, "")
             self._dropped = None
@@ -211,12 +211,12 @@ class Twin:
         self._commands[command.kind](peer, command)
 
     def _first(self, peer: bytes, command: f.Command) -> bool:
-        """A data connection begins with a Lease."""
+        """Check that a data connection begins with a Lease."""
         begun = command.kind == f.LEASE or peer in self._flows
         return self._check("MTL-60", begun, f"{command} before any Lease")
 
     def _said(self, requirement: str, command: f.Command) -> bool:
-        """Whether a Lease, Summon or Dismiss has one name and nothing else, and a number that is not in use."""
+        """Check that a Lease, Summon or Dismiss has one name and no other field."""
         whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
         return self._check(requirement, whole, f"its fields are {command.rest!r}")
 
@@ -277,7 +277,7 @@ class Twin:
             self._say(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
 
     def _settle(self, peer: bytes, command: f.Command) -> None:
-        """A Confirm or Reject."""
+        """Check a Confirm or Reject."""
         requirement, fields = ("MTL-89", 1) if command.kind == f.CONFIRM else ("MTL-94", 2)
         whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
         if not self._check(requirement, whole, f"its fields are {command.rest!r}"):
