@@ -1,6 +1,6 @@
 """Stage.Commit: staged contents become visible in all their resources at once, and only once per version.
 
-PROTOCOL.md 5.5. Here is what every application committed last, and what is refused; how one is done is `publishing`.
+PROTOCOL.md 5.5. This file has the last commit of every application, and the checks; `publishing` has the steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ApplicationKey = tuple[str, str]
 
 
 class Committing:
-    """What every application committed last, and the commits under way."""
+    """The last commit of every application, and the commits in progress."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Committing:
         self._commits: dict[ApplicationKey, Commit] = {}
 
     def remember(self, record: ApplicationRecord) -> None:
-        """An application's last commit."""
+        """Remember an application's last commit."""
         self._applications[(record.vhost, record.application)] = record
 
     def of(self, vhost: str, application: str | None) -> list[w.ApplicationInfo]:
-        """What Stage.Describe tells, of one application or all."""
+        """The applications for Stage.Describe: one or all."""
         return [
             _application_info(r)
             for (v, name), r in sorted(self._applications.items())
@@ -62,8 +62,8 @@ class Committing:
         ]
 
     def last_of(self, vhost: str, application: str, query: str | None) -> ApplicationRecord | None:
-        """What an application committed last. One that is called `<user>.<query>` and is not known goes on from the one
-        that is called `<query>` and was this query's: that is what a query was called before it had a user.
+        """The last commit of an application. A new application `<user>.<query>` continues from the application
+        `<query>` if that was this query's: queries had that name before users were added to it.
         """
         found = self._applications.get((vhost, application))
         key = _former(vhost, application, query)
@@ -73,14 +73,14 @@ class Committing:
         return msgspec.structs.replace(former, application=application)
 
     def concerns(self, resource: Resource) -> bool:
-        """Whether a commit is putting contents into this resource: retention waits."""
+        """Whether a commit is publishing to this resource: retention waits."""
         return any(resource in c.targets for c in self._commits.values())
 
     # --- for Resource.Delete --------------------------------------------------------------------------------
 
     def part(self, resource: Resource) -> None:
-        """Let go of a resource that is to be deleted. Raises `Refused` 503 while a commit is at work on it; one that is
-        stuck for it or for another gives it up, otherwise nobody could get rid of a resource that is beyond repair.
+        """Release a resource that is to be deleted from its commit. Raises `Refused` 503 while a commit publishes to
+        it. A stuck commit releases it, so that a resource beyond repair can be deleted.
         """
         stuck = next((c for c in self._commits.values() if resource in c.targets and c.can_part), None)
         if stuck is not None:
@@ -91,7 +91,7 @@ class Committing:
             )
 
     def leave(self, resource: Resource) -> Leaving:
-        """A resource that was let go of is about to be forgotten: so is its part of the commit."""
+        """Prepare the deletion of a released resource: its part of the commit is deleted with it."""
         commit = next((c for c in self._commits.values() if c.leaving is resource), None)
         if commit is None:
             return Leaving((), lambda _: None)
@@ -104,11 +104,11 @@ class Committing:
     # --- for a commit under way -----------------------------------------------------------------------------
 
     def last(self, commit: Commit) -> ApplicationRecord | None:
-        """What its application committed before."""
+        """The commit of the same application before this one."""
         return self._applications.get((commit.vhost, commit.application))
 
     def finished(self, commit: Commit, no: Refused | None) -> None:
-        """A commit is over: its contents are visible, or (with the refusal) nothing happened."""
+        """A commit is over: its contents are visible, or (with the refusal) nothing changed."""
         key = (commit.vhost, commit.application)
         self._commits.pop(key, None)
         if no is None:
@@ -126,7 +126,7 @@ class Committing:
     # --- Stage.Commit ---------------------------------------------------------------------------------------
 
     def commit(self, vhost: str, request: w.StageCommit, answer: Answer) -> None:
-        """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`; changes nothing then."""
+        """Stage.Commit: once per (application, version), all or nothing. Raises `Refused`, and then changes nothing."""
         key = (vhost, request.application)
         running = self._commits.get(key)
         if running is not None:
@@ -164,13 +164,13 @@ class Committing:
         commit.hold()
 
     def _check_readable(self, key: ApplicationKey) -> None:
-        """Raises `Refused` 503 when it is not known what an application committed last, or whether it is all there."""
+        """Raises `Refused` 503 when an application's last commit is unknown, or may be incomplete."""
         kinds = (PublishRecord,) if key in self._applications else (ApplicationRecord, PublishRecord)
         for kind in kinds:
             self._unreadable.check(kind, record_key(*key), f"the last commit of application {key[1]!r}")
 
     def _join(self, running: Commit, request: w.StageCommit, answer: Answer) -> None:
-        """The same version again while it is being committed: it gets the same answer."""
+        """The same version again while it is being committed gets the same answer."""
         if request.query and running.query and request.query != running.query:
             raise _reused(request, running.version, running.query)
         if running.version != request.version:
@@ -185,7 +185,7 @@ class Committing:
         running.joined += [name for name in request.stages if name not in running.joined]
 
     def _replayed(self, last: ApplicationRecord, request: w.StageCommit, answer: Answer) -> bool:
-        """Whether this version was committed before: then the answer is repeated and the new stages are discarded."""
+        """Whether this version was committed before: then the answer is repeated, and the new stages are discarded."""
         if request.version > last.version:
             return False
         if request.query and last.query and request.query != last.query:
@@ -233,7 +233,7 @@ class Committing:
         return stage
 
     def forget(self, vhost: str, application: str, then: Callable[[Refused | None], None]) -> None:
-        """Forget what an application committed last: the deliberate way out of a rolled-back checkpoint."""
+        """Forget an application's last commit: the deliberate way out after a rolled-back checkpoint."""
         key = (vhost, application)
         record = self._applications.get(key)
         if record is None and self._unreadable.is_known(ApplicationRecord, record_key(*key)):
@@ -254,8 +254,8 @@ class Committing:
         self._outbox.save((), (record,), saved)
 
     def redo(self, record: PublishRecord, done: Callable[[], None]) -> None:
-        """A commit past its commit point when the broker stopped: its contents are put in place before anything is
-        served, unless the disk refuses; its resources wait then, and nobody sees a part of it.
+        """Continue a commit that was past its commit point when the broker stopped. Its contents are put in place
+        before any request is served. If the disk fails its resources wait, and no part of it becomes visible.
         """
         request = w.StageCommit(
             application=record.application,
@@ -274,12 +274,12 @@ class Committing:
 
 
 def _former(vhost: str, application: str, query: str | None) -> ApplicationKey | None:
-    """What a query's application was called before its name began with a user's."""
+    """The name of a query's application from the time before it began with a user's name."""
     return (vhost, query) if query and application.endswith(f".{query}") else None
 
 
 def _compare(last: ApplicationRecord, again: list[Stage]) -> None:
-    """A repeated commit comes with the same contents, or somebody should look."""
+    """Log a warning if a repeated commit has other contents than the first."""
     staged: Counter[str] = Counter()
     for stage in again:
         staged.update(stage.contents)

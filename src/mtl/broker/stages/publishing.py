@@ -1,10 +1,10 @@
-"""One Stage.Commit under way: from the hold on its resources to the moment at which all of them show it.
+"""One Stage.Commit in progress: from the hold on its resources until its contents are visible in all of them.
 
-PROTOCOL.md 5.5. This is the one operation of the broker that takes several steps; they are the methods of `Commit`, in
-their order. Which commits there are, and which are refused, is `committing`.
+PROTOCOL.md 5.5. This is the only operation of the broker that takes several steps. They are the methods of `Commit`, in
+order. `committing` has all commits, and their checks.
 
     hold ──► point ──► publish ⇄ stuck ──► applied ──► finished
-       └─────────┴──► refused: nothing happened
+       └─────────┴──► refused: nothing changed
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ Answer = Callable[[w.Committed | Refused], None]
 
 
 class Applications(Protocol):
-    """What applications committed, as a commit knows it: `committing.Committing`."""
+    """The last commits of applications, as a commit uses them: `committing.Committing`."""
 
     def last(self, commit: Commit) -> ApplicationRecord | None:
-        """What its application committed before."""
+        """The commit of the same application before this one."""
 
     def remember(self, record: ApplicationRecord) -> None:
-        """An application's last commit."""
+        """Remember an application's last commit."""
 
     def finished(self, commit: Commit, no: Refused | None) -> None:
-        """A commit is over: its contents are visible, or (with the refusal) nothing happened."""
+        """A commit is over: its contents are visible, or (with the refusal) nothing changed."""
 
 
 class Commit:
-    """See the module; the numbers are the steps, of which the first, the checks, is the caller's.
+    """One commit; the numbers are its steps, the first of which, the checks, is the caller's.
 
-    `truncate` are the names of those whose former contents it replaces; `joined` are stages that a repetition of the
-    request named. It is `stuck` when the disk refuses what is committed already: then whoever waits is told, its
-    resources take nothing in, and it is tried again. A resource that is in the way for good can be deleted then: it is
-    `leaving` until it is gone, and the others go on without it.
+    `truncate` are the names of the resources whose former contents it replaces; `joined` are stages that a repeated
+    request named. A commit is `stuck` when the disk fails after the commit point: the waiting requests are refused, its
+    resources accept nothing, and publishing is tried again. A resource that cannot be published to can then be deleted:
+    it is `leaving` until it is deleted, and the others continue without it.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class Commit:
         self.joined: list[str] = []
         self.stuck: StorageError | None = None
         self.delay: Refused | None = None
-        """What whoever asks is told while it does not get on; None while it does."""
+        """The refusal of requests while the commit is stuck; None otherwise."""
         self.leaving: Resource | None = None
         self._unready: StorageError | None = None
         self._unheld = len(targets)
         self._record: PublishRecord | None = None
         self._changes: dict[str, list[Change]] = {}
-        """What is in place, by resource, and not visible yet."""
+        """The changes that are in place and not visible yet, by resource."""
         self._marking = False
 
     # --- up to the commit point -----------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """2. Hold appends to the named resources, wait until nothing of theirs is with the disk, and have on the disk
-        whatever lies before the commit: a redo has to find its place. What is to go ends with a segment, so that the
-        files go, too.
+        """2. Hold the resources: no further appends, and none with the disk. Then sync everything before the commit,
+        since a redo has to find its position. Contents to be replaced end with a segment, so that their files can be
+        removed.
         """
         if not self.targets:
             self._point()
@@ -123,10 +123,10 @@ class Commit:
             self._point()
 
     def _point(self) -> None:
-        """3. The commit point: one transaction remembers the version and what goes where."""
+        """3. The commit point: one transaction records the version and the places of its contents."""
         stopped = (r.intake.stopped for r in self.targets)
         unready = self._unready or next((error for error in stopped if error is not None), None)
-        if unready is not None:  # what was with the disk a moment ago has failed
+        if unready is not None:  # an earlier action on the disk has failed
             self._refuse(str(unready))
             return
         entries = [self._entry(r) for r in self.targets]
@@ -168,7 +168,7 @@ class Commit:
         )
 
     def _refuse(self, reason: str) -> None:
-        """Nothing happened."""
+        """Refuse the commit: nothing changed."""
         for stage in self.stages:
             stage.committing = False
         self._finish(Refused(503, w.STORAGE, reason))
@@ -176,7 +176,7 @@ class Commit:
     # --- from the commit point on ---------------------------------------------------------------------------
 
     def redo(self, record: PublishRecord) -> None:
-        """Steps 4 and 5 again, after a crash between 3 and 5, when its logs are open; nothing is served yet."""
+        """Repeat steps 4 and 5 when the logs are open, after a crash between 3 and 5. Nothing is served yet."""
         self._record = record
         for resource in self.targets:
             resource.intake.hold(lambda: None)
@@ -190,7 +190,7 @@ class Commit:
         ]
 
     def _publish(self) -> None:
-        """4. Put the contents in place, each resource by itself; repeated until it succeeds, for it is committed."""
+        """4. Put the contents in place, in each resource; repeated until it succeeds, since it is committed."""
         unopened = [x for x in self._intakes if self._opening.expects(x)]
         shut = unopened or [r.intake for r in self.targets if r.log is None]
         if shut:
@@ -203,7 +203,7 @@ class Commit:
             self._place(resource)
 
     def _place(self, resource: Resource) -> None:
-        """Once more, unless that is not needed: it is in place or on its way there, or it is none of ours any more."""
+        """Publish to this resource again, unless that is done, in progress, or the resource left the commit."""
         assert self._record is not None
         entry = next((e for e in self._record.entries if e.resource == resource.name), None)
         if (
@@ -232,10 +232,10 @@ class Commit:
             self._applied()
 
     def _applied(self) -> None:
-        """5. Mark it applied, then advance the visible end of all resources in one step, answer, let go.
+        """5. Record that it is applied, then move the visible ends of all resources in one step, answer, release.
 
-        The mark comes first: a redo removes what lies at or above its base, so nothing may be confirmed there before.
-        With it goes, for good, what the commit replaces; the files of that are removed when nobody is shown them.
+        The record comes first: a redo removes contents at or above its base, so none may be confirmed there before. The
+        same transaction removes replaced contents for good; their files are removed when no reader sees them.
         """
         assert self._record is not None
         self._marking = True
@@ -258,7 +258,7 @@ class Commit:
         self._outbox.save(tuple(begins.values()), gone, marked)
 
     def _replace(self, resource: Resource, record: ResourceRecord) -> None:
-        """What was before the commit is gone, for readers as if retention had taken it."""
+        """Remove the contents before the commit; readers see it as retention."""
         first, resource.record = resource.earliest, record
         resource.intake.trim(record.earliest)
         log.info(
@@ -295,7 +295,7 @@ class Commit:
         self._hold_up(f"version {self.version} is committed, but not visible yet: {error}")
 
     def _hold_up(self, why: str) -> None:
-        """Answer whoever waits: to ask again. Until it gets on its resources take nothing in."""
+        """Refuse the waiting requests, whose clients ask again. Until it succeeds its resources accept nothing."""
         if self.delay is None:
             waiting = StorageError(f"a commit of application {self.application!r} holds it up: {why}")
             for resource in self.targets:
@@ -306,21 +306,21 @@ class Commit:
         for answer in answers:
             answer(self.delay)
 
-    # --- without a resource ---------------------------------------------------------------------------------
+    # --- deletion of a resource -----------------------------------------------------------------------------
 
     @property
     def can_part(self) -> bool:
-        """Whether a resource may leave now: one at a time, and not while the end of it all is being recorded."""
+        """Whether a resource may leave now: one at a time, and not while the end of the commit is being recorded."""
         return self.stuck is not None and self.leaving is None and not self._marking
 
     def part(self, resource: Resource) -> None:
-        """`resource` is to be deleted: let go of it, and do nothing more to it."""
+        """`resource` is to be deleted: release it, and do nothing more to it."""
         self.leaving = resource
         resource.intake.release()
 
     @property
     def without_leaving(self) -> tuple[PublishRecord, PublishRecord]:
-        """The record as it is, and as it is to be once `leaving` is gone: a redo must not look for that one."""
+        """The record before and after the deletion of `leaving`, for which a redo must not look."""
         assert self._record is not None
         assert self.leaving is not None
         name = self.leaving.name
@@ -328,7 +328,7 @@ class Commit:
         return self._record, msgspec.structs.replace(self._record, entries=left)
 
     def left(self, resource: Resource) -> None:
-        """It is gone; the others go on."""
+        """The resource was deleted; continue with the others."""
         _, self._record = self.without_leaving
         self.leaving = None
         self.targets.remove(resource)
@@ -336,7 +336,7 @@ class Commit:
         self._publish()
 
     def stayed(self, resource: Resource) -> None:
-        """It could not be deleted."""
+        """The resource was not deleted; continue with all."""
 
         def held() -> None:
             self.leaving = None

@@ -1,8 +1,7 @@
-"""Stages: durable contents that nobody sees until Stage.Commit (`committing`). A stage is a log per resource it
-writes to.
+"""Stages: durable contents that are invisible until Stage.Commit (`committing`). A stage has one log per resource.
 
-A stage, sealed or not, survives a restart of the broker. One that nobody commits goes when its application commits a
-later version, and expires otherwise.
+A stage, sealed or not, survives a restart of the broker. One that is not committed is discarded when its application
+commits a later version, or else expires.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ log = logging.getLogger("mtl.broker")
 class Stage:
     """One stage: its record, and an intake per resource that it has contents for.
 
-    `lease` is the token of the lease that fills it, `closed_by` of the one that sealed it; `alive` is when it was last
-    seen to be filled, in monotonic seconds. It is `committing` from the first step of a Stage.Commit to its last, and
-    `leaving` while its record is being forgotten.
+    `lease` is the token of the lease that fills it, `closed_by` that of the one that sealed it; `alive` is when it was
+    last being filled, in monotonic seconds. It is `committing` from the first step of a Stage.Commit to its last, and
+    `leaving` while its record is being deleted.
     """
 
     def __init__(self, record: StageRecord, now: float) -> None:
@@ -52,7 +51,7 @@ class Stage:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was taken in is durable."""
+        """Whether all accepted contents are durable."""
         return all(x.idle for x in self.intakes.values())
 
     @property
@@ -71,26 +70,26 @@ class Stage:
 
     @property
     def damage(self) -> StorageError | None:
-        """Why one of its logs is of no use, if so; it is not to be committed without that."""
+        """The error of a log that cannot be used, or None. A stage with damage cannot be committed."""
         return next((x.stopped for x in self.intakes.values() if x.stopped is not None), None)
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with one of its logs."""
+        """The error of a log that accepts or stores nothing, or None."""
         return next((x.trouble for x in self.intakes.values() if x.trouble is not None), None)
 
     def log_key(self, resource: str) -> LogKey:
-        """Where the contents for `resource` are staged."""
+        """The log of the staged contents for `resource`."""
         return staged_log_key(self.record, resource)
 
     @property
     def log_keys(self) -> tuple[LogKey, ...]:
-        """Every log that it may have."""
+        """The keys of all logs that it may have."""
         return staged_log_keys(self.record)
 
     @property
     def sealed(self) -> w.Sealed:
-        """What Lease.Close tells about it."""
+        """The stage, as the reply to Lease.Close has it."""
         return w.Sealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
 
 
@@ -125,8 +124,8 @@ class Stages:
     # --- finding and making ---------------------------------------------------------------------------------
 
     def restore(self, record: StageRecord) -> None:
-        """A stage that was there when the broker started, with logs that are yet to be opened, as far as they were
-        made; one that does not open is its `damage`.
+        """Restore a stage from its record. Its logs are opened later, as far as they were created; an error of one of
+        them is its `damage`.
         """
         stage = self._stages[record.stage] = Stage(record, self._outbox.now.mono)
         self._of_owner[record.owner] += 1
@@ -141,7 +140,7 @@ class Stages:
             found = 0 if intake.reader is None else intake.reader.contents
             if sealed is not None and found < sealed:
                 intake.stop(_shorter(intake.key, found, sealed))
-            elif intake.reader is None:  # it was never made: its first content makes it
+            elif intake.reader is None:  # the log was never created: its first content creates it
                 del stage.intakes[resource]
 
         self._opening.expect(
@@ -159,7 +158,7 @@ class Stages:
         return found if found is not None and found.record.vhost == vhost and not found.leaving else None
 
     def check_readable(self, stage: str) -> None:
-        """Raises `Refused` 503 for a stage that is not here because its record cannot be read."""
+        """Raises `Refused` 503 for a stage whose record cannot be read."""
         if stage not in self._stages:
             self._unreadable.check(StageRecord, stage, f"stage {stage}")
 
@@ -171,7 +170,7 @@ class Stages:
         resources: list[Resource],
         then: Callable[[Stage | Refused], None],
     ) -> None:
-        """Make a stage, durably, for these resources; or find the one that is to go on. Raises `Refused`."""
+        """Create a stage, durably, for these resources, or find the one that is continued. Raises `Refused`."""
         if spec.id is not None:
             then(self._reopened(vhost, spec, spec.id))
             return
@@ -219,7 +218,7 @@ class Stages:
         return stage
 
     def intake(self, stage: Stage, resource: str) -> Intake | None:
-        """The way into a stage for `resource`; its log is made with the first content, and again if that failed."""
+        """The intake of a stage for `resource`; its log is created with the first content, and again if that failed."""
         closed = stage.committing or stage.leaving or stage.record.sealed_us
         if closed or resource not in stage.record.incarnations:
             return None
@@ -242,7 +241,7 @@ class Stages:
     # --- the end --------------------------------------------------------------------------------------------
 
     def seal(self, stage: Stage, lease: str, then: Callable[[w.Sealed | Refused], None]) -> None:
-        """No more contents: durable, and from now on exempt from the life of its lease. Raises `Refused`."""
+        """Seal a stage, durably: it takes no more contents, and outlives its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
                 409, w.UNSEALED, f"stage {stage.record.stage} has contents that are not durable yet"
@@ -265,12 +264,12 @@ class Stages:
         self._outbox.save((record,), (), saved)
 
     def sealed_by(self, lease: str) -> w.Sealed | None:
-        """What the close of this lease sealed, for a client that asks again because the answer was lost."""
+        """The stage that was sealed with this lease, for a client that asks again because the answer was lost."""
         stage = self._closed_by.get(lease)
         return stage.sealed if stage is not None else None
 
     def touch(self, stage: str) -> None:
-        """The lease of an open stage is alive."""
+        """Record that the lease of an open stage is alive."""
         found = self._stages.get(stage)
         if found is not None:
             found.alive = self._outbox.now.mono
@@ -278,11 +277,11 @@ class Stages:
     def discard(
         self, stages: Iterable[Stage], then: Callable[[Refused | None], None] = lambda _: None
     ) -> None:
-        """Throw stages away, durably. Those that are being committed stay."""
+        """Discard stages, durably, except those that are being committed."""
         remove(self._outbox, [self.leave(stages)], then)
 
     def leave(self, stages: Iterable[Stage]) -> Leaving:
-        """These are about to be thrown away, those excepted that are being committed."""
+        """Prepare the deletion of stages, except those that are being committed."""
         leaving = [s for s in dict.fromkeys(stages) if not (s.committing or s.leaving)]
         for stage in leaving:
             stage.leaving = True
@@ -297,7 +296,7 @@ class Stages:
         return Leaving([s.record for s in leaving], over)
 
     def commit(self, stage: Stage) -> None:
-        """It is being committed: sealed by that, if nobody did before."""
+        """Mark a stage as being committed, which also seals it."""
         stage.committing = True
         self._release(stage)
 
@@ -306,7 +305,7 @@ class Stages:
             self._leases.end_token(stage.lease)
 
     def drop(self, stage: Stage) -> None:
-        """Its record is gone: let go of the files, once nothing of them is with the disk."""
+        """The record of a stage was deleted: remove its files, once nothing of them is with the disk."""
         if self._stages.pop(stage.record.stage, None) is not None:
             self._of_owner[stage.record.owner] -= 1
         if stage.closed_by is not None:
@@ -331,7 +330,7 @@ class Stages:
             intake.hold(idle)
 
     def outdated(self, vhost: str, application: str, version: int) -> list[Stage]:
-        """Stages for older versions than the one that is committed now: nobody can commit them any more."""
+        """The stages of older versions than the committed one: they cannot be committed any more."""
         return [
             s
             for s in self._stages.values()
@@ -339,8 +338,8 @@ class Stages:
         ]
 
     def expire(self) -> None:
-        """Discard the stages whose time is over: those of failed and speculative attempts are never named, and an
-        application that commits nothing more leaves its last ones.
+        """Discard expired stages: those of failed and speculative attempts are never committed, and an application that
+        commits nothing more leaves its last ones.
         """
         over = [s for s in self._stages.values() if self._left_s(s) < 0 and not (s.committing or s.leaving)]
         for stage in over:
@@ -355,22 +354,22 @@ class Stages:
         self.discard(over)
 
     def _left_s(self, stage: Stage) -> float:
-        """Seconds that a stage has left: a day after its seal, by a clock that outlives a restart; an hour after its
-        lease was seen to live, by our own.
+        """Seconds until a stage expires: a day after its seal, by ages that outlive a restart; an hour after its lease
+        was last alive, in monotonic time.
         """
         if stage.record.sealed_us:
             return limits.SEALED_STAGE_S - self._ages.of(stage.record.sealed_us)
         return limits.OPEN_STAGE_S - (self._outbox.now.mono - stage.alive)
 
     def octets(self) -> Counter[str]:
-        """Octets on disk, by the owners of the stages."""
+        """Octets on disk by owner."""
         found: Counter[str] = Counter()
         for stage in self._stages.values():
             if stage.record.owner:
                 found[stage.record.owner] += stage.octets
         return found
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- listing --------------------------------------------------------------------------------------------
 
     def of(self, vhost: str, application: str | None) -> list[Stage]:
         """The stages of one application or all."""
@@ -381,7 +380,7 @@ class Stages:
         ]
 
     def told(self, vhost: str, application: str | None) -> list[w.StageInfo]:
-        """What Stage.Describe tells of these; oldest first."""
+        """The stages for Stage.Describe, oldest first."""
         found = [self._describe(s) for s in self.of(vhost, application)]
         return sorted(found, key=lambda s: (s.created or 0, s.stage))
 
@@ -400,7 +399,7 @@ class Stages:
         )
 
     def targeting(self, resource: Resource) -> list[Stage]:
-        """The stages that have contents for a resource."""
+        """The stages for a resource."""
         return [
             s
             for s in self._stages.values()
@@ -409,7 +408,7 @@ class Stages:
 
 
 def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
-    """A staged log has fewer contents than when its stage was sealed."""
+    """The error for a staged log that has fewer contents than when its stage was sealed."""
     return Damaged(
         f"{key} has {found} contents where {sealed} were sealed; abort the stage and write it again, or put its "
         "files back from a copy and restart the broker"
@@ -417,7 +416,7 @@ def _shorter(key: LogKey, found: int, sealed: int) -> Damaged:
 
 
 def unknown_stage(stage: str) -> Refused:
-    """The 404 for a stage that is not there."""
+    """The 404 for an unknown stage."""
     return Refused(404, w.UNKNOWN_STAGE, f"no such stage: {stage}; it was aborted, expired or committed")
 
 
