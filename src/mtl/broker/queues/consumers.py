@@ -1,7 +1,7 @@
-"""Consumers of queues: whose turn it is, what fits into whose window, and what a Confirm or Reject means to a queue.
+"""Consumers of queues: the distribution of contents in turn and by window, and the effect of Confirms and Rejects.
 
 PROTOCOL.md 6. The contents of a queue are handed to its consumers in turn, each up to its window. The content sequence
-counts the deliveries of a lease, over all its resources; the position travels beside it.
+counts the deliveries of a lease, over all its resources; a property has the position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mtl.wire import commands as c
 
 
 class Consumers:
-    """Hands contents out and takes answers in, for every queue."""
+    """Hands out contents and handles their settlement, for every queue."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class Consumers:
         for queue in self._queues.of(resource).values():
             self.wake(queue)
 
-    # --- what consumers say ---------------------------------------------------------------------------------
+    # --- commands of consumers ------------------------------------------------------------------------------
 
     def summon(self, lease: QueueLease, resource: str, then: Callable[[bool], None]) -> None:
-        """Take part in the queue of a resource, which may have been made after the lease."""
+        """Begin to consume from the queue of a resource, which may have been made after the lease."""
         found = self._resources.find(lease.terms.vhost, resource)
         if found is None:
             then(False)
@@ -81,14 +81,14 @@ class Consumers:
         return True
 
     def dismiss(self, lease: QueueLease, resource: str) -> None:
-        """No further content of `resource`; those on their way may still be settled."""
+        """Send no further content of `resource`; those on their way may still be settled."""
         queue = lease.summoned.pop(resource, None)
         if queue is not None:
             queue.consumers.pop(lease.terms.token, None)
-            self.wake(queue)  # what this one avoided may be for another, or for nobody else
+            self.wake(queue)  # contents that this one sent back may be for another consumer
 
     def confirm(self, lease: QueueLease, sequence: int, multiple: bool) -> None:
-        """Contents are done with."""
+        """Contents were processed."""
         if lease.full:
             for queue, sequences in _places(lease.unsettled.settle(sequence, multiple)).items():
                 queue.state.confirm(sequences)
@@ -96,7 +96,7 @@ class Consumers:
             self._wake_all(lease)
 
     def reject(self, lease: QueueLease, command: c.Reject) -> None:
-        """Contents cannot be done with: now, or (without `recycle`) ever."""
+        """Contents were not processed: they are delivered again, or (without `recycle`) go to the dead letters."""
         if not lease.full:
             return
         settled = lease.unsettled.settle(command.sequence, command.multiple)
@@ -111,14 +111,14 @@ class Consumers:
         self._wake_all(lease)
 
     def heard(self, lease: QueueLease) -> None:
-        """A frame came from the peer: its queue may have room again."""
+        """A frame came from this peer: its queue may have room again."""
         if self._pauses.end(lease):
             self._wake_all(lease)
 
-    # --- what became of deliveries --------------------------------------------------------------------------
+    # --- outcomes of deliveries -----------------------------------------------------------------------------
 
     def blocked(self, lease: QueueLease, number: int) -> None:
-        """The deliveries from `number` on did not leave: others may have those contents."""
+        """The deliveries from `number` on were not sent: other consumers may have those contents."""
         self.counts["blocked"] += 1
         self._pauses.pause(lease, number)
         lease.delivered = min(lease.delivered, number - 1)
@@ -127,8 +127,8 @@ class Consumers:
             self.wake(queue)
 
     def unread(self, lease: QueueLease, resource: str, first: int, end: int, error: StorageError) -> None:
-        """Contents [first, end) cannot be read, or do not verify: nothing wrong is sent and nothing skipped. The lease
-        ends, and a request for another one is told why (`Resource.readable`).
+        """Contents [first, end) cannot be read, or do not verify. Nothing is skipped: the lease ends, and a request for
+        another one is refused with the reason (`Resource.readable`).
         """
         self.counts["unread"] += 1
         found = self._resources.find(lease.terms.vhost, resource)
@@ -138,7 +138,7 @@ class Consumers:
         self._leases.fail(lease)
 
     def unbound(self, lease: QueueLease) -> None:
-        """The consumer's flow is gone: what it had is for the others, and for itself when it comes back."""
+        """The consumer's flow is gone: its contents are delivered to the others, or to itself when it returns."""
         for queue, sequences in _places(lease.unsettled.clear()).items():
             if not lease.full:
                 queue.state.sent(sequences)
@@ -162,7 +162,7 @@ class Consumers:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def wake(self, queue: Queue) -> None:
-        """There may be more to deliver, or somebody has room."""
+        """There may be more to deliver, or a consumer has room."""
         if queue.consumers:
             self._ready[queue] = None
 
@@ -171,7 +171,7 @@ class Consumers:
             self.wake(queue)
 
     def retry(self) -> None:
-        """Wake whose pause is over."""
+        """Wake the queues of consumers whose pause is over."""
         for lease in self._pauses.over():
             self._wake_all(lease)
 
@@ -201,7 +201,7 @@ class Consumers:
                 self._ready.pop(queue, None)
 
     def _settle_sent(self) -> None:
-        """What was given to the sockets before the last turn's end, and did not come back, has left."""
+        """Contents that were given to the sockets before the end of the last turn, and not returned, were sent."""
         leaving, self._leaving, self._given = self._leaving, self._given, {}
         for lease in leaving:
             for queue, sequences in _places(lease.unsettled.clear()).items():
@@ -210,7 +210,7 @@ class Consumers:
             self._wake_all(lease)
 
     def _turn(self, queue: Queue) -> bool:
-        """Deliver up to one turn's octets; whether there is more to deliver right away."""
+        """Deliver up to one turn's octets; returns whether there may be more to deliver at once."""
         if queue.resource.log is None:
             return False
         octets = 0
@@ -222,7 +222,7 @@ class Consumers:
         return True
 
     def _round(self, queue: Queue) -> int:
-        """One run to each consumer that has room, in turn; octets, 0 when there is nothing or no room."""
+        """Deliver one run to each consumer with room, in turn; returns octets, 0 for nothing or no room."""
         queue.state.trim(queue.resource.earliest)
         if queue.state.upcoming() >= queue.ahead and queue.resource.end > queue.ahead:
             self._queues.go_ahead(queue)
@@ -231,13 +231,13 @@ class Consumers:
         octets = 0
         for lease in able:
             sent = self._give(queue, lease, share, alone=len(able) == 1)
-            if sent:  # the others come first the next time
+            if sent:  # the others come first in the next round
                 queue.consumers[lease.terms.token] = queue.consumers.pop(lease.terms.token)
             octets += sent
         return octets
 
     def _give(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
-        """One run of contents for a consumer; octets, 0 when there is none for it."""
+        """Deliver one run of contents to a consumer; returns octets, 0 when there is none for it."""
         first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
         ref = self._find(queue, lease, first) if first is not None else None
         if first is None or ref is None:
@@ -255,7 +255,7 @@ class Consumers:
         return size * (run.last - run.first + 1)
 
     def _find(self, queue: Queue, lease: QueueLease, sequence: int) -> ChunkRef | None:
-        """The chunk with a content. The index of a cold segment is read for it, which may fail."""
+        """The chunk with a content. That may read the index of a cold segment, which may fail."""
         try:
             return queue.resource.log.find(sequence) if queue.resource.log is not None else None
         except StorageError as e:
@@ -307,7 +307,7 @@ class Consumers:
 
 
 def _places(settled: Iterable[Sent[Place]]) -> dict[Queue, list[int]]:
-    """Contents by their queues, in the order in which they were delivered."""
+    """Contents by queue, in the order of their delivery."""
     found: dict[Queue, list[int]] = {}
     for sent in settled:
         queue, sequence = sent.item

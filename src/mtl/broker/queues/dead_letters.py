@@ -1,8 +1,8 @@
 """Moves dead letters: contents that a queue gave up are appended to another resource, once each.
 
-PROTOCOL.md 6.3. The order is what makes it once: the record of the queue says which number a dead letter has (durable),
-the content is appended under that number (durable, and a log knows the last number of each of its writers), and only
-then it is settled in the queue. After a crash between any two of these the number tells what is still to be done.
+PROTOCOL.md 6.3. The order of steps makes it once. The record of the queue has the number of a dead letter (durable).
+Then the content is appended under that number (durable; a log knows the last number of each of its writers). Only then
+it is settled in the queue. After a crash between two steps the number shows which ones are missing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mtl.wire.packs import unpack
 log = logging.getLogger("mtl.broker")
 
 PREFIX = "dead-letter-"
-"""Names of the properties that say where a dead letter came from, and why; an older one's are replaced."""
+"""Prefix of the properties with the origin and the reason of a dead letter; those of an earlier one are replaced."""
 
 
 class DeadLetters:
-    """See the module."""
+    """Moves the dead letters of all queues."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class DeadLetters:
         self._told: dict[Queue, str] = {}
 
     def look(self) -> None:
-        """See to every queue with dead letters: settle what arrived, append what did not."""
+        """Handle every queue with dead letters: settle those that were appended, append the others."""
         queues = self._queues.burying()
         self._leases = {q: lease for q, lease in self._leases.items() if q in queues}
         self._told = {q: why for q, why in self._told.items() if q in queues}
@@ -94,14 +94,14 @@ class DeadLetters:
     def _append(self, queue: Queue, intake: Intake, sequence: int, letter: Letter) -> None:
         found = queue.resource.contents_at(sequence)
         if found is None:
-            return  # retention took it just now
+            return  # retention has just removed it
         properties, content = next(unpack(found))
         table = _labelled(properties, queue, sequence, letter)
         intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
         self._intakes.wait(intake)
 
     def _lease(self, queue: Queue) -> WriterLease:
-        """Who writes them: a named writer of its own for each queue, without a data flow."""
+        """The writer of a queue's dead letters: a named writer of its own, without a data flow."""
         lease = self._leases.get(queue)
         if lease is None:
             terms = LeaseTerms(
@@ -116,14 +116,14 @@ class DeadLetters:
             self._trouble(queue, made.message)
 
     def _trouble(self, queue: Queue, why: str) -> None:
-        """Say it once: it is tried again ten times a second."""
+        """Log an error once: the move is tried again ten times a second."""
         if self._told.get(queue) != why:
             self._told[queue] = why
             log.error("queue %r of %r, dead letters: %s", queue.name, queue.resource.name, why)
 
 
 def _labelled(properties: bytes, queue: Queue, sequence: int, letter: Letter) -> bytes:
-    """The writer's properties and where the content came from; only the latter when both are too large for a table."""
+    """A dead letter's properties: the writer's and its origin; only the origin if a table cannot have both."""
     origin: dict[str, Value] = {
         f"{PREFIX}resource": queue.resource.name,
         f"{PREFIX}incarnation": queue.resource.record.incarnation,

@@ -25,10 +25,10 @@ Place = tuple["Queue", int]
 
 
 class Queue:
-    """One queue of a resource at work: the state of its contents, and who consumes.
+    """One queue of a resource: the state of its contents, and its consumers.
 
-    `ahead`, `low` and `buried` are what a crash would leave: nothing new is delivered at or above `ahead`, retention
-    may rely on `low`, and dead letters up to the number `buried` may be appended.
+    `ahead`, `low` and `buried` are as on the disk: nothing new is delivered at or above `ahead`, retention may rely on
+    `low`, and dead letters up to the number `buried` may be appended.
     """
 
     def __init__(self, resource: Resource, name: str, number: int, state: QueueState) -> None:
@@ -42,29 +42,29 @@ class Queue:
         self.buried = 0
         self.saving_ahead = 0
         self.gone = False
-        """It was deleted."""
+        """The queue was deleted."""
         self.leaving = False
-        """It is about to be deleted: nobody consumes from it, and nothing of it is written."""
+        """The queue is about to be deleted: it has no consumers, and is not written any more."""
         self.restored: QueueRecord | None = None
-        """What it was made from, until the log is open: only that tells how much of it holds (`as_of`)."""
+        """Its record, until the log is open: only the log shows which part of the record is valid (`as_of`)."""
 
     @property
     def there(self) -> bool:
-        """Whether it was not deleted meanwhile, and is not about to be."""
+        """Whether the queue was not deleted, and is not about to be."""
         return not self.gone and not self.leaving
 
     @property
     def dead_letter(self) -> str:
-        """The resource that its dead letters go to."""
+        """The resource for its dead letters."""
         return self.resource.dead_letter
 
     @property
     def end(self) -> int:
-        """The end (exclusive) of what may be delivered now."""
+        """The end (exclusive) of the contents that may be delivered now."""
         return min(self.resource.end, self.ahead)
 
     def record(self, ahead: int) -> QueueRecord:
-        """What is to be written, while the log is open; else only its key is of use."""
+        """The record to be written while the log is open; otherwise only its key is valid."""
         state, log = self.state, self.resource.log
         end = log.next if log is not None else 0
         settled = state.claimed()
@@ -85,7 +85,7 @@ class Queue:
         )
 
     def describe(self) -> w.QueueInfo:
-        """What Queue.Describe tells."""
+        """The description for Queue.Describe."""
         state, log = self.state, self.resource.log
         unsettled = state.unsettled(log.next) if log is not None else None
         delivered, delayed, dead = (state.count(x) for x in (At.DELIVERED, At.DELAYED, At.DEAD))
@@ -109,8 +109,8 @@ class Queue:
 
 
 def as_of(record: QueueRecord, resource: Resource) -> QueueRecord:
-    """What a record says of the log as it is: nothing of contents that are not the ones that the queue knew, because
-    the log is another copy or has lost its end (PROTOCOL.md 5.1.1). They are handed out as new ones.
+    """The part of a record that is valid for the present log. If the log is another copy or has lost its end
+    (PROTOCOL.md 5.1.1), contents from there on are not those that the queue knew: they are delivered as new ones.
     """
     reached = record.end or max((end for _, end in record.settled), default=record.low)
     parting = resource.parting(reached, record.log_epoch)
@@ -146,7 +146,7 @@ def state_of(record: QueueRecord, resource: Resource) -> QueueState:
 
 
 class QueueLease(Lease):
-    """One Connection.Reader of a profile whose readers compete: a consumer of the queue `queue` of its resources.
+    """One Connection.Reader of a profile with competing readers: a consumer of the queue `queue` of its resources.
 
     `start` is where that queue begins if this is its first consumer. `delivered` is the last delivery number.
     """
@@ -158,19 +158,19 @@ class QueueLease(Lease):
         self.window_contents, self.window_octets = window
         self.full = terms.confirm == "full"
         self.closing = False
-        """It ends because the consumer wants it to: what it did not settle was no failure."""
+        """The consumer ends the lease: its unsettled contents do not count as failed deliveries."""
         self.claiming = False
-        """Without confirmation: something is being settled that will then be sent."""
+        """Without confirmation: contents are being settled, and will then be sent."""
         self.summoned: dict[str, Queue] = {}
         self.unsettled: Unsettled[Place] = Unsettled()
         self.delivered = 0
 
     def rebound(self, flow: Flow) -> None:
-        """A new data flow. What the former one had came back to the queues when it was lost."""
+        """A new data flow. The contents of the former flow have returned to their queues."""
         self.flow = flow
 
     def room(self, size: int) -> int:
-        """How many contents of `size` octets may be sent now; one at least when nothing is outstanding."""
+        """How many contents of `size` octets may be sent now; at least one when nothing is outstanding."""
         if not self.full:
             return 0 if self.claiming or self.unsettled else limits.TURN_CONTENTS
         held = self.unsettled

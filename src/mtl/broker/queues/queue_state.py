@@ -1,6 +1,6 @@
-"""What became of each content of a resource in one queue. Pure: no log, no consumers, time is an argument.
+"""The state of each content of a resource in one queue. Pure: no log, no consumers, time is an argument.
 
-Every content is in exactly one state, and `MOVES` is the only place that says how it leaves it:
+Every content is in exactly one state. `MOVES` has all transitions:
 
     READY ──deliver──► DELIVERED ──confirm──────────────────────────► SETTLED
       ▲                   │ │ │ └──reject, exhaust──► DEAD ──kept────────▲
@@ -9,10 +9,10 @@ Every content is in exactly one state, and `MOVES` is the only place that says h
       └─claim──► CLAIMED ──sent (confirm "none")─────────────────────────┘
           ◄──release──┘
 
-    retention takes a content out of any state: it is SETTLED then
+    retention removes a content in any state: it is SETTLED then
 
-A content that was never touched is READY and costs nothing; a settled one is part of a range (`settled`). Only what is
-with a consumer, came back, or is on its way to the dead letters is remembered by itself (`Held`).
+A content that was never delivered is READY and costs nothing; a settled one is part of a range (`settled`). A content
+has its own record (`Held`) only while it is with a consumer, after it came back, or on its way to the dead letters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mtl.broker.queues.settled import Settled
 
 
 class At(Enum):
-    """Where a content of a queue is."""
+    """The state of a content in a queue."""
 
     READY = "ready"
     CLAIMED = "claimed"
@@ -40,20 +40,20 @@ class At(Enum):
 
 
 class Event(Enum):
-    """What happens to a content."""
+    """An event of a content."""
 
-    DELIVER = "deliver"  # to a consumer that confirms
-    CLAIM = "claim"  # for a consumer that does not: it counts as settled before it is sent
-    SENT = "sent"  # a claimed one has left
-    RELEASE = "release"  # it did not leave, or its consumer gave it back in good order
+    DELIVER = "deliver"  # given to a consumer that confirms
+    CLAIM = "claim"  # reserved for a consumer that does not confirm: recorded as settled before it is sent
+    SENT = "sent"  # a claimed content was sent
+    RELEASE = "release"  # it was not sent, or its consumer's lease was closed
     CONFIRM = "confirm"
     REJECT = "reject"  # without recycle
     RECYCLE = "recycle"  # rejected with recycle, and may be delivered again
     LOST = "lost"  # its consumer is gone, and it may be delivered again
-    EXHAUST = "exhaust"  # it came back from its last delivery
+    EXHAUST = "exhaust"  # its last permitted delivery failed
     DUE = "due"  # its backoff is over
-    KEPT = "kept"  # it is durable among the dead letters
-    GONE = "gone"  # retention took it
+    KEPT = "kept"  # its dead letter is durable
+    GONE = "gone"  # retention removed it
 
 
 _GONE: Final = {Event.GONE: At.SETTLED}
@@ -74,14 +74,14 @@ MOVES: Final[dict[At, dict[Event, At]]] = {
     At.DEAD: {Event.KEPT: At.SETTLED, **_GONE},
     At.SETTLED: {},
 }
-"""A missing key changes nothing: retention was faster than whoever brings the event."""
+"""An event without a transition changes nothing: retention has settled the content before."""
 
 _COUNTED: Final = frozenset({Event.REJECT, Event.RECYCLE, Event.LOST, Event.EXHAUST})
-"""What ends a delivery that counts towards the limit."""
+"""Events that count a delivery towards the limit."""
 
 
 class Letter(NamedTuple):
-    """A content on its way to the dead letters: its number there, why, and how often it was delivered."""
+    """A content on its way to the dead letters: its number there, the reason, and its number of deliveries."""
 
     number: int
     reason: str
@@ -89,7 +89,7 @@ class Letter(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Contents first..last to be sent at once; `again`: they may have been delivered before."""
+    """Contents first..last, to be sent at once; `again`: they may have been delivered before."""
 
     first: int
     last: int
@@ -97,7 +97,7 @@ class Run(NamedTuple):
 
 
 class Held:
-    """A content that is remembered by itself. `avoid` is the consumer that sent it back."""
+    """The record of one content. `avoid` is the consumer that sent it back."""
 
     __slots__ = ("again", "at", "avoid", "deliveries")
 
@@ -109,11 +109,11 @@ class Held:
 
 
 class QueueState:
-    """See the module.
+    """The states of all contents in one queue.
 
-    `next` is the lowest content that this run of the broker never handed out; `doubtful` ends what an earlier run may
-    have. `deliveries` are the ended deliveries of contents that are not settled, `letters` those on their way to the
-    dead letters, `buried` how many were ever sent there: their numbers count from 1.
+    `next` is the lowest content that this run of the broker has not handed out; contents below `doubtful` may have been
+    handed out by an earlier run. `deliveries` counts the ended deliveries of unsettled contents, `letters` has the
+    contents on their way to the dead letters. `buried` is the number of dead letters so far; they are numbered from 1.
     """
 
     def __init__(
@@ -142,19 +142,19 @@ class QueueState:
             held.at = At.DEAD
             self._counts[At.DEAD] += 1
 
-    # --- looking --------------------------------------------------------------------------------------------
+    # --- counts ---------------------------------------------------------------------------------------------
 
     def count(self, at: At) -> int:
-        """How many contents that are remembered by themselves are in this state."""
+        """How many contents with a record are in this state."""
         return self._counts[at]
 
     @property
     def held(self) -> int:
-        """How many contents are remembered by themselves."""
+        """How many contents have a record."""
         return len(self._held)
 
     def waiting(self, end: int) -> int:
-        """How many contents before `end` could be handed out, give or take those that are settled already."""
+        """About how many contents before `end` could be handed out: some of them may be settled already."""
         return len(self._ready) + max(0, end - self.next)
 
     def unsettled(self, end: int) -> int:
@@ -163,9 +163,9 @@ class QueueState:
 
     @property
     def open(self) -> bool:
-        """Whether contents that were never handed out may be: what is remembered is bounded (`limits`).
+        """Whether new contents may be handed out: the number of records is bounded (`limits`).
 
-        The bound on ranges cannot be kept by waiting alone: after a restart the contents between them are with nobody.
+        Waiting alone does not keep the bound on ranges: after a restart no consumer has the contents between them.
         """
         returned = self._counts[At.READY] + self._counts[At.DELAYED]
         return (
@@ -180,7 +180,7 @@ class QueueState:
         return self._delays[0][0] if self._delays else None
 
     def claimed(self) -> Settled:
-        """What is settled once everything that is claimed has left: what a record says."""
+        """The settled contents, including claimed ones, for the queue's record."""
         settled = self.settled.copy()
         if self._counts[At.CLAIMED]:
             for sequence, held in self._held.items():
@@ -189,7 +189,7 @@ class QueueState:
         return settled
 
     def deliveries(self) -> dict[int, int]:
-        """Of contents that are not settled (or claimed) nor dead letters, how often they were delivered, if ever."""
+        """The number of deliveries of each content that was delivered and is not settled, claimed or a dead letter."""
         over = (At.CLAIMED, At.DEAD)
         held = {s: h.deliveries for s, h in self._held.items() if h.deliveries and h.at not in over}
         return self._earlier | held
@@ -197,21 +197,21 @@ class QueueState:
     # --- out ------------------------------------------------------------------------------------------------
 
     def upcoming(self) -> int:
-        """The lowest content that was never handed out and may be: those in between are settled, or dead letters."""
+        """The lowest content that was not handed out and may be; settled ones and dead letters are skipped."""
         self.next = self._skip(self.next)
         return self.next
 
     def peek(self, end: int, consumer: str, *, alone: bool) -> int | None:
-        """The content that comes next for a consumer: the lowest that came back, else a new one before `end`.
+        """The next content for a consumer: the lowest that came back, else a new one before `end`.
 
-        What a consumer sent back it gets again only when it is `alone` in having room.
+        A consumer gets a content that it sent back again only when it is `alone` in having room.
         """
         for sequence in self._ready[: queue_limits.QUEUE_LOOK]:
             if alone or self._held[sequence].avoid != consumer:
                 return sequence
         self.upcoming()
         if not self.open and self.next > self.settled.low:
-            return None  # the oldest may always go: all others may be waiting for it
+            return None  # the oldest may always be delivered: all others may depend on it
         return self.next if self.next < end else None
 
     def _skip(self, sequence: int) -> int:
@@ -222,7 +222,7 @@ class QueueState:
             sequence += 1
 
     def take(self, first: int, last: int, event: Event) -> Run:
-        """Hand out `first`, which `peek` gave, and what follows it up to `last` and is in the same case."""
+        """Hand out `first`, which `peek` returned, and the contents behind it, up to `last`, with the same history."""
         if first in self._held:
             return self._take_returned(first, last, event)
         again = first < self.doubtful
@@ -254,23 +254,23 @@ class QueueState:
     # --- back -----------------------------------------------------------------------------------------------
 
     def confirm(self, sequences: Iterable[int]) -> None:
-        """Their consumer is done with them."""
+        """A consumer has processed these contents."""
         for sequence in sequences:
             self._happen(sequence, Event.CONFIRM)
 
     def sent(self, sequences: Iterable[int]) -> None:
-        """They have left for a consumer that does not confirm."""
+        """These contents were sent to a consumer that does not confirm."""
         for sequence in sequences:
             self._happen(sequence, Event.SENT)
 
     def reject(self, sequences: Iterable[int], words: str = "") -> None:
-        """Rejected without recycle: to the dead letters, with what the consumer says of it."""
+        """These contents were rejected without recycle: they go to the dead letters."""
         for sequence in sequences:
             if self._happen(sequence, Event.REJECT):
                 self._bury(sequence, f"rejected: {words}" if words else "rejected")
 
     def recycle(self, sequences: Iterable[int], consumer: str, now: float) -> None:
-        """Rejected with recycle: again after a pause that doubles, to another consumer where there is one."""
+        """Rejected with recycle: delivered again after a pause that doubles, to another consumer if there is one."""
         for sequence in sequences:
             held = self._held.get(sequence)
             if held is None or self._exhausted(sequence, held):
@@ -280,11 +280,11 @@ class QueueState:
                 heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
 
     def lose(self, sequences: Iterable[int]) -> None:
-        """Their consumer is gone: the others may have them at once."""
+        """The consumer of these contents is gone: others may have them at once."""
         self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], Event.LOST)
 
     def release(self, sequences: Sequence[int], *, left: bool) -> None:
-        """They come back and nobody is to blame. `left`: the consumer may have seen them."""
+        """These contents come back without a failure. `left`: the consumer may have seen them."""
         for sequence in sequences:
             held = self._held.get(sequence)
             if held is not None and left:
@@ -292,19 +292,19 @@ class QueueState:
         self._return(sequences, Event.RELEASE)
 
     def due(self, now: float) -> bool:
-        """Make ready whose backoff is over; whether there was any."""
+        """Make the contents ready whose backoff is over; returns whether there were any."""
         over: list[int] = []
         while self._delays and self._delays[0][0] <= now:
             over.append(heapq.heappop(self._delays)[1])
         return self._return(over, Event.DUE)
 
     def kept(self, sequence: int) -> None:
-        """It is durable among the dead letters."""
+        """The dead letter of a content is durable."""
         if self._happen(sequence, Event.KEPT):
             self.letters.pop(sequence, None)
 
     def trim(self, earliest: int) -> None:
-        """Retention took everything below `earliest`."""
+        """Retention removed all contents below `earliest`."""
         if earliest <= self.settled.low:
             return
         for sequence in [s for s in self._held if s < earliest]:
@@ -322,7 +322,7 @@ class QueueState:
         return held is not None and self._move(sequence, held, event)
 
     def _move(self, sequence: int, held: Held, event: Event) -> bool:
-        """The one step of `MOVES`; whether there is such a step from where the content is."""
+        """Make the transition of `MOVES` for an event; returns whether there is one."""
         after = MOVES[held.at].get(event)
         if after is None:
             return False
@@ -339,7 +339,7 @@ class QueueState:
         return True
 
     def _exhausted(self, sequence: int, held: Held | None) -> bool:
-        """Whether this was the last delivery: it goes to the dead letters then."""
+        """Whether this was the last permitted delivery: then the content goes to the dead letters."""
         if held is None or held.deliveries + 1 < self.max_deliveries:
             return False
         if self._move(sequence, held, Event.EXHAUST):
@@ -351,7 +351,7 @@ class QueueState:
         self.letters[sequence] = Letter(self.buried, reason, self._held[sequence].deliveries)
 
     def _return(self, sequences: Sequence[int], event: Event) -> bool:
-        """Make contents ready again; those that come back together are sorted in together."""
+        """Make contents ready again; contents that come back together are sorted in together."""
         back = [s for s in sequences if self._happen(s, event)]
         self._ready += back
         self._ready.sort()
@@ -359,7 +359,7 @@ class QueueState:
 
 
 def backoff(deliveries: int) -> float:
-    """Seconds to wait after so many deliveries."""
+    """The pause, in seconds, after so many deliveries."""
     return float(
         min(queue_limits.QUEUE_BACKOFF_S * 2.0 ** min(deliveries - 1, 60), queue_limits.QUEUE_BACKOFF_TOP_S)
     )

@@ -1,8 +1,8 @@
-"""Queues: what their records say, when they are written, and which there are.
+"""All queues, and their records on the disk.
 
 PROTOCOL.md 6. A queue is made by the first consumer that asks for it, and lives until it or its resource is deleted.
-What was settled is written lazily, many contents at a time: losing the last writes means that those contents are
-delivered again, with a mark. For that mark `ahead` is written before: how far contents may have been delivered.
+Settlements are written lazily, many contents at a time: after a lost write contents are delivered again, with a mark.
+For that mark `ahead` is written before their delivery: the end of the contents that may have been delivered.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Queues:
         return self._of.get(resource, _NONE)
 
     def restore(self, records: Iterable[QueueRecord]) -> None:
-        """The queues of before. Those of another incarnation of their resource are over."""
+        """Restore queues. Those of another incarnation of their resource are deleted."""
         over: list[QueueRecord] = []
         for record in records:
             resource = self._resources.find(record.vhost, record.resource)
@@ -76,10 +76,10 @@ class Queues:
             if queue.state.letters:
                 self._burying[queue] = None
         if over:
-            self._outbox.save((), over, lambda _: None)  # should it fail, the next start finds them again
+            self._outbox.save((), over, lambda _: None)  # if it fails, the next start finds them again
 
     def opened(self, resource: Resource) -> None:
-        """The log of a resource is open: now it can be told how much of its queues' records holds."""
+        """The log of a resource is open: restrict the state of its queues to the valid part of their records."""
         for queue in self.of(resource).values():
             known, queue.restored = queue.restored, None
             record = as_of(known, resource) if known is not None else None
@@ -89,9 +89,9 @@ class Queues:
                 self.touch(queue)
 
     def open(self, resource: Resource, name: str, start: int) -> Queue:
-        """The queue of this name, made to begin at `start` if need be; nothing is delivered before that is durable.
+        """The queue of this name, created to begin at `start` if need be; nothing is delivered before that is durable.
 
-        Raises `Refused` 503 for too many, and for one that is being deleted.
+        Raises `Refused` 503 for too many queues, and for one that is being deleted.
         """
         found = self.of(resource).get(name)
         if found is not None and found.leaving:
@@ -109,16 +109,16 @@ class Queues:
         return self._keep(Queue(resource, name, number, state))
 
     def check_readable(self, resource: Resource, name: str) -> None:
-        """Raises `Refused` 503 for a queue that is not here because its record cannot be read."""
+        """Raises `Refused` 503 for a queue whose record cannot be read."""
         self._unreadable.check(QueueRecord, _key(resource, name), f"queue {name!r} of {resource.name!r}")
 
     def is_unreadable(self, resource: Resource, name: str) -> bool:
-        """Whether there may be such a queue that cannot be read: retention must not pass it."""
+        """Whether this queue may exist without a readable record: retention must not pass it."""
         gone = name not in self.of(resource)
         return gone and self._unreadable.reason(QueueRecord, _key(resource, name)) is not None
 
     def forget(self, resource: Resource, name: str, then: Callable[[Refused | None], None]) -> None:
-        """Forget a queue that is damaged. Raises `Refused` 503 when it is not known whether there is one."""
+        """Delete a damaged queue. Raises `Refused` 503 when it is unknown whether it exists."""
         if not self._unreadable.is_known(QueueRecord, _key(resource, name)):
             self.check_readable(resource, name)
             then(None)
@@ -140,30 +140,30 @@ class Queues:
     # --- writing --------------------------------------------------------------------------------------------
 
     def touch(self, queue: Queue) -> None:
-        """Something was settled, or came back: it is written with the next `flush`."""
+        """Contents were settled or came back: the next `flush` writes it."""
         self._dirty[queue] = None
         if queue.state.letters:
             self._burying[queue] = None
 
     def flush(self) -> None:
-        """Write what changed, in one transaction."""
+        """Write the changed queues in one transaction."""
         dirty, self._dirty = self._dirty, {}
         queues = [q for q in dirty if q.there]
         if queues:
             self._write(queues, lambda _: None)
 
     def save(self, queue: Queue, then: Callable[[Refused | None], None]) -> None:
-        """Write one queue as it is now."""
+        """Write the present state of one queue."""
         self._dirty.pop(queue, None)
         self._write([queue], then)
 
     def go_ahead(self, queue: Queue) -> None:
-        """More is to be delivered than the record allows for; `deliverable` follows when it does."""
+        """Raise `ahead` in the record, since more is to be delivered; `deliverable` follows."""
         if self._ahead and queue.saving_ahead <= queue.ahead:
             self.save(queue, lambda _: None)
 
     def close(self) -> None:
-        """Write what changed and how far contents were delivered indeed; from now on nothing new is."""
+        """Write the changed queues, and `ahead` as the real end of deliveries; deliver nothing new from now on."""
         self._ahead = 0
         for queue in self._queues:
             if queue.restored is None and queue.ahead > queue.state.next:
@@ -172,7 +172,7 @@ class Queues:
         self.flush()
 
     def burying(self) -> Mapping[Queue, None]:
-        """Those with dead letters under way."""
+        """The queues with unfinished dead letters."""
         self._burying = {q: None for q in self._burying if q.there and q.state.letters}
         return self._burying
 
@@ -183,7 +183,7 @@ class Queues:
 
     @property
     def dirty(self) -> bool:
-        """Whether something is to be written."""
+        """Whether there are queues to be written."""
         return bool(self._dirty)
 
     def _write(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
@@ -207,11 +207,11 @@ class Queues:
     # --- the end --------------------------------------------------------------------------------------------
 
     def delete(self, queues: Sequence[Queue], then: Callable[[Refused | None], None]) -> None:
-        """Forget queues, durably. What their consumers have in hand is theirs; they are sent nothing more."""
+        """Delete queues, durably. Their consumers keep the contents that they have, and are sent nothing more."""
         remove(self._outbox, [self.leave(queues)], then)
 
     def leave(self, queues: Sequence[Queue]) -> Leaving:
-        """These are about to be forgotten."""
+        """Prepare the deletion of queues."""
         leaving = [q for q in queues if not q.leaving]
         for queue in leaving:
             queue.leaving = True

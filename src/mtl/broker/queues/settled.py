@@ -1,4 +1,4 @@
-"""Which contents of a queue are settled: all below a low-water mark, and ranges above it. Pure."""
+"""The settled contents of a queue: all below a low-water mark, and ranges above it. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Settled:
             self.add(first, end)
 
     def copy(self) -> Settled:
-        """Another one with the same contents."""
+        """A copy."""
         return Settled(self.low, self)
 
     def add(self, first: int, end: int) -> None:
-        """The contents [first, end) are settled, some of them perhaps again."""
+        """Add the contents [first, end), some of which may be in it already."""
         first = max(first, self.low)
         if first >= end:
             return
@@ -39,7 +39,7 @@ class Settled:
             self.raise_low(end)
 
     def raise_low(self, low: int) -> None:
-        """Everything below `low` is settled."""
+        """Add everything below `low`."""
         self.low = max(self.low, low)
         gone = bisect_right(self._starts, self.low)
         if gone:
