@@ -22,7 +22,7 @@ from mtl.errors import Refused
 log = logging.getLogger("mtl.broker")
 
 USAGE_CHECK_S = 5.0
-"""Seconds between two sums: what a user writes in that time may exceed its quota."""
+"""Seconds between two sums, in which a user may write more than its quota."""
 
 
 class Usage:

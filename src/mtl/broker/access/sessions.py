@@ -1,7 +1,7 @@
 """Control sessions: the client of each request, its virtual host and its profile.
 
 A session is found by the token of its 201 when the request carries it, else by the REQ identity (PROTOCOL.md 2). An
-identity alone is no authority (PROTOCOL.md 3), so a request that carries a token is judged by the token only. A user's
+identity alone proves nothing (PROTOCOL.md 3), so a request that carries a token is judged by the token only. A user's
 session on a connection that others can read is found by its token only. Behind CURVE a session belongs to the key that
 opened it.
 """

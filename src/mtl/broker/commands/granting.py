@@ -1,7 +1,7 @@
 """The common part of all grants of leases, and Lease.Close. The files beside this one grant readers and writers.
 
 PROTOCOL.md 5.2: every 202 echoes what was granted. A grant that needs the disk (a cursor, a writer's name, a stage, a
-resource made by its name) is answered when that is durable.
+resource made by its name) is answered when it is durable.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class NamesAsked:
         return filter(None, [request.resource])
 
     def created(self, _: Caller, request: w.ResourceCreate) -> Iterable[str]:
-        """The resource, and that of its dead letters: the creator of a resource decides what its queues write there."""
+        """The resource, and that of its dead letters, which the creator chooses."""
         return filter(None, [request.resource, request.dead_letter])
 
     def resources(self, _: Caller, request: Any) -> Iterable[str]:

@@ -21,7 +21,7 @@ from mtl.wire import control as w
 
 
 class NeededLogs:
-    """A method per kind of need."""
+    """A method per kind of request."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ class Consumers:
         self._leases.fail(lease)
 
     def unbound(self, lease: QueueLease) -> None:
-        """The consumer's flow is gone: its contents are delivered to the others, or to itself when it returns."""
+        """The consumer's flow has ended: its contents are delivered to others, or to itself when it returns."""
         for queue, sequences in _places(lease.unsettled.clear()).items():
             if not lease.full:
                 queue.state.sent(sequences)

@@ -236,7 +236,7 @@ class Cursors:
         )
 
     def forget_session(self, session: str) -> None:
-        """A control session has ended: forget what it lost."""
+        """A control session has ended: forget the cursors that it lost."""
         self._fenced.pop(session, None)
 
     def delete(self, keys: Sequence[CursorKey], then: Callable[[Refused | None], None]) -> None:

@@ -26,7 +26,7 @@ class Commits:
         """Duration of the slowest commit, in seconds; it counts for less with every further one."""
 
     def are_for_the_loop(self, actions: Sequence[LogAction]) -> bool:
-        """Whether the loop is to perform these itself."""
+        """Whether the loop should perform these actions itself."""
         return len(actions) == 1 and not self._started and self._small(actions[0]) and self._quiet()
 
     def started(self, number: int) -> None:
@@ -38,7 +38,7 @@ class Commits:
         self._started.discard(number)
 
     def took(self, seconds: float) -> None:
-        """An action, or a batch of them, took so long. Called from any thread."""
+        """Record the duration of an action, or of a batch of them; safe from any thread."""
         self._slowest_s = max(seconds, self._slowest_s * _REMEMBERED)
 
     def _small(self, action: LogAction) -> bool:

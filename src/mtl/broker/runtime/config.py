@@ -30,7 +30,7 @@ _HIGHEST_PORT = 65_535
 class AuthenticationConfig(
     msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True
 ):
-    """[authentication]: how clients prove who they are."""
+    """[authentication]: how clients authenticate."""
 
     anonymous: bool | Literal["granted"] = True
     mechanisms: tuple[str, ...] = (EXTERNAL, SCRAM, PLAIN)
@@ -62,7 +62,7 @@ class LogConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fiel
 
 
 class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """[quotas]: how much a user may have, and single `users` instead; and how many connections an address."""
+    """[quotas]: the quotas of every user, other ones for single `users`, and the connections of an address."""
 
     sessions: int = DEFAULTS[Quota.SESSIONS]
     leases: int = DEFAULTS[Quota.LEASES]
@@ -89,12 +89,12 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     @property
     def everybody(self) -> dict[Quota, int]:
-        """What every user may have."""
+        """The quotas of every user."""
         return {quota: getattr(self, quota.replace("-", "_")) for quota in Quota}
 
     @property
     def settings(self) -> QuotaSettings:
-        """The same, as the core wants them."""
+        """The quotas as the core's settings."""
         return QuotaSettings(self.everybody, self.users)
 
     def pace(self, clock: Callable[[], float]) -> Pace:
@@ -103,7 +103,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """What `mtl broker` can be told; conf/broker.toml says what each is. Times are in seconds, sizes in octets."""
+    """The settings of `mtl broker`; conf/broker.toml describes each. Times are in seconds, sizes in octets."""
 
     endpoint: str = DEFAULT_ENDPOINT
     data: str = "mtl-data"
@@ -156,11 +156,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 
     @property
     def protected(self) -> bool:
-        """Whether nobody else can read what is sent."""
+        """Whether only the two peers can read their messages."""
         return bool(self.curve.key_file) or self.endpoint.startswith("ipc://")
 
     def check_exposure(self) -> None:
-        """Raises `OptionError` when anybody on the network could come in without credentials, or listen in."""
+        """Raises `OptionError` if clients could connect without credentials over the network, or intercept messages."""
         if self.insecure or is_local(self.endpoint):
             return
         way_out = "listen on 127.0.0.1, or set insecure = true (--insecure) if the network is trusted"
@@ -176,7 +176,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
             )
 
     def check_logins(self) -> None:
-        """Raises `OptionError` when nobody could come in: there is no way to prove anything."""
+        """Raises `OptionError` when no client could log in, for lack of a way to authenticate."""
         said = self.authentication
         if self.in_memory and (said.anonymous is not True or self.curve.clients == "known"):
             raise OptionError(
@@ -212,8 +212,8 @@ def is_local(endpoint: str) -> bool:
 
 
 def load(path: Path | None, *, log: Mapping[str, str] | None = None, **overrides: object) -> BrokerConfig:
-    """The file's configuration with what the command line says over it; `log` are members of [log]. Raises
-    `OptionError` naming what is wrong.
+    """The file's configuration, overridden by the command line; `log` are members of [log]. Raises `OptionError` with
+    the faulty member.
     """
     members: dict[str, object] = {}
     if path is not None:

@@ -1,4 +1,4 @@
-"""Who carries out which action of the core: sends by the sender, everything else by the workers."""
+"""The dispatch of the core's actions: sends go to the sender, all others to the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtl.broker.runtime.sending import Sender
 
 
 def carry_out(actions: Sequence[a.Action], sender: Sender, workers: Workers) -> list[tuple[int, object]]:
-    """Carry out the actions of one turn, in order; what the workers performed at once."""
+    """Carry out the actions of one turn, in order. Returns the results of those that were performed at once."""
     for action in actions:
         if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
             sender.send(action)

@@ -1,4 +1,4 @@
-"""What the loop around the core is given: sockets, a clock, workers, and somebody to tell. Tests bring their own."""
+"""The dependencies of the loop: sockets, a clock, workers, and a receiver of outcomes. Tests replace them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mtl.wire import commands as c
 
 
 class ControlSocket(Protocol):
-    """Where replies go."""
+    """The socket for replies."""
 
     def send(self, *frames: bytes) -> Sent:
         """Send one message to the identity in its first frame."""
 
 
 class Sockets(Protocol):
-    """What is sent on. Nothing waits: a peer whose queue is full gets nothing (`Sent.FULL`)."""
+    """The sockets for sends. No send blocks: a peer whose queue is full gets nothing (`Sent.FULL`)."""
 
     @property
     def control(self) -> ControlSocket:
@@ -33,7 +33,7 @@ class Sockets(Protocol):
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
     ) -> tuple[int, Sent]:
-        """Send data commands in a row: how many of them left, and what became of the next."""
+        """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
 
 
 class Clock(Protocol):
@@ -43,7 +43,7 @@ class Clock(Protocol):
 
 
 class Outcomes(Protocol):
-    """What is told of sends that were not carried out: the core, whose methods these are."""
+    """The receiver of sends that were not carried out: the core, whose methods these are."""
 
     def blocked(self, lease: str, sequence: int, now: a.Now) -> None: ...
 
@@ -55,10 +55,10 @@ class Outcomes(Protocol):
 
 
 class Workers(Protocol):
-    """Who performs what is not a send."""
+    """Performs the actions that are not sends."""
 
     def begin(self, action: StorageAction | a.CheckPassword) -> None:
-        """Perform an action now or later; its result is given to the core later."""
+        """Perform an action now or later; its result is passed to the core later."""
 
     def end_turn(self) -> list[tuple[int, object]]:
-        """The sends of this turn are carried out. Results, by action, of what is performed at once."""
+        """All sends of this turn are done. Returns the results of actions performed at once, by number."""

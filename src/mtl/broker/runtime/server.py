@@ -1,8 +1,8 @@
 """The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
 
-One thread polls the sockets (`watch`), feeds the core and sends. Other threads have the storage engine perform what the
-core asks of it (`workers`); an idle loop performs small groups itself (`commit`). Threads hand results over in a deque
-and wake the loop through a file descriptor in its poller.
+One thread polls the sockets (`watch`), feeds the core and sends. Other threads have the storage engine perform the
+core's actions (`workers`); an idle loop performs small groups itself (`commit`). Threads return results in a deque and
+wake the loop through a file descriptor in its poller.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class Server:
         return bool(here)
 
     def _answer(self, number: int, result: object) -> None:
-        """From any thread."""
+        """Pass a result to the loop; safe from any thread."""
         self._done.append((number, result))
         self._wakeup.wake()
 
@@ -341,7 +341,7 @@ def void(_: object) -> None:
 
 
 def _local_reads(directory: Path | None) -> LocalReads | None:
-    """What a reader on this machine needs; None where machines cannot be told apart, and for an engine without a
+    """The members for readers on this machine; None where machines cannot be told apart, or for an engine without a
     directory. Writes the key file.
     """
     machine = machine_mark()

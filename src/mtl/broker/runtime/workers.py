@@ -1,4 +1,4 @@
-"""Performs what is not a send: storage actions on threads, lane by lane, or on the loop; passwords on a thread."""
+"""Performs actions other than sends: on storage in threads, by lane, or in the loop; on passwords in a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHANGES = WriterAction | Mark
 
 
 class ThreadWorkers:
-    """`answer` gets an action's number and its result, on any thread. A result that is an exception and no
+    """`answer` gets an action's number and its result, in any thread. A result that is an exception other than
     `StorageError` is a bug of the engine. `quiet` says whether nothing waits on the sockets; `clock` is in monotonic
     seconds.
     """
@@ -49,11 +49,11 @@ class ThreadWorkers:
 
     @property
     def under_way(self) -> list[AnsweredAction]:
-        """What the engine is performing."""
+        """The actions that the engine is performing."""
         return list(self._under_way.values())
 
     def begin(self, action: StorageAction | CheckPassword) -> None:
-        """Have an action performed on a thread; what changes a log waits for the end of the turn."""
+        """Have an action performed in a thread; changes of a log wait for the end of the turn."""
         if isinstance(action, CheckPassword):
             self._passwords.submit(self._check, action)
         elif isinstance(action, _CHANGES):
@@ -62,7 +62,7 @@ class ThreadWorkers:
             self._lane(action).put(action)
 
     def end_turn(self) -> list[tuple[int, object]]:
-        """Begin group commits and other changes of logs; the results of those that were performed at once."""
+        """Begin group commits and other changes of logs; returns the results of those that were performed at once."""
         actions, self._changes = self._changes, []
         if self._commits.are_for_the_loop(actions) and not self._engine.lane(actions[0]).together:
             return [(actions[0].id, self._timed(actions)[0])]
@@ -76,15 +76,15 @@ class ThreadWorkers:
         self._commits.finished(number)
 
     def look(self, work: Callable[[], None]) -> None:
-        """Run something between two `Save`s."""
+        """Run a function in the lane of `Save`, between two of them."""
         self._lane(Save(0, ())).pool.submit(work)
 
     def aside(self, work: Callable[[], object]) -> None:
-        """Run something that nobody waits for."""
+        """Run a function whose result is not needed."""
         self._passwords.submit(work)
 
     def shutdown(self) -> None:
-        """Wait until everything that was begun is performed, but for passwords that wait to be checked."""
+        """Wait until all begun actions are performed; checks of passwords that have not begun are cancelled."""
         self._passwords.shutdown(cancel_futures=True)
         for lane in self._lanes.values():
             lane.pool.shutdown()
@@ -110,7 +110,7 @@ class ThreadWorkers:
         results: Sequence[object]
         try:
             results = self._timed(actions)
-        except BaseException as e:  # noqa: BLE001 a bug: the loop must die of it, loudly, and not wait for ever
+        except BaseException as e:  # noqa: BLE001 a bug: the loop raises it instead of waiting for ever
             results = [e] * len(actions)
         for action, result in zip(actions, results, strict=True):
             if not isinstance(action, Prepare | DropLogs):
@@ -130,7 +130,7 @@ class ThreadWorkers:
 
 
 class _Lane:
-    """The threads of a lane, and what waits for them."""
+    """The threads of a lane, and its waiting actions."""
 
     def __init__(self, lane: Lane, perform: Callable[[Sequence[StorageAction]], None]) -> None:
         self.pool = ThreadPoolExecutor(lane.threads, f"mtl-{lane.name}")
@@ -139,12 +139,12 @@ class _Lane:
         self._waiting: deque[StorageAction] = deque()
 
     def put(self, action: StorageAction) -> None:
-        """The next in line."""
+        """Append an action to the lane."""
         self._waiting.append(action)
         self.pool.submit(self._next)
 
     def _next(self) -> None:
-        """One action, or all that wait; none when the turn before took them."""
+        """Perform the next action, or all waiting ones together; none when an earlier call performed them."""
         actions: list[StorageAction] = []
         while self._waiting and (self._together or not actions):
             actions.append(self._waiting.popleft())

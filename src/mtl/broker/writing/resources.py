@@ -61,7 +61,7 @@ class Resources:
         self._by_log: dict[LogKey, Resource] = {}
         self._creating: dict[ResourceKey, list[Callable[[Resource | Refused], None]]] = {}
         self._undecided: dict[ResourceKey, Refused] = {}
-        """Resources whose creation has an unknown outcome, and the refusal that says so."""
+        """The refusals of requests for resources whose creation has an unknown outcome."""
 
     # --- finding --------------------------------------------------------------------------------------------
 

@@ -305,7 +305,7 @@ class Writers:
             lease.flow.send(c.Confirm(last, True))
 
     def _refuse(self, lease: WriterLease, sequence: int) -> None:
-        """Refuse for ever: unknown resource, too large, malformed pack. The one error reply, also under "none"."""
+        """Refuse for good: unknown resource, too large, malformed pack. The one error reply, also under "none"."""
         self.counts["refused"] += 1
         self._reject(lease, sequence, recycle=False)
 
