@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.micromessage.contents import as_json, from_message, is_topic, resource, to_message
-from mtl.doors.micromessage.negotiation import Agreed
+from mtl.doors.micromessage.negotiation import DOTNET, Agreed
 from mtl.doors.micromessage.session import Arrived
 from mtl.doors.micromessage.values import encode_properties
 from mtl.wire.fields import Value
@@ -100,6 +100,11 @@ def test_a_type_is_a_property_where_the_extension_says_it() -> None:
 )
 def test_every_body_can_be_json(body: bytes, value: object) -> None:
     assert msgspec.json.decode(as_json(body)) == value
+
+
+def test_a_message_without_a_type_has_no_property_for_one() -> None:
+    assert from_message(Arrived("q", {}, b""), agreed(DOTNET)) == {}
+    assert from_message(Arrived("q", {}, b"", "T"), agreed()) == {}
 
 
 @pytest.mark.requirement("MM2-38")
