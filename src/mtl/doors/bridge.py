@@ -1,11 +1,11 @@
 """The inner side of a door: its peers' contents to the broker, and the broker's to its peers.
 
-Publishing is in two steps. `publish` returns when the content is on its way, so that a peer's contents stay in order
-and many are under way at once; the future that it returns is done when the broker's Confirm is there, which is when the
-content is synced. Only then a door acknowledges anything.
+Publishing has two steps. `publish` returns when the content is on its way, so a peer's contents stay in order and many
+are under way at once. The future that it returns is done when the broker's Confirm arrives, i.e. when the content is
+synced. A door acknowledges a content only then.
 
-Memory: what was taken in and is not confirmed is bounded by one budget for all peers, and what was read and is not sent
-by a small window per subscription; whoever is slow waits, and what it has not read is in the log.
+Memory: unconfirmed contents from peers are bounded by one budget for all peers, contents that were read and not sent
+by a small window per subscription. A slow peer waits; the contents that it has not read stay in the log.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from mtl.wire.fields import Buffer, Value, encode_properties
 T = TypeVar("T")
 
 _TRIES = 2
-"""A writer may be closed for another resource's sake between being found and being used."""
+"""A writer may be closed between lookup and use, to make room for another resource's writer."""
 
 
 class Shares:
-    """What all bridges of a door share: room for what was taken in, the number of subscriptions, their failures."""
+    """State shared by all bridges of a door: the budget, the number of subscriptions, the log of their failures."""
 
     def __init__(self) -> None:
         self.inbound = Budget(DOOR_INBOUND)
@@ -56,8 +56,8 @@ class Shares:
 
 
 class Bridge:
-    """A door's way to the broker as one user. `opening` opens its connection, when it is first used and again after
-    `leave`; `create` are patterns (* ? [...]) of names that are made when asked for.
+    """A door's connection to the broker as one user. `opening` opens it at the first use, and again after `leave`.
+    `create` are patterns (* ? [...]) of resource names; a missing resource with such a name is created on request.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Bridge:
         self._inbound = shares.inbound
         self._writers = Writers(self._open_writer, DOOR_WRITERS)
         self._held = 0
-        """Octets that are not confirmed, and subscriptions."""
+        """Unconfirmed octets, and the number of subscriptions."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way, and nobody subscribed to anything."""
+        """Whether no content is under way and there are no subscriptions."""
         return not self._held
 
     async def connection(self) -> Connection:
@@ -92,20 +92,20 @@ class Bridge:
         """Send a content to the broker; await the result for its Confirm.
 
         Raises, here or from the result, `Refused` (404 no such resource), `ContentTooLarge`, `FieldError` for
-        properties that cannot be, `ContentRefused`, and `Unreachable` when nobody knows what became of it.
+        invalid properties, `ContentRefused`, and `Unreachable` when it is unknown whether the content was stored.
         """
         run = Run(resource)
         run.add(bytes(body), encode_properties(properties))
         return await self.publish_run(run)
 
     async def publish_run(self, run: Run) -> asyncio.Future[None]:
-        """The same for contents of one resource that come together: they are confirmed, or refused, together."""
+        """As `publish`, for several contents of one resource: they are confirmed, or refused, together."""
         size = run.octets + len(run.bodies) * ARRIVAL_OVERHEAD
         await self._inbound.take(size)
         self._held += size
         try:
             settled = await self._sent(run)
-        except BaseException:  # also when cancelled: it is not taken in
+        except BaseException:  # also when cancelled: the contents were not sent
             self._given(size)
             raise
         settled.add_done_callback(lambda _: self._given(size))
@@ -128,8 +128,8 @@ class Bridge:
     async def subscribe(
         self, peer: Whom, resource: str, start: Start, incarnation: str | None = None
     ) -> Subscription:
-        """Contents from `start` on, for a peer; it has begun when this returns. What retention took meanwhile is
-        skipped. A failure is logged, also a later one.
+        """Read contents from `start` on, for a peer; the reader has begun when this returns. Contents that retention
+        removes meanwhile are skipped. A failure is logged, also a later one.
 
         Raises `Refused`: 404 no such resource, 409 another `incarnation`, 503 when the door has too many subscriptions
         already.
@@ -148,8 +148,8 @@ class Bridge:
         )
 
     async def consume(self, peer: Whom, resource: str, window: int = DOOR_READER_CONTENTS) -> Subscription:
-        """Contents of the resource's default queue, `QueuedContent`s: each is to be answered, nobody else gets it. At
-        most `window` of them are not answered at once.
+        """Consume `QueuedContent`s of the resource's default queue. Each must be answered, and no other consumer gets
+        it until then. At most `window` of them are unanswered.
 
         Raises what `subscribe` does.
         """
@@ -173,7 +173,7 @@ class Bridge:
         self._held += 1
         try:
             source = await self._made(resource, opening)
-        except BaseException as error:  # also when cancelled: there is none
+        except BaseException as error:  # also when cancelled: there is no subscription
             self._ended()
             if isinstance(error, MtlError):
                 failed(error)
@@ -185,7 +185,7 @@ class Bridge:
         self._held -= 1
 
     async def close(self) -> None:
-        """Flush what was taken in, and end the writers; the makers of subscriptions end them."""
+        """Flush all contents and close the writers. Subscriptions are closed by their owners."""
         await self._writers.close()
 
     async def leave(self) -> None:
@@ -194,7 +194,7 @@ class Bridge:
         await self._end(lambda connection: connection.close())
 
     async def drop(self) -> None:
-        """Close the connection at once; what is not confirmed may be lost."""
+        """Close the connection at once; unconfirmed contents may be lost."""
         await self._end(lambda connection: connection.drop())
 
     async def _end(self, how: Callable[[Connection], Awaitable[None]]) -> None:
@@ -204,7 +204,7 @@ class Bridge:
         try:
             await how(await opened)
         except MtlError:
-            pass  # it never opened, which whoever asked for it was told
+            pass  # it never opened; the caller of `connection` got the error
 
     async def _open_writer(self, resource: str) -> Writer:
         return await self._made(
@@ -213,7 +213,7 @@ class Bridge:
         )
 
     async def _made(self, resource: str, opening: Callable[[Connection], Awaitable[T]]) -> T:
-        """Open; where the resource is missing and may be made, make it and open again."""
+        """Open a lease; if the resource is missing and may be created, create it and try again."""
         connection = await self.connection()
         try:
             return await opening(connection)
@@ -224,7 +224,7 @@ class Bridge:
         return await opening(connection)
 
     def creates(self, resource: str) -> bool:
-        """Whether a resource of this name is made when it is asked for."""
+        """Whether a missing resource of this name is created on request."""
         return any(fnmatchcase(resource, pattern) for pattern in self._create)
 
 
@@ -235,7 +235,7 @@ class Source(Protocol):
         """The next content."""
 
     async def some(self, contents: int, octets: int) -> Sequence[Content]:
-        """The next content, and what is there with it."""
+        """The next content, and those that are available with it."""
 
     async def close(self) -> None:
         """End the lease."""
@@ -250,7 +250,7 @@ class Subscription:
         self._failed = failed
 
     async def some(self) -> Sequence[Content]:
-        """The next content, and what came together with it, as much as a door takes at once; without an end."""
+        """The next content and those that are available with it, up to a door's limit per read. Never ends."""
         try:
             return await self._source.some(DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS)
         except MtlError as error:
@@ -260,7 +260,7 @@ class Subscription:
 
     @property
     def place(self) -> tuple[int | None, str | None]:
-        """Of a reader: the sequence of the next content, and the incarnation of its resource."""
+        """For a reader: the sequence of the next content, and the incarnation of the resource."""
         source = self._source
         return (source.position, source.incarnation) if isinstance(source, Reader) else (None, None)
 

@@ -1,4 +1,4 @@
-"""What a door has taken in and the broker has not confirmed: so many octets, and whoever brings more waits."""
+"""Limit on a door's unconfirmed octets; a task that exceeds it waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Budget:
-    """`take` before, `give` after. In the order of asking; a single amount above the limit waits until it is alone."""
+    """`take` before use, `give` after it. First come, first served; an amount above the limit waits to be alone."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -25,13 +25,13 @@ class Budget:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give(octets)  # it was granted, and nobody is there to use it
+                self.give(octets)  # granted, but its task was cancelled
             else:
                 self._grant()
             raise
 
     def give(self, octets: int) -> None:
-        """Let go of what was taken."""
+        """Release octets that were taken."""
         self.held -= octets
         self._grant()
 

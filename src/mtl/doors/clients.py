@@ -1,4 +1,4 @@
-"""What the doors' clients share, whatever they speak: coming back after a loss, contents under way, an inbox."""
+"""Common parts of the doors' clients, for every protocol: reconnecting, contents under way, an inbox."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ C = TypeVar("C", bound=Closing)
 
 
 async def opened(connection: C, ready: Awaitable[object]) -> C:
-    """The connection as soon as it is `ready`; closed when that fails, or nobody waits for it any more."""
+    """The connection as soon as it is `ready`; it is closed when that fails or the caller is cancelled."""
     try:
         await ready
-    except BaseException:  # also when cancelled: nobody else has it yet
+    except BaseException:  # also when cancelled: the caller does not have it yet
         await connection.close()
         raise
     return connection
 
 
 def untrusted(endpoint: str, wrong: ssl.SSLCertVerificationError) -> Refused:
-    """What a client raises when the door's certificate is none that it trusts: trying again does not change that."""
+    """The error for a door's certificate that the client does not trust. It is permanent: a retry would not help."""
     return Refused(400, "untrusted", f"{endpoint}: {wrong.verify_message}")
 
 
@@ -51,9 +51,9 @@ async def kept_up(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> NoReturn:
-    """Live one connection after the other: `life` is one, and says whether the other end was heard.
+    """Reconnect for ever: `life` runs one connection and returns whether the other end said anything.
 
-    Raises what `life` does, and `Unreachable` (while `doing`) when nobody was heard for more than `deadline` seconds.
+    Raises the errors of `life`, and `Unreachable` (while `doing`) after more than `deadline` seconds of silence.
     """
     delay, since = 0.0, clock()
     while True:
@@ -68,7 +68,7 @@ async def kept_up(
 
 
 def settle(future: asyncio.Future[None], error: MtlError | None = None) -> None:
-    """It is done, or failed, for whoever waits; if nobody does any more, asyncio need not complain."""
+    """Set the result or the error; without a waiting task asyncio logs no "exception was never retrieved"."""
     if future.done():
         return
     if error is None:
@@ -79,17 +79,17 @@ def settle(future: asyncio.Future[None], error: MtlError | None = None) -> None:
 
 
 class Window:
-    """How many contents one connection has under way, at most `limit`. Whoever comes first is first."""
+    """Limits the contents that one connection has under way to `limit`; first come, first served."""
 
     def __init__(self, limit: int) -> None:
         self._room = asyncio.Semaphore(limit)
 
     async def place(self, begin: Callable[[], asyncio.Future[None]]) -> asyncio.Future[None]:
-        """What `begin` begins, as soon as there is room; its place is free again when it is done."""
+        """Call `begin` as soon as there is room. The place is free again when the future of `begin` is done."""
         await self._room.acquire()
         try:
             begun = begin()
-        except BaseException:  # whatever it is: nothing is under way
+        except BaseException:  # any failure: nothing is under way
             self._room.release()
             raise
         begun.add_done_callback(lambda _: self._room.release())
@@ -97,14 +97,14 @@ class Window:
 
 
 class UnderWay:
-    """What one writer has sent and nobody has answered yet."""
+    """The unanswered contents of one writer."""
 
     def __init__(self) -> None:
         self._unanswered: set[asyncio.Future[None]] = set()
         self._failed: BaseException | None = None
 
     def add(self, answered: asyncio.Future[None]) -> None:
-        """One more; it is done when it is answered."""
+        """Add one content; its future is done when it is answered."""
         self._unanswered.add(answered)
         answered.add_done_callback(self._answered)
 
@@ -123,7 +123,7 @@ class UnderWay:
 
 
 class Writing:
-    """What a writer can do whose contents are answered one by one: `_sent` is told of each."""
+    """Base of writers whose contents are answered one by one: each content is passed to `_sent`."""
 
     def __init__(self) -> None:
         self._under_way = UnderWay()
@@ -143,7 +143,7 @@ class Writing:
 
 
 class Inbox(Generic[T]):
-    """What came for one reader and is not taken yet. With `limit` of them `room` waits, and so does receiving."""
+    """The contents that arrived for one reader and are not taken. With `limit` of them `room` waits: back-pressure."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -154,23 +154,23 @@ class Inbox(Generic[T]):
         self._tell()
 
     def put(self, one: T) -> None:
-        """One came. Behind the end there is nothing."""
+        """Add one. After `fail` it is dropped."""
         self.put_all((one,))
 
     def put_all(self, some: Iterable[T]) -> None:
-        """Some came together."""
+        """Add several that arrived together."""
         if self._error is None:
             self._waiting.extend(some)
             self._tell()
 
     def fail(self, error: MtlError) -> None:
-        """The end, behind what came before. Only the first one counts."""
+        """End the inbox with an error, after everything that it holds. Only the first call counts."""
         if self._error is None:
             self._error = error
             self._tell()
 
     async def take(self) -> T:
-        """The next one, as soon as there is one. Raises what `fail` was told, each time."""
+        """The next one, as soon as there is one. After the last one every call raises the error of `fail`."""
         while not self._waiting:
             if self._error is not None:
                 raise self._error
@@ -182,13 +182,13 @@ class Inbox(Generic[T]):
         return one
 
     def drain(self) -> list[T]:
-        """All that is not taken."""
+        """Take all that is left."""
         left, self._waiting = list(self._waiting), deque()
         self._tell()
         return left
 
     async def room(self) -> None:
-        """Wait while too many are not taken."""
+        """Wait while the inbox is full."""
         await self._room.wait()
 
     def _tell(self) -> None:
@@ -200,7 +200,7 @@ class Inbox(Generic[T]):
 
 
 class Reading(ABC):
-    """What a reader of any protocol can do, given `next` and `close`."""
+    """Base of the readers of every protocol; a subclass has `next` and `close`."""
 
     @abstractmethod
     async def next(self) -> Received:

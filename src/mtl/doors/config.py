@@ -1,4 +1,4 @@
-"""What a door can be told: `[doors.<name>]` in broker.toml, or options of `mtl door`."""
+"""Configuration of a door: `[doors.<name>]` in broker.toml, or options of `mtl door`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mtl.errors import OptionError
 
 
 class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
-    """One door. `listen` is where, [TRANSPORT://]HOST:PORT (see `places`); port 0 is any free one.
+    """One door. `listen` is its address, [TRANSPORT://]HOST:PORT (see `places`); port 0 is any free port.
 
-    `create` are patterns of resource names that are made when a peer asks for them; none: unknown ones are errors.
+    `create` are patterns of resource names that are created on a peer's request; by default a missing one is an error.
     """
 
     listen: str | None = None
@@ -28,18 +28,18 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     sasl_mechanism: str | None = None
     curve_server_key: str | None = None
     curve_client_key_file: str | None = None
-    """How the door comes in at the broker, as `mtl.connect` is told: whose name and password, the broker's public CURVE
-    key or its file, and a private file of the door's own by which the broker may know it without a password.
+    """How the door logs in at the broker, as in `mtl.connect`: user and password, the broker's public CURVE key or its
+    file, and the file of the door's own private CURVE key, which can replace the password.
     """
     curve_key_file: str | None = None
-    """The private file of the CURVE keys that the door shows its peers, where its protocol runs on ZeroMQ."""
+    """The private file of the CURVE keys that the door shows its peers. For protocols on ZeroMQ."""
     peer_keys: dict[str, tuple[str, ...]] = {}
-    """By user of the broker the CURVE public keys, or their files, of the peers that come in as this user; no others
-    are let in then. Where the protocol runs on ZeroMQ.
+    """Broker user to the CURVE public keys, or their files, of the peers that log in as this user. If it is given, only
+    these peers are admitted. For protocols on ZeroMQ.
     """
     certificate_file: str | None = None
     key_file: str | None = None
-    """The chain of certificates and the private key of TLS, as PEM, where the protocol runs on TCP or WebSocket."""
+    """The certificate chain and the private key of TLS, as PEM. For protocols on TCP or WebSocket."""
     client_authority_file: str | None = None
     """Mutual TLS: authorities, as PEM, whose client certificates are accepted. The common name is the user."""
     basic: bool = False
@@ -47,18 +47,18 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     tokens_file: str | None = None
     """A private file with a line `USER TOKEN` for each bearer token that is accepted. For WebSocket."""
     insecure: bool = False
-    """Whether the door listens beyond this machine although anybody there could come in, or listen in."""
+    """Whether the door may listen beyond this machine without authentication or without encryption."""
     origins: tuple[str, ...] = ()
-    """Origins whose pages may use the door besides those that it serves itself, as browsers say them
+    """Origins whose pages may use the door in addition to its own page, as in the header `Origin`
     ("https://example.org"); "*" is any. For WebSocket."""
     page: bool = False
-    """Whether a browser finds a page to try the door with at `/`. For WebSocket."""
+    """Whether the door serves a test page for browsers at `/`. For WebSocket."""
     peers: Annotated[dict[str, PeerConfig], msgspec.Meta(max_length=MBWS_PEERS)] = {}
-    """mbws: other brokers that contents are sent to, by a name of ours for each."""
+    """mbws: other brokers that contents are sent to. The keys are local names of these brokers."""
     max_sessions: int = DOOR_SESSIONS
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check the rules that types cannot express."""
         if self.max_sessions < 1:
             raise OptionError("max-sessions has to be above 0")
         if (self.certificate_file is None) != (self.key_file is None):
@@ -77,12 +77,12 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
 
     @property
     def authenticates(self) -> bool:
-        """Whether peers have to prove who they are."""
+        """Whether peers have to authenticate."""
         return bool(self.client_authority_file or self.basic or self.tokens_file or self.peer_keys)
 
     @property
     def encrypts(self) -> bool:
-        """Whether nobody else can read what is sent."""
+        """Whether the transport is encrypted."""
         return bool(self.certificate_file or self.curve_key_file)
 
     def place(self, door: str) -> Place:
@@ -90,7 +90,7 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         return place_of(door, self.listen, secure=self.certificate_file is not None)
 
     def check(self, door: str) -> None:
-        """Raises `OptionError` for what the door of this name cannot be told."""
+        """Raises `OptionError` for options that the door of this name does not support."""
         if door not in TRANSPORTS:
             raise OptionError(f"there is no door {door!r}; there are {', '.join(TRANSPORTS)}")
         place = self.place(door)
@@ -127,11 +127,11 @@ _ON_TCP = frozenset({"certificate_file", "key_file", "client_authority_file"})
 _ON_WEBSOCKET = _ON_TCP | {"origins", "basic", "tokens_file"}
 _ON_MBWS = frozenset({"page", "peers"})
 _SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _ON_MBWS
-"""Options that have a meaning for some doors only."""
+"""Options that only some doors support."""
 
 
 def _meaningful(door: str, place: Place) -> frozenset[str]:
-    """Which of them have one here."""
+    """The options of `_SPECIAL` that this door supports."""
     if door == "mc0":
         return _ON_ZEROMQ
     options = _ON_WEBSOCKET if place.transport == "ws" else _ON_TCP
@@ -143,7 +143,7 @@ def _listed(options: frozenset[str]) -> str:
 
 
 def load(path: Path | None) -> dict[str, DoorConfig]:
-    """The doors that a broker's configuration names. Raises `OptionError` naming what is wrong, and where."""
+    """The doors in a broker's configuration. Raises `OptionError` with the error and its place."""
     if path is None:
         return {}
     try:
@@ -156,7 +156,7 @@ def load(path: Path | None) -> dict[str, DoorConfig]:
 
 
 class _File(msgspec.Struct, frozen=True):
-    """The part of broker.toml that is the doors'."""
+    """The part of broker.toml about doors."""
 
     doors: dict[str, dict[str, Any]] = {}
 

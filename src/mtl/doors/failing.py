@@ -1,6 +1,6 @@
-"""Subscriptions that failed, in the door's log: whose, of what, and why. `telling` says what the peer is told.
+"""Log lines for failed subscriptions: the peer, the resource and the reason. The message to the peer is in `telling`.
 
-A peer can ask for what it may not have as often as it likes, so the lines of one address are bounded.
+A peer can repeat a forbidden request without end, so the number of lines per address is limited.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ log = logging.getLogger("mtl.doors")
 
 
 class Whom(NamedTuple):
-    """A peer: its `address`, empty where the transport has none, and its port, 0 where that is not known; `user` is the
-    broker's, None where nobody has to prove anything.
+    """A peer: its `address` (empty if the transport has none), its port (0 if unknown), and its `user` at the broker
+    (None without authentication).
     """
 
     address: str = ""
@@ -33,21 +33,21 @@ class Whom(NamedTuple):
         return cls(user=user)
 
     def __str__(self) -> str:
-        """ADDRESS:PORT, and the user where there is one."""
+        """ADDRESS:PORT, and the user if there is one."""
         host = f"[{self.address}]" if ":" in self.address else self.address or "a peer without an address"
         place = f"{host}:{self.port}" if self.port else host
         return place if self.user is None else f"{place} (user {self.user!r})"
 
 
 class Failures:
-    """Of one door. `clock` is in monotonic seconds."""
+    """The failures of one door. `clock` is in monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._pace = Pace(clock, DOOR_FAILURES, DOOR_FAILURES_PER_S)
         self._unsaid = 0
 
     def tell(self, peer: Whom, resource: str, error: BaseException) -> None:
-        """Log it, unless there were too many of this address; the next line says how many were left out."""
+        """Log the failure, unless this address had too many; its next line says how many were left out."""
         if not self._pace.admits(peer.address):
             self._unsaid += 1
             return

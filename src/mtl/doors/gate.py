@@ -1,4 +1,4 @@
-"""Who comes in at a WebSocket's upgrade: by HTTP Basic, a bearer token or a client certificate, as configured."""
+"""Authentication at a WebSocket's upgrade: by HTTP Basic, a bearer token or a client certificate, as configured."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mtl.errors import MtlError, Refused
 from mtl.wire.control import NOT_AUTHORIZED
 
 Check = Callable[[str, str], Awaitable[None]]
-"""Logs in at the broker with a user and a password and leaves again. Raises what the client raises."""
+"""Logs in at the broker with a user and a password, and disconnects. Raises the errors of the client."""
 
 
 class Turned(Exception):
-    """Not let in: the status and the words of the answer, and the challenges that are its WWW-Authenticate."""
+    """Access denied: the status and the text of the answer, and the challenges for its WWW-Authenticate."""
 
     def __init__(self, status: HTTPStatus, words: str, challenges: tuple[str, ...] = ()) -> None:
         super().__init__(words)
@@ -31,7 +31,7 @@ class Turned(Exception):
 
 
 class Gate:
-    """See the module. A header that is given decides; without one the certificate does."""
+    """See the module. The Authorization header decides if there is one; otherwise the certificate."""
 
     def __init__(self, config: DoorConfig, check: Check) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class Gate:
         self._room = asyncio.Semaphore(DOOR_LOGINS)
 
     async def user(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
-        """The user that a peer comes in as; None where nobody has to prove anything. Raises `Turned`."""
+        """The user of a peer; None if the door does not authenticate. Raises `Turned`."""
         if not self._config.authenticates:
             return None
         user = certified(tls) if header is None else await self._shown(parse(header), address)

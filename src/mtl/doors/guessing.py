@@ -1,4 +1,4 @@
-"""Wrong passwords, counted per address and in all, before the broker is asked: it counts those of a door together."""
+"""Counts wrong passwords per address and in total, before the broker does: it counts all of a door's as one address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from mtl.doors.limits import DOOR_FAILED_LOGINS, DOOR_FAILED_LOGINS_ALL, DOOR_FAILED_S
 
 _ADDRESSES = 10_000
-"""Addresses that are counted at once, some 150 octets each; the oldest leaves first."""
+"""Maximum of addresses with a count, some 150 octets each; the oldest is removed first."""
 
 _ALL = ""
 
@@ -21,11 +21,11 @@ class Guessing:
         self._failed: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def too_many(self, address: str) -> bool:
-        """Whether this address, or everybody, has to wait."""
+        """Whether this address, or all addresses together, reached the limit."""
         return self._count(address)[1] >= DOOR_FAILED_LOGINS or self._count(_ALL)[1] >= DOOR_FAILED_LOGINS_ALL
 
     def count(self, address: str) -> None:
-        """One more from this address."""
+        """Count one wrong password from this address."""
         for whose in (address, _ALL):
             since, failed = self._count(whose)
             self._failed[whose] = since, failed + 1

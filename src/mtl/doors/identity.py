@@ -1,6 +1,6 @@
-"""Who a peer is, by what its protocol or transport offers: a client certificate, HTTP's Authorization, a CURVE key.
+"""Identifies a peer by a client certificate, HTTP's Authorization or a CURVE key.
 
-Each gives the name of a user of the broker, or nothing.
+Each yields the name of a user of the broker, or None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mtl.net.curve import read_public
 from mtl.net.private import check_password_file
 
 SHORTEST_TOKEN: Final = 16
-"""Characters of a bearer token: nobody looks whether somebody guesses, so it has to be one that nobody can."""
+"""Minimum of characters of a bearer token: wrong tokens are not counted, so guessing has to be infeasible."""
 
 
 class Basic(NamedTuple):
@@ -35,7 +35,7 @@ class Bearer(NamedTuple):
 
 
 def parse(header: str) -> Basic | Bearer | None:
-    """What the value of an Authorization header says; None for what is neither of these."""
+    """Parse the value of an Authorization header; None for another scheme or an invalid value."""
     scheme, _, rest = header.strip().partition(" ")
     if scheme.lower() == "bearer":
         return Bearer(rest.strip())
@@ -49,7 +49,7 @@ def parse(header: str) -> Basic | Bearer | None:
 
 
 def certified(tls: ssl.SSLObject | None) -> str | None:
-    """The user of a client certificate that was verified: its one common name."""
+    """The user of a verified client certificate: its only common name."""
     certificate = tls.getpeercert() if tls is not None else None
     if not certificate:
         return None
@@ -59,7 +59,7 @@ def certified(tls: ssl.SSLObject | None) -> str | None:
 
 
 class Tokens:
-    """The users of bearer tokens, from a file with a line `USER TOKEN` for each; empty lines and # are passed over."""
+    """The users of bearer tokens, from a file with a line `USER TOKEN` for each; empty lines and # are ignored."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -81,7 +81,7 @@ class Tokens:
             self._users.append((user.strip(), token.encode()))
 
     def user(self, token: str) -> str | None:
-        """Whose token it is. Every one is compared, in a time that tells nothing."""
+        """The user of a token. Compares with every token in constant time."""
         said, found = token.encode(), None
         for user, known in self._users:
             if hmac.compare_digest(known, said):
@@ -90,7 +90,7 @@ class Tokens:
 
 
 def users_of(peer_keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """By CURVE public key in Z85 the user to whom it belongs. Raises `OptionError`."""
+    """CURVE public key in Z85 to its user. Raises `OptionError`."""
     found: dict[str, str] = {}
     for user, keys in peer_keys.items():
         for key in keys:

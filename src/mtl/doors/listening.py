@@ -1,4 +1,4 @@
-"""Where a door listens: the place and the TLS that its configuration names, and a TCP server there."""
+"""Listening: the configured address and TLS of a door, and its TCP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def serve_tcp(
     place: Place,
     accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
 ) -> asyncio.Server:
-    """A server that listens there, with TLS where the configuration has it. Raises `OptionError`, `BindFailed`."""
+    """Start a TCP server at a place, with TLS if it is configured. Raises `OptionError`, `BindFailed`."""
     secure = tls(config)
     patience = TLS_OPEN_S if secure is not None else None
     try:
@@ -33,22 +33,20 @@ async def serve_tcp(
 
 
 def cannot_listen(place: Place, error: OSError) -> BindFailed:
-    """What is said when a place is taken, or is none of this machine."""
+    """The error for an address that is in use, or not of this machine."""
     return BindFailed(
         f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; choose another HOST:PORT"
     )
 
 
 def bound(server: asyncio.Server) -> str:
-    """Where it listens, HOST:PORT."""
+    """The address of a server, HOST:PORT."""
     name = server.sockets[0].getsockname()
     return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
 
 
 def user_of(config: DoorConfig, writer: asyncio.StreamWriter) -> str | None:
-    """The user of the certificate that a peer showed; None where none is needed. Raises `Unfit` for one that names
-    nobody.
-    """
+    """The user of a peer's client certificate; None if none is required. Raises `Unfit` for one without a user."""
     if not config.authenticates:
         return None
     user = certified(writer.get_extra_info("ssl_object"))
@@ -58,7 +56,7 @@ def user_of(config: DoorConfig, writer: asyncio.StreamWriter) -> str | None:
 
 
 def tls(config: DoorConfig) -> ssl.SSLContext | None:
-    """TLS with the configured certificate; None where there is none. Raises `OptionError`."""
+    """TLS with the configured certificate; None without one. Raises `OptionError`."""
     if config.certificate_file is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

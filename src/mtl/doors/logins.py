@@ -1,4 +1,4 @@
-"""How a door comes in at the broker: as itself, as a user that it acts for, and to have a peer's password checked."""
+"""A door's logins at the broker: as itself, on behalf of a user, and to check a peer's password."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ log = logging.getLogger("mtl.doors")
 
 
 class Logins:
-    """By a door's configuration, at the broker's control endpoint. All raise what `mtl.aio.connect` raises."""
+    """Logins with a door's configuration, at the broker's control endpoint. All raise as `mtl.aio.connect`."""
 
     def __init__(self, config: DoorConfig, endpoint: str) -> None:
         self._config = config
         self._endpoint = endpoint
 
     def own(self, acting_as: str | None = None, patience: float = RETRY_DEADLINE_S) -> Opening[Connection]:
-        """The door's own connection, or one by which it acts as a user. `patience` is its deadline, in seconds."""
+        """The door's own connection, or one that acts as a user. `patience` is its deadline in seconds."""
         config = self._config
         return aio.connect(
             self._endpoint,
@@ -43,9 +43,9 @@ class Logins:
         )
 
     async def wait(self, stopping: asyncio.Event, patience: float) -> bool:
-        """Wait until the broker answers, and say at once that it does not; False when `stopping` is set before.
+        """Wait until the broker answers, and report at once if it does not; False when `stopping` is set before.
 
-        Raises `Unreachable` after so many seconds without an answer.
+        Raises `Unreachable` after `patience` seconds without an answer.
         """
         began, said = time.monotonic(), False
         while not stopping.is_set():
@@ -66,7 +66,7 @@ class Logins:
         return False
 
     async def acting(self, user: str) -> Connection:
-        """A connection by which the door acts as a user."""
+        """A connection that acts as a user."""
         try:
             return await self.own(user)
         except MtlError as error:
@@ -74,7 +74,7 @@ class Logins:
             raise
 
     async def check(self, user: str, password: str) -> None:
-        """Log in as a user and leave again. The door's own CURVE key is not shown: it is not the user's."""
+        """Log in as a user and disconnect. The door's own CURVE key is not used: it is not the user's."""
         checking = aio.connect(
             self._endpoint,
             virtual_host=self._config.virtual_host,

@@ -13,8 +13,8 @@ DEFAULTS: Final = {
     "micromessage": "tcp://127.0.0.1:5978",
     "reactive": "tcp://127.0.0.1:5977",
 }
-"""By the name of each door. 61616 is the port of the implementations that mc0's document describes (MC0-30); the others
-are ours: MBWS recommends TLS at 443 (MBWS-45), which is the configuration's to say, and the others name no port."""
+"""Default port by door. 61616 is the port of the implementations that mc0's document describes (MC0-30). The others are
+our choice: MBWS recommends TLS at 443 (MBWS-45), which the configuration can set; the other documents name no port."""
 
 TRANSPORTS: Final = {
     "mbws": ("ws",),
@@ -22,7 +22,7 @@ TRANSPORTS: Final = {
     "micromessage": ("tcp",),
     "reactive": ("tcp", "ws"),
 }
-"""What each door can listen on; the first is meant where none is named. wss is ws with a certificate."""
+"""The transports of each door; the first is the default. wss is ws with a certificate."""
 
 _HIGHEST_PORT = 65_535
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether it is reachable from this machine only."""
         return self.transport == "ipc" or self.host == "localhost" or _is_loopback(self.host)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def place_of(door: str, listen: str | None, *, secure: bool = False) -> Place:
-    """Where a door listens that was told so, or its default. `secure`: there is a certificate. Raises `OptionError`."""
+    """Parse a door's `listen`; None is its default. `secure`: there is a certificate. Raises `OptionError`."""
     said = listen or DEFAULTS[door]
     transport, separator, rest = said.rpartition("://")
     if not separator:
@@ -81,4 +81,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, an interface or "*": it may be anything
+        return False  # a name, an interface or "*": possibly not loopback

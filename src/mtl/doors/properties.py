@@ -1,9 +1,9 @@
-"""What becomes of a content's properties where a protocol has headers of text, in both directions.
+"""Conversion between a content's properties and the text headers of a protocol, in both directions.
 
-A header's name is the property's name, so that what one protocol's producer says is what another's consumer hears; the
-media type of the body is the property `content-type`. Values that are no text are shown as text, as Spark shows them
-(`mtl.wire.text`); what comes in is text and stays it. Names that begin with `mtl-` are the broker's: a door adds
-`mtl-sequence` where its protocol has no sequence of its own, and refuses them from its peers.
+A header has the name of its property, so properties pass unchanged between producers and consumers of different
+protocols. The media type of the body is the property `content-type`. Values that are not text become text as in Spark
+(`mtl.wire.text`); incoming values are text and stay text. Names that begin with `mtl-` are reserved for the broker: a
+door adds `mtl-sequence` if its protocol has no sequence of its own, and refuses such names from its peers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BAD_PROPERTIES = "bad-properties"
 
 
 def to_texts(properties: Mapping[str, Value]) -> dict[str, str]:
-    """Properties as headers; no value is an empty one."""
+    """Properties as headers; a null value becomes an empty text."""
     return {name: text(value) or "" for name, value in properties.items()}
 
 
 def from_texts(headers: Iterable[tuple[str, Value]]) -> dict[str, Value]:
-    """Headers as properties; where a protocol has types, values as they are.
+    """Headers as properties; typed values of a protocol are kept.
 
-    Raises `Refused` for a name that is the broker's, and for one that comes twice.
+    Raises `Refused` for a name reserved for the broker, and for a name that occurs twice.
     """
     properties: dict[str, Value] = {}
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""What the doors' clients give to their applications: the same for every protocol."""
+"""The content type that the doors' clients return, the same for every protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mtl.doors.properties import CONTENT_TYPE
 
 
 class Received(msgspec.Struct, frozen=True):
-    """One content. `sequence` is its place in the resource's log, where the protocol tells; properties are text."""
+    """One content. `sequence` is its place in the log, None if the protocol has none. Properties are text."""
 
     resource: str
     sequence: int | None
@@ -17,5 +17,5 @@ class Received(msgspec.Struct, frozen=True):
 
     @property
     def content_type(self) -> str | None:
-        """The media type of the body, where its producer said one."""
+        """The media type of the body, if its producer gave one."""
         return self.properties.get(CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""The life of a door: connect, listen, serve until told to stop, and leave nothing half done."""
+"""The life of a door: connect, listen, serve until it is stopped, flush."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ DOORS = {
 
 
 class Door(Protocol):
-    """A server that listens. `endpoint` is where, in the form that its clients use."""
+    """A listening server. `endpoint` is its address in the form that its clients use."""
 
     endpoint: str
 
     async def stop(self) -> None:
-        """Listen no longer, tell the peers as far as the protocol has words for it, and end their tasks."""
+        """Stop listening, notify the peers if the protocol has a message for it, and end their tasks."""
 
 
 class Listen(Protocol):
     """`listen` of a door's module."""
 
     async def __call__(self, config: DoorConfig, bridges: Bridges) -> Door:
-        """A door that listens. Raises `OptionError` for a place that cannot be listened on."""
+        """Start a door. Raises `OptionError` for an address that it cannot listen on."""
 
 
 @asynccontextmanager
 async def running(name: str, config: DoorConfig, connection: Connection) -> AsyncIterator[Door]:
-    """A door that serves during the block. What was taken in is flushed at its end, within DOOR_STOP_S."""
+    """A door that serves during the block. At its end contents from peers are flushed, within DOOR_STOP_S."""
     config.check(name)
     bridges = Bridges(connection, Logins(config, connection.endpoint), config.create)
     try:
@@ -82,10 +82,10 @@ async def serve(
     patience: float,
     until_eof: bool = False,
 ) -> None:
-    """Run a door until SIGTERM or SIGINT, with `until_eof` also until standard input ends; says when it is ready.
+    """Run a door until SIGTERM or SIGINT, with `until_eof` also until standard input ends; reports when it is ready.
 
-    Raises `OptionError`, `Unreachable` when there is no broker at `endpoint` for `patience` seconds, `Refused` when it
-    lets no door in.
+    Raises `OptionError`, `Unreachable` when there is no broker at `endpoint` for `patience` seconds, `Refused` when the
+    broker does not admit the door.
     """
     config.check(name)
     loop = asyncio.get_running_loop()
@@ -103,7 +103,7 @@ async def serve(
 
 
 def _read_to_end(ended: Callable[[], None]) -> None:
-    """Standard input has something to say; only its end is of interest."""
+    """Discard readable standard input; call `ended` at its end."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         ended()

@@ -17,12 +17,12 @@ class Run:
         self.octets = 0
 
     def add(self, body: bytes, table: bytes) -> None:
-        """One more; whether it `fits` is the caller's to ask."""
+        """Add one content. The caller checks `fits` before."""
         self.bodies.append(body)
         self.tables.append(table)
         self.octets += len(body) + len(table)
 
     def fits(self, body: bytes, table: bytes) -> bool:
-        """Whether one more may come; a content of any size may be the only one."""
+        """Whether one more content may be added; the first may have any size."""
         octets = self.octets + len(body) + len(table)
         return not self.bodies or (len(self.bodies) < DOOR_RUN_CONTENTS and octets <= DOOR_RUN_OCTETS)

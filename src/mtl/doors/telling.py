@@ -1,4 +1,4 @@
-"""What a peer is told of an error. Of the broker it learns neither the endpoint nor options, users or paths."""
+"""Error messages for peers. They contain neither the broker's endpoint nor its options, users or paths."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _WORDS: Final = {
     NOT_AUTHORIZED: "you have no right to do this",
     OVERLOADED: "there is too much to do; try again later",
 }
-"""For the broker's reasons. What the broker says itself is for its own clients: the door."""
+"""Message by the broker's reason. The broker's own messages are for its clients, i.e. the door."""
 
 
 class Unfit(Refused):
-    """Something that a door does not do for a peer; the message is for the peer."""
+    """A request that a door does not support; the message is for the peer."""
 
 
 def told(error: BaseException) -> str:
-    """The words for a peer. A bug is logged, and the peer learns its kind."""
+    """The message for a peer. A bug is logged, and the peer gets the name of its exception."""
     match error:
         case Unfit() | Malformed() | FieldError() | ContentTooLarge() | ContentRefused():
-            return str(error)  # of nothing but what the peer sent
+            return str(error)  # contains only what the peer sent
         case Refused(status=status, reason=reason):
             words = _WORDS.get(reason)
             return f"{status} {reason}: {words}" if words else f"{status} {reason}"

@@ -1,7 +1,7 @@
-"""The users that peers come in as, and a way to the broker for each: a peer has its user's grants, not the door's.
+"""The users of the peers, and a connection to the broker for each: a peer has its user's grants, not the door's.
 
-The door logs in as itself and acts as the user (`acting_as`, PROTOCOL.md 2.1), which `mtl grant DOOR --act-as` lets it
-do. So it needs nobody's password.
+The door logs in as itself and acts as the user (`acting_as`, PROTOCOL.md 2.1), which `mtl grant DOOR --act-as` permits.
+So it needs no user's password.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mtl.wire.control import OVERLOADED
 
 
 class Bridges:
-    """`own` is for peers that show no credentials, where none are asked for: they have the door's grants."""
+    """`own` is for peers without credentials, if the door requires none: they have the door's grants."""
 
     def __init__(self, connection: Connection, logins: Logins, create: Sequence[str] = ()) -> None:
         async def own() -> Connection:
@@ -29,11 +29,11 @@ class Bridges:
         self.own = Bridge(own, create, self._shares)
         self.logins = logins
         self._create = create
-        self._users: dict[str, Bridge] = {}  # the one that was asked for last is last
+        self._users: dict[str, Bridge] = {}  # least recently used first
         self._leaving: set[asyncio.Task[None]] = set()
 
     def of(self, user: str | None) -> Bridge:
-        """The way of a user; it is opened when it is first used. Raises `Unfit` when too many users are busy."""
+        """The bridge of a user; it connects at its first use. Raises `Unfit` when too many users are busy."""
         if user is None:
             return self.own
         bridge = self._users.pop(user, None)
@@ -54,13 +54,13 @@ class Bridges:
         leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """Flush what was taken in, and end the writers; the makers of subscriptions end them."""
+        """Flush all contents and close the writers. Subscriptions are closed by their owners."""
         await asyncio.gather(*(bridge.close() for bridge in (self.own, *self._users.values())))
 
     async def leave(self) -> None:
-        """Close the users' connections, after `close`. The opener of the door's own closes that."""
+        """Close the users' connections, after `close`. The door's own connection is closed by its opener."""
         await asyncio.gather(*self._leaving, *(bridge.leave() for bridge in self._users.values()))
 
     async def drop(self) -> None:
-        """Close them at once, also when the broker does not answer."""
+        """Close the users' connections at once, also when the broker does not answer."""
         await asyncio.gather(*(bridge.drop() for bridge in self._users.values()))

@@ -1,8 +1,8 @@
-"""What every door on WebSocket (RFC 6455) has: the server with TLS and a check of origins, and its end of a connection.
+"""Common parts of doors on WebSocket (RFC 6455): the server with TLS and origin checks, and its end of a connection.
 
-Browsers let any page open a WebSocket to any place, with whatever the user may reach, and tell in `Origin` which page
-it is. Let in are what has no Origin (no browser), origins that the configuration names, and a page that came from
-this very place, if that is an address or localhost: a name could be anybody's who lets it point here (DNS rebinding).
+Browsers let any page open a WebSocket to any host that the user can reach, and name the page's origin in `Origin`.
+Admitted are requests without Origin (not from a browser), configured origins, and pages served by this door, if its
+host is an IP address or localhost: any other name could belong to an attacker and resolve to here (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
 
 log = logging.getLogger("mtl.doors.websocket")
-log.setLevel(logging.WARNING)  # the library tells of every connection's begin and end
+log.setLevel(logging.WARNING)  # at INFO the library logs every connection's begin and end
 
 _LONGEST_REASON = 123
 """Octets of a Close's reason (RFC 6455, 5.5)."""
@@ -50,7 +50,7 @@ _PAGE_HEADERS = {
 
 
 class Violation(Malformed):
-    """Something that a peer may not send, with the close code that says so."""
+    """A message that a peer may not send, with the close code for it."""
 
     def __init__(self, code: CloseCode, words: str) -> None:
         super().__init__(words)
@@ -58,12 +58,12 @@ class Violation(Malformed):
 
 
 class Together(WebSocket):
-    """A WebSocket of either side that takes and gives many messages at a time: a call of the system, and a turn of the
-    event loop, for each would cost more than all else that is done for a small one.
+    """A WebSocket of either side that sends and receives messages in batches: one system call and one turn of the event
+    loop per message would cost more than all other work for a small message.
     """
 
     whole = 0
-    """Messages that are there and not taken."""
+    """Number of messages that were received and not taken."""
 
     async def send_all(self, messages: Iterable[str | bytes]) -> None:
         """Send them with one write. Raises `ConnectionClosed`."""
@@ -79,7 +79,7 @@ class Together(WebSocket):
         await self.drain()
 
     async def recv_all(self) -> list[str | bytes]:
-        """The next message and all that are there with it. Raises what `recv` does."""
+        """The next message and all that are available with it. Raises as `recv`."""
         together = [await self.recv()]
         while self.whole:
             together.append(await self.recv())
@@ -101,31 +101,31 @@ class Together(WebSocket):
 class Socket(Together, ServerConnection):
     """One WebSocket at a door.
 
-    The answer to a peer's Close is held back until `conclude`: a Close that is answered says that everything before it
-    has arrived, so the door first makes sure that it has.
+    The answer to a peer's Close is held back until `conclude`: the answer confirms that everything before the Close has
+    arrived, so the door processes that first.
     """
 
     def __init__(self, *args: Any, all_there: set[Socket], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._all_there = all_there
         self.user: str | None = None
-        """The user of the broker that the peer came in as; None where nobody has to prove anything."""
+        """The peer's user at the broker; None without authentication."""
         self._holding = True
         self._resting = False
         self._wrong: Violation | None = None
 
     @property
     def origin(self) -> str | None:
-        """Where the page came from that opened this; None of what is no browser."""
+        """The origin of the page that opened this; None for a client that is not a browser."""
         return self.protocol.origin
 
     @property
     def closed_by_peer(self) -> bool:
-        """Whether the peer said Close; else the connection was lost, or it is there."""
+        """Whether the peer sent Close; otherwise the connection is open or was lost."""
         return self.protocol.close_rcvd is not None
 
     async def message(self) -> str | bytes | None:
-        """The next message; None when there are no more. Raises `Violation` for what is no message."""
+        """The next message; None when there are no more. Raises `Violation` for an invalid message."""
         try:
             message = await self.recv_messages.get()
             self.whole -= 1
@@ -141,8 +141,8 @@ class Socket(Together, ServerConnection):
             raise Violation(CloseCode.INVALID_DATA, "a text message is UTF-8") from wrong
 
     async def messages(self) -> list[str | bytes]:
-        """The next message and all that are there with it; none when there are no more. Raises as `message`, behind
-        what came before.
+        """The next message and all that are available with it; an empty list when there are no more. Raises as
+        `message`, after the messages before the invalid one were returned.
         """
         if self._wrong is not None:
             raise self._wrong
@@ -159,20 +159,20 @@ class Socket(Together, ServerConnection):
         return together
 
     def rest(self) -> None:
-        """Hear no more: `message` gives what is there, then None."""
+        """Stop receiving: `message` returns the messages that are there, then None."""
         self._resting = True
         self.recv_messages.close()
 
     def conclude(self) -> None:
-        """Answer the peer's Close. Harmless when there is none."""
+        """Answer the peer's Close; does nothing if there is none."""
         self._holding = False
         self.close_deadline = None
         self.send_data()
 
     async def refuse(self, error: BaseException) -> None:
-        """End with the close code and the words of an error, within WS_CLOSE_S.
+        """End with the close code and the text of an error, within WS_CLOSE_S.
 
-        A peer that said Close meanwhile gets no answer to it: not all that came before it has been taken in.
+        A Close that the peer sent meanwhile is not answered: not everything before it was processed.
         """
         if self.closed_by_peer:
             self.drop()
@@ -180,7 +180,7 @@ class Socket(Together, ServerConnection):
         await self._emptied(asyncio.create_task(self.close(*closing(error))))
 
     async def vanish(self) -> None:
-        """End without a Close: a peer that can come back will. What was sent is still delivered."""
+        """End without a Close, so that the peer can reconnect. Sent messages are still delivered."""
         if not self.transport.is_closing() and self.transport.can_write_eof():
             self.transport.write_eof()
         else:
@@ -192,8 +192,8 @@ class Socket(Together, ServerConnection):
         break_off(self)
 
     async def _emptied(self, ending: asyncio.Task[None]) -> None:
-        """What the peer has under way is read until the end, and dropped: closing over it would reset the connection,
-        and what we said last with it.
+        """Read and drop everything from the peer until the end: closing a socket with unread input resets the
+        connection, and the peer would lose our last messages.
         """
         self.rest()
         self.recv_messages.frames.queue.clear()
@@ -207,7 +207,7 @@ class Socket(Together, ServerConnection):
             self.drop()
             await asyncio.wait({ending})
 
-    # --- what the library does, otherwise -------------------------------------------------------------------
+    # --- overrides of the library ---------------------------------------------------------------------------
 
     async def send(
         self,
@@ -225,13 +225,13 @@ class Socket(Together, ServerConnection):
             await super().send_all(messages)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Whether a peer that is silent is still there, its TCP says: one that reads slowly is no dead one."""
+        """Enable TCP keepalive: it finds dead peers without taking a slow reader for dead."""
         keep_alive(transport.get_extra_info("socket"))
         self._all_there.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is one of its server's no more."""
+        """Remove it from the server's connections."""
         self._all_there.discard(self)
         super().connection_lost(exc)
 
@@ -243,22 +243,22 @@ class Socket(Together, ServerConnection):
         if isinstance(event, Frame) and event.opcode is Opcode.CLOSE:
             self.recv_messages.close()
             if self.keepalive_task is not None:
-                self.keepalive_task.cancel()  # a ping would give the connection up: it is to end soon, for the library
+                self.keepalive_task.cancel()  # the library expects the end soon: its ping would end the connection
 
     def send_data(self) -> None:
-        """Save the answer to a Close."""
+        """Send everything except the answer to a Close, which is kept for `conclude`."""
         if not (self._holding and self.protocol.close_rcvd_then_sent):
             super().send_data()
 
 
 def break_off(connection: WebSocket) -> None:
-    """Break a connection of either side, at once. To abort a transport that is closed is an error in Python 3.11."""
+    """Abort a connection of either side. Aborting a closed transport is an error in Python 3.11."""
     if not connection.connection_lost_waiter.done():
         connection.transport.abort()
 
 
 def keep_alive(there: socket.socket) -> None:
-    """Let TCP find out when nobody is at the other end any more."""
+    """Enable TCP keepalive, which detects a dead peer."""
     there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         there.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, WS_KEEPALIVE_S)
@@ -266,8 +266,8 @@ def keep_alive(there: socket.socket) -> None:
 
 
 class WebSocketServer:
-    """Listens from `listen` to `stop`. `serve` has one connection, until it returns; `page` is what a browser finds at
-    `/` where the configuration wants that.
+    """Listens from `listen` to `close`. `serve` handles one connection and ends it by returning. `page` is served to
+    browsers at `/` if the configuration enables that.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class WebSocketServer:
                 process_request=self._admitted,
                 subprotocols=[Subprotocol(name) for name in self._subprotocols],
                 select_subprotocol=self._selected,
-                compression=None,  # bodies are often compressed already, and a window costs each connection 64 KiB
+                compression=None,  # bodies are often compressed already; a window costs 64 KiB per connection
                 max_size=self._largest,
                 max_queue=WS_QUEUE,
                 write_limit=WS_WRITE,
@@ -320,7 +320,7 @@ class WebSocketServer:
         self.endpoint = f"{'wss' if self._secure else 'ws'}://{bound(self._server.server)}"
 
     def close(self) -> None:
-        """Let nobody in any more; browsers open connections that they may need later."""
+        """Admit no more connections, also none that a browser opened in advance."""
         self._server.close(close_connections=False)
         for connection in list(self._sockets):
             if connection.state is State.CONNECTING:
@@ -339,7 +339,7 @@ class WebSocketServer:
             self._open -= 1
 
     async def _admitted(self, connection: ServerConnection, request: Request) -> Response | None:
-        """None, or what is answered instead. Origins first: a browser adds what it knows to any page's request."""
+        """None, or a refusal. Origins are checked first: a browser adds stored credentials to any page's request."""
         paged = self._page is not None and request.path == "/" and "Upgrade" not in request.headers
         refusal = None if paged else self._kept_out(connection, request)
         if refusal is None:
@@ -359,7 +359,7 @@ class WebSocketServer:
         return response
 
     async def _unknown(self, connection: ServerConnection, request: Request) -> Response | None:
-        """What is answered to a peer that does not prove who it is."""
+        """The refusal of a peer that fails to authenticate, or None."""
         assert isinstance(connection, Socket)
         shown = request.headers.get_all("Authorization")
         if len(shown) > 1:
@@ -375,7 +375,7 @@ class WebSocketServer:
         return None
 
     def _kept_out(self, connection: ServerConnection, request: Request) -> Response | None:
-        """What is answered to a page of somebody else, and by a full door."""
+        """The refusal of a page from a foreign origin, and of any peer at a full door, or None."""
         origins = request.headers.get_all("Origin")
         hosts = request.headers.get_all("Host")
         if len(hosts) != 1 or len(origins) > 1:
@@ -389,7 +389,7 @@ class WebSocketServer:
         return None
 
     def _selected(self, _: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol:
-        """The first that the client offers and we have: the order is its preference."""
+        """The first of the client's offers that the door supports: the client's order is its preference."""
         for name in offered:
             if name in self._subprotocols:
                 return name
@@ -403,7 +403,7 @@ def address_of(connection: ServerConnection) -> str:
 
 
 def admits(origin: str | None, host: str, allowed: Sequence[str], *, secure: bool) -> bool:
-    """Whether a page from `origin` may come in at `host`, as the browser calls us; see the module."""
+    """Whether a page from `origin` is admitted; `host` is the request's Host header. See the module."""
     if origin is None or origin in allowed or "*" in allowed:
         return True
     ours = f"{'https' if secure else 'http'}://{host}"
@@ -419,7 +419,7 @@ def _is_address(host: str) -> bool:
 
 
 def closing(error: BaseException) -> tuple[CloseCode, str]:
-    """The close code and reason for an error: what the peer did wrong, what it may not do, or our own trouble."""
+    """The close code and reason for an error: a violation, a forbidden request, or an internal failure."""
     match error:
         case Violation():
             code = error.code

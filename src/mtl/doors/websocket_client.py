@@ -1,4 +1,4 @@
-"""What every client of a door on WebSocket has: the opening of a connection."""
+"""Opening a connection to a door on WebSocket, for the clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def basic(user: str, password: str) -> str:
 
 
 def bearer(token: str) -> str:
-    """The `authorization` of whoever has a token (RFC 6750)."""
+    """The `authorization` for a bearer token (RFC 6750)."""
     return f"Bearer {token}"
 
 
@@ -39,10 +39,10 @@ async def open_websocket(
     largest: int,
     authorization: str | None = None,
 ) -> ClientSocket:
-    """A WebSocket to a ws: or wss: URL. `tls` says whom the latter trusts, by default the system's authorities;
-    `largest` is the octets of a message that may come, `authorization` the value of the header of that name.
+    """Open a WebSocket to a ws: or wss: URL. `tls` is for wss:, by default with the system's authorities; `largest` is
+    the maximum of a received message in octets, `authorization` the value of the header of that name.
 
-    Raises `Refused` when the door says no or is not to be trusted, `OSError` when there is no connection.
+    Raises `Refused` when the door refuses or its certificate is not trusted, `OSError` when there is no connection.
     """
     try:
         socket = await connect(
@@ -54,7 +54,7 @@ async def open_websocket(
             compression=None,
             max_size=largest,
             max_queue=WS_QUEUE,
-            ping_timeout=None,  # a door that has enough to do for now is not gone
+            ping_timeout=None,  # a busy door may answer late
             close_timeout=WS_CLOSE_S,
         )
         assert isinstance(socket, ClientSocket)

@@ -10,16 +10,16 @@ from mtl.errors import MtlError
 
 
 class Writers:
-    """At most `limit` are kept; the one that was unused for longest is closed when there are more."""
+    """At most `limit` writers are kept; above it the least recently used one is closed."""
 
     def __init__(self, opening: Callable[[str], Awaitable[Writer]], limit: int) -> None:
         self._opening = opening
         self._limit = limit
-        self._open: dict[str, asyncio.Task[Writer]] = {}  # the one that was used last is last
+        self._open: dict[str, asyncio.Task[Writer]] = {}  # least recently used first
         self._closing: set[asyncio.Task[None]] = set()
 
     async def get(self, resource: str) -> Writer:
-        """The writer of a resource. Raises what opening it raises; the next call tries anew."""
+        """The writer of a resource. Raises the errors of opening it; the next call tries again."""
         task = self._open.pop(resource, None)
         if task is None or _spent(task):
             task = asyncio.create_task(self._opened(resource))
@@ -47,7 +47,7 @@ class Writers:
 
 
 def _spent(task: asyncio.Task[Writer]) -> bool:
-    """Whether nothing can be written through it any more."""
+    """Whether the writer is closed or failed to open."""
     return task.done() and (
         task.cancelled() or task.exception() is not None or task.result().error is not None
     )
@@ -57,4 +57,4 @@ async def _closed(opened: asyncio.Task[Writer]) -> None:
     try:
         await (await opened).close()
     except MtlError:
-        pass  # whoever waited for one of its contents was told
+        pass  # the senders of its contents got the error
