@@ -1,7 +1,7 @@
-"""What the client wants to read, in the query of the URL that it upgrades: the document leaves this to the broker.
+"""The client's subscriptions, in the query of the URL of its upgrade request: the document leaves this to the broker.
 
 ?address=orders&from=earliest&address=news     two addresses, each with its `from`: earliest, latest or a sequence;
-                                               from now on (latest) where there is none
+                                               the default is latest (from now on)
 &frames=text                                   MBLWS: the form of the frames to the client; else binary
 &lengths=characters                            the lengths in binary frames are of code points, not of octets
 """
@@ -19,7 +19,7 @@ from mtl.errors import FieldError, Refused
 from mtl.wire.fields import encode_short
 
 _LONGEST_SEQUENCE = 18
-"""Digits of a sequence; all of them are below 2^63."""
+"""Maximum of digits of a sequence, which is below 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Asked:
 
 
 def parse(path: str) -> Asked:
-    """What the path and query of an upgrade ask for. Raises `Refused` (400)."""
+    """Parse the path and query of an upgrade request. Raises `Refused` (400)."""
     query = urlsplit(path).query
     try:
         given = parse_qsl(

@@ -1,4 +1,4 @@
-"""A client of an MBWS door, or of another server, with the habits of `mtl.aio`.
+"""A client of an MBWS door, or of another server, with an interface like `mtl.aio`.
 
     async with mbws.connect("ws://127.0.0.1:5979") as c:
         async with c.reader("orders", start="earliest") as r:
@@ -6,11 +6,10 @@
                 await w.send(b"...", {"kind": "new"})        # leaving the block: all of it is durable
             async for received in r: ...
 
-A content counts as consumed, and is acknowledged, when the next one is asked for. When its network breaks, a connection
-is recovered: nothing is lost, and nothing comes twice, in neither direction. When no door knows it any more,
-because one was killed, say, a reader goes on behind the last content it has, and a writer sends again what was
-not acknowledged: at least once, then. All writers share one connection, and each reader has one of its own, as what is
-read is part of the URL.
+A content counts as consumed, and is acknowledged, when the next one is requested. After a network failure a connection
+is recovered without loss or repetition in either direction. If no door knows it any more, for example because the door
+was killed, a reader continues after its last content, and a writer repeats its unacknowledged contents: delivery is at
+least once then. All writers share one connection. Each reader has its own, as the URL names the address to read.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from mtl.wire.fields import Value
 
 
 class Connection:
-    """A way to a door. For the tasks of one event loop. `line` is the connection that is written to."""
+    """A client of one door, for the tasks of one event loop. `line` is the connection of the writers."""
 
     def __init__(self, way: Way) -> None:
         self.endpoint = way.url
@@ -54,9 +53,9 @@ class Connection:
         return Opening(made)
 
     def reader(self, address: str, *, start: Start = "latest") -> Opening[Reader]:
-        """A reader from `start` on: "earliest", "latest" or a sequence. What is sent afterwards is not missed.
+        """A reader from `start` on: "earliest", "latest" or a sequence. It gets everything that is sent afterwards.
 
-        Raises `Refused` when there is no such address.
+        Raises `Refused` if the address does not exist.
         """
 
         async def begun() -> Reader:
@@ -89,8 +88,8 @@ class Writer:
         self._sent = 0
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
-        """Send one content, in order; await the result for its acknowledgement, or `flush` for all. Waits while too
-        much is under way.
+        """Send one content, in order; await the result for its acknowledgement, or `flush` for all. Waits while the
+        window is full.
 
         Raises `ContentTooLarge`, `FieldError` for properties that do not fit.
         """
@@ -110,7 +109,7 @@ class Writer:
         return settled
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged: they are acknowledged in order. Raises what ended the connection."""
+        """Wait until all contents are acknowledged, which is in order. Raises the error that ended the connection."""
         await self._line.flushed(self._sent)
 
     async def leave(self, *, failed: bool) -> None:
@@ -120,7 +119,7 @@ class Writer:
 
 
 class Reader(Reading):
-    """What comes of one address, in order; for one task. `line` is its connection."""
+    """The contents of one address, in order; for one task. `line` is its connection."""
 
     def __init__(self, way: Way, address: str, start: Start, ended: Callable[[Reader], None]) -> None:
         self.address = address
@@ -138,7 +137,7 @@ class Reader(Reading):
         return received
 
     async def close(self) -> None:
-        """Acknowledge what was consumed, and close the connection. Harmless when repeated."""
+        """Acknowledge the consumed contents, and close the connection. Harmless when repeated."""
         self._inbox.fail(Closed("the reader is closed"))
         self._consumed()
         for received, _ in self._inbox.drain():
@@ -147,7 +146,7 @@ class Reader(Reading):
         self._ended(self)
 
     async def _taken(self, messages: Sequence[Message], beginning: int) -> None:
-        """They came together."""
+        """Take messages that arrived together."""
         contents = list(map(self._received, messages))
         for one in reversed(contents):
             if one.sequence is not None:
@@ -183,9 +182,9 @@ def connect(
 ) -> Opening[Connection]:
     """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close what it gives.
 
-    With `text` frames are text wherever a body is. `tls` says whom a wss: URL trusts; the system's authorities by
-    default. `authorization` is what we show: `websocket_client.basic` or `.bearer`; a client certificate is in `tls`.
-    Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `Refused` when we are not let in.
+    With `text`, messages whose body is text are text frames. `tls` is for a wss: URL; by default it trusts the system's
+    authorities. Credentials are `authorization` (`websocket_client.basic` or `.bearer`) or a client certificate in
+    `tls`. Raises `Unreachable` after `retry_deadline` seconds without an answer, `Refused` if the door denies access.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:

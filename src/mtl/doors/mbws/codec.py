@@ -11,8 +11,8 @@
     list     the count of its entries as a number, then they       the same
 
 The length of a string is "the number of characters". In text these are code points. In binary they are octets, as in
-Protocol Buffers, from where the varint is, unless `characters` says that the peer counts code points there, too; for
-ASCII it is the same.
+Protocol Buffers, the origin of the varint; with `characters` the peer counts code points there, too. For ASCII both are
+the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mtl.doors.limits import MBWS_ALIKE, MBWS_ENTRIES
 from mtl.errors import FieldError, Malformed
 
 LAST_NUMBER = (1 << 56) - 1
-"""The largest number that 8 octets of a varint hold (MBWS-53); in text it is the same."""
+"""The largest number in 8 octets of a varint (MBWS-53); the limit is the same in text."""
 
 _DIGITS = len(str(LAST_NUMBER))
 _CONNECT, _ACKNOWLEDGE, _MESSAGE = 1, 2, 3
@@ -41,24 +41,24 @@ class Kind(Enum):
 
 
 class NotText(Malformed):
-    """Octets that are no UTF-8 where a string is."""
+    """A string whose octets are not UTF-8."""
 
 
 class Connect(Struct, frozen=True):
-    """Asks for a connection, or names it. `numbers`: none; CSLR, CSLW and CSUW of a reconnect; SSLR of its reply."""
+    """Requests a connection, or names it. `numbers`: none; CSLR, CSLW and CSUW of a reconnect; SSLR of its reply."""
 
     name: str = ""
     numbers: tuple[int, ...] = ()
 
 
 class Acknowledge(Struct, frozen=True):
-    """Every message up to this one, counted from 1, has arrived for good."""
+    """Every message up to this one, counted from 1, has arrived and is stored."""
 
     sequence: int
 
 
 class Message(Struct, frozen=True):
-    """One message. Its own sequence number is not in it: both sides count (MBWS-15)."""
+    """One message. It does not carry its sequence number: both sides count (MBWS-15)."""
 
     addresses: tuple[str, ...]
     body: bytes
@@ -73,7 +73,7 @@ Frame = Connect | Acknowledge | Message
 
 
 def encode(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str:
-    """One WebSocket message. Raises `FieldError` for what does not fit: a Message in text has a body of UTF-8."""
+    """One WebSocket message. Raises `FieldError` for invalid values: a Message in text has a body of UTF-8."""
     to: _Writer = _BinaryWriter(characters=characters) if kind is Kind.BINARY else _TextWriter()
     match frame:
         case Connect(name, numbers):
@@ -100,7 +100,7 @@ def encode(frame: Frame, kind: Kind, *, characters: bool = False) -> bytes | str
 
 
 class _Writer(Protocol):
-    """Puts a message together."""
+    """Builds a message."""
 
     def number(self, value: int) -> None: ...
 
@@ -175,7 +175,7 @@ def _check_number(value: int) -> None:
 
 
 def decode(message: bytes | str, *, characters: bool = False) -> Frame:
-    """The frame that a WebSocket message is. Raises `Malformed`."""
+    """Parse a WebSocket message. Raises `Malformed`."""
     of: _Reader = (
         _TextReader(message) if isinstance(message, str) else _BinaryReader(message, characters=characters)
     )
@@ -195,7 +195,7 @@ def decode(message: bytes | str, *, characters: bool = False) -> Frame:
 
 
 def _message(of: _Reader) -> tuple[Message, int]:
-    """A Message, and the place of the value of its last property, or of its body where it has none."""
+    """A Message, and the position of the value of its last property, or of its body without properties."""
     addresses = tuple([of.string() for _ in range(_count(of, "addresses"))])
     content_type = of.string()
     properties = []
@@ -207,8 +207,8 @@ def _message(of: _Reader) -> tuple[Message, int]:
 
 
 class Alike:
-    """Decodes messages of which many are alike but for the value of their last property and the body: what comes before
-    is decoded once. It remembers that of the last one, at most MBWS_ALIKE octets.
+    """Decodes messages that often differ only in the value of the last property and in the body. The octets before them
+    are decoded once and cached for the next message, at most MBWS_ALIKE octets.
     """
 
     def __init__(self, *, characters: bool = False) -> None:
@@ -248,7 +248,7 @@ def _count(of: _Reader, what: str) -> int:
 
 
 class _Reader(Protocol):
-    """Takes a message apart; `at` is how far it is."""
+    """Parses a message; `at` is the current position."""
 
     at: int
 
@@ -268,7 +268,7 @@ class _BinaryReader:
         self._characters = characters
 
     def kind(self) -> int | None:
-        """The first octet; None of nothing."""
+        """The first octet; None for an empty message."""
         self.at = 1
         return self._data[0] if self._data else None
 
@@ -302,7 +302,7 @@ class _BinaryReader:
         return self._data[self.at :]
 
     def _after(self, characters: int) -> int:
-        """The place behind so many characters: where the next one begins that is no continuation (10xxxxxx)."""
+        """The position after so many characters: the next octet that is not a continuation (10xxxxxx)."""
         at = self.at
         while characters:
             at += 1

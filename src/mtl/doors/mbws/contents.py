@@ -13,10 +13,10 @@ from mtl.wire.fields import Value, encode_properties
 
 
 class ToMessages:
-    """Contents as messages to or from one address, in one form; a body that is no text is in a binary one in any case.
+    """Encodes contents as messages to or from one address, in one form; a body that is not text is always binary.
 
-    With `numbered` each has its content's place in the log as its last property. What contents with the same properties
-    have alike is put together once, by `alike`, which comes before `message`.
+    With `numbered` the last property of each message is its content's place in the log. `alike` is called before
+    `message` and encodes the properties once for all contents that share them.
     """
 
     def __init__(self, address: str, kind: Kind, *, characters: bool = False, numbered: bool = False) -> None:
@@ -28,7 +28,7 @@ class ToMessages:
         self._text: str | None = None
 
     def alike(self, properties: Mapping[str, Value]) -> None:
-        """From now on contents have these properties. Raises `FieldError` for what has no form."""
+        """Set the properties of the next contents. Raises `FieldError` for properties that cannot be encoded."""
         texts = to_texts(properties)
         content_type = texts.pop(CONTENT_TYPE, "")
         if self._numbered:
@@ -42,7 +42,7 @@ class ToMessages:
         self._text = text[:-2] if text is not None and self._numbered else text
 
     def message(self, body: bytes, sequence: int | None = None) -> bytes | str:
-        """One message; `sequence` where they are numbered."""
+        """One message; `sequence` if messages are numbered."""
         number = "" if sequence is None else str(sequence)
         if self._text is not None and (text := _as_text(body)) is not None:
             return f"{self._text}{len(number)} {number}{text}" if number else self._text + text
@@ -52,7 +52,7 @@ class ToMessages:
 
 
 class ToTables:
-    """Messages as contents: the properties, encoded. Those of the last message are remembered."""
+    """Encodes the properties of messages as those of contents. The last result is cached."""
 
     def __init__(self) -> None:
         self._content_type = ""
@@ -60,7 +60,7 @@ class ToTables:
         self._table = encode_properties(None)
 
     def table(self, message: Message) -> bytes:
-        """Raises `Refused` and `FieldError` for properties that cannot be."""
+        """The encoded properties. Raises `Refused` and `FieldError` for invalid ones."""
         if message.properties != self._properties or message.content_type != self._content_type:
             self._table = encode_properties(from_message(message))
             self._properties, self._content_type = message.properties, message.content_type
@@ -68,7 +68,7 @@ class ToTables:
 
 
 def from_message(message: Message) -> dict[str, Value]:
-    """The properties of the content that a message is. Raises `Refused` for what cannot be."""
+    """A message's properties as those of a content. Raises `Refused` for invalid ones."""
     named: list[tuple[str, Value]] = [*message.properties]
     if message.content_type:
         named.append((CONTENT_TYPE, message.content_type))

@@ -22,7 +22,7 @@ from mtl.doors.websocket import Socket, WebSocketServer
 NAME = "mbws"
 
 PAGE = files(__package__).joinpath("page.html")
-"""What a browser finds: an MBWS client in plain JavaScript."""
+"""The test page for browsers: an MBWS client in plain JavaScript."""
 
 
 class MbwsDoor:
@@ -69,7 +69,7 @@ class MbwsDoor:
             self.peers.discard(peer)
 
     async def _retain(self, line: Line) -> None:
-        """A connection waits for its client: when this door stops it is stored, before its session ends."""
+        """Retain a connection that waits for its client. A stopping door stores it before its session ends."""
         if not self._stopping or line.stored:
             return
         line.stored = True
@@ -79,8 +79,8 @@ class MbwsDoor:
             await self._keeper.keep(kept(line, line.intake.confirmed, until))
 
     async def stop(self) -> None:
-        """Hear no more; what was taken in is still acknowledged. No Close: clients that can come back will, to this
-        door when it was started again, or to another one.
+        """Stop receiving; contents taken in are still acknowledged. No Close is sent, so that clients reconnect, to
+        this door after its restart or to another one.
         """
         self._server.close()
         self._stopping = True

@@ -1,8 +1,8 @@
 """A client's messages on their way to the broker: in order, each once to each of its addresses, and counted.
 
-What cannot be delivered is acknowledged all the same (MBWS-41), after it became a dead letter: a content of the
-resource `mbws.dead` with the message's body and properties, and why. Trouble with the broker is another matter: nobody
-knows then what became of the message, and the connection is over.
+An undeliverable message is acknowledged, too (MBWS-41), after it became a dead letter: a content of the resource
+`mbws.dead` with the message's body and properties, and the reason. A failure of the broker is different: it is unknown
+whether the message was stored, so the connection ends.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from mtl.wire.fields import Value
 log = logging.getLogger("mtl.doors.mbws")
 
 DEAD = "mbws.dead"
-"""Where dead letters go."""
+"""The resource of dead letters."""
 
 _ADDRESS, _REASON = "dead-letter-address", "dead-letter-reason"
 OURS = Unfit(403, NOT_AUTHORIZED, f"{CONNECTIONS!r} is the door's own")
-"""Why a peer can neither send there nor read it."""
+"""The error for a peer that sends to that resource or reads it."""
 _LONGEST_REASON = 1_000
-"""Characters of a reason."""
+"""Maximum of characters of a dead letter's reason."""
 
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """So many messages; `left` appends are not confirmed yet."""
+    """Messages under way; `left` appends are not confirmed yet."""
 
     messages: int
     left: int
 
 
 class Intake:
-    """One connection's messages. `confirmed` is the last of those that are durable without a gap, counted from 1."""
+    """One connection's messages. All messages up to number `confirmed`, counted from 1, are durable."""
 
     def __init__(self, bridge: Bridge, confirmed: int = 0) -> None:
         self.confirmed = confirmed
         self.error: BaseException | None = None
         self.news = asyncio.Event()
-        """Set whenever `confirmed` or `error` changes; whoever waits for it clears it."""
+        """Set whenever `confirmed` or `error` changes; the waiting task clears it."""
         self._bridge = bridge
         self._tables = ToTables()
         self._under_way: deque[_UnderWay] = deque()
@@ -62,7 +62,7 @@ class Intake:
         self._rest.set()
 
     async def take(self, messages: Sequence[Message]) -> None:
-        """The next messages. Returns when they are on their way, which waits while the broker has too much to do."""
+        """Send the next messages. Returns when they are on their way; waits while the broker is overloaded."""
         run, alike = Run(""), list[Message]()
         for message in messages:
             if len(message.addresses) != 1 or message.addresses[0] in {"", CONNECTIONS}:
@@ -86,7 +86,7 @@ class Intake:
         await self._publish(run, alike)
 
     async def _publish(self, run: Run, messages: Sequence[Message]) -> None:
-        """Messages to one address go together: what is wrong with one of them, as the broker sees it, is with all."""
+        """Publish messages to one address as one pack: if the broker refuses it, all its messages are refused."""
         if not messages:
             return
         many = self._begun(len(messages), len(messages))
@@ -98,7 +98,7 @@ class Intake:
             settled.add_done_callback(partial(self._settled, many, messages, run.resource))
 
     async def _take(self, message: Message) -> None:
-        """One that goes to several addresses, or has something wrong."""
+        """Take a message to several addresses, or an invalid one."""
         addresses = [address for address in dict.fromkeys(message.addresses) if address]
         one = self._begun(1, len(addresses) or 1)
         if not addresses:
@@ -153,7 +153,7 @@ class Intake:
             self._rest.set()
 
     def _break(self, error: BaseException) -> None:
-        """Nobody knows what became of a message: nothing behind it is ever confirmed."""
+        """Fail: it is unknown whether a message was stored, so no later message is ever confirmed."""
         self.error = self.error or error
         self._rest.set()
         self.news.set()
@@ -161,7 +161,7 @@ class Intake:
     # --- dead letters ---------------------------------------------------------------------------------------
 
     async def _bury(self, one: _UnderWay, message: Message, address: str, error: BaseException) -> None:
-        """Make it a dead letter; returns when that is on its way."""
+        """Make a message a dead letter; returns when that is on its way."""
         why: dict[str, Value] = {_ADDRESS: address, _REASON: told(error)[:_LONGEST_REASON]}
         try:
             settled = await self._letter(message, why)
@@ -176,7 +176,7 @@ class Intake:
         except (Refused, FieldError) as wrong:
             if isinstance(wrong, Refused) and wrong.reason != BAD_PROPERTIES:
                 raise
-            # They are what is wrong with it, or have no room for the reason.
+            # The properties are invalid, or have no room for the reason.
             return await self._bridge.publish(DEAD, message.body, why)
 
     def _buried(self, one: _UnderWay, address: str, error: BaseException, done: asyncio.Future[None]) -> None:
@@ -187,7 +187,7 @@ class Intake:
             self._lost(one, address, error, failed)
 
     def _lost(self, one: _UnderWay, address: str, error: BaseException, failed: BaseException) -> None:
-        """It cannot become a dead letter, either: it is acknowledged all the same, unless the broker is away."""
+        """The dead letter failed, too: the message is acknowledged anyway, unless the broker is unreachable."""
         if not _undeliverable(failed):
             self._break(failed)
             return
@@ -200,7 +200,7 @@ class Intake:
 
 
 def _undeliverable(error: BaseException) -> bool:
-    """Whether it is the message's own fault."""
+    """Whether the error is due to the message."""
     if isinstance(error, Refused):
         return error.status < 500
     return isinstance(error, FieldError | ContentTooLarge | ContentRefused)

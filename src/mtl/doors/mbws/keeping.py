@@ -1,23 +1,23 @@
-"""Connections that outlive their door: stored in the broker when it stops, found there by whichever door is asked.
+"""Connections that outlive their door: it stores them in the broker when it stops, and any door finds them there.
 
-A door that is told to stop, by SIGTERM or with its broker, lets everything that is under way to the broker be confirmed
-and then knows exactly what it has of each client. This is stored (`kept`) in the resource `mbws.connections` before the
-session ends. A reconnect with a name that a door does not know is looked for there. So a connection goes on after the
-door was started again, with another version, say, and at any other door of the same broker.
+A door that stops, by SIGTERM or with its broker, waits for the Confirms of everything under way to the broker. Then it
+knows exactly what it has received from each client. It stores this state (`kept`) in the resource `mbws.connections`
+before the session ends. For a reconnect with an unknown name a door looks there. So a connection continues after a
+restart of the door, for example with another version, and at any other door of the same broker.
 
-One door goes on. A connection that two doors had would deliver twice. So a door writes a claim and reads the resource
-up to it: the first claim behind the state is the one that counts, and all doors see the same order.
+Only one door may continue a connection: two would deliver twice. So a door writes a claim and reads the resource up to
+it: the first claim after the state wins, and all doors see the same order.
 
-What a killed door had is not there. To be exact its state would have to be stored with each message; state of a moment
-before would double what was sent since. A reconnect is a new connection then, as the document has it (MBWS-31).
+The state of a killed door is not stored. To be exact it would have to be stored with each message; an older state would
+repeat the messages sent since. A reconnect becomes a new connection then, as in the document (MBWS-31).
 
-Rights: it is the door's own user who makes the resource (where `create` has it, or it is there already), reads and
-writes it. Peers cannot use its name at this door. A state gives nobody anything: name, origin and user have to be
-those of the connection, and its addresses are read with the grants that the user has now.
+Rights: the door's own user creates the resource (if `create` matches it and it is missing), reads it and writes it.
+Peers cannot use its name at this door. A stored state grants no rights: name, origin and user have to match the
+connection, and its addresses are read with the current grants of the user.
 
-Limits: MBWS_RETAINED_S from the stop on, or what was left of it to a client that was away, and MBWS_RETAINED
-connections that wait; the contents are gone after MBWS_KEPT_S. What cannot be stored, or read, costs the recovery: it
-is logged, and the client begins a new connection.
+Limits: MBWS_RETAINED_S from the stop on, or the rest of it for a client that was already away, and MBWS_RETAINED
+waiting connections; the contents are removed after MBWS_KEPT_S. A failure to store or read prevents the recovery: it is
+logged, and the client begins a new connection.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Keeper:
         self._known: dict[str, Kept] = {}
         self._claim: str | None = None
         self._won: Kept | None = None
-        """What our claim was the first for."""
+        """Connections that this door claimed first."""
 
     async def keep(self, record: Kept) -> None:
-        """Store a connection; it is durable when this returns, or the log says why it is not."""
+        """Store a connection; it is durable when this returns, or the failure is in the log."""
         try:
             if await self._there(make=True) is None:
                 self._failed("it is not kept over a restart", f"there is no resource {CONNECTIONS!r}")
@@ -65,7 +65,7 @@ class Keeper:
             self._failed("it is not kept over a restart", error)
 
     async def claim(self, name: str, client: Client) -> Kept | None:
-        """A connection of this client that another door stored; it is this door's then. For the holder of `turn`."""
+        """Claim a connection of this client that another door stored. For the holder of `turn`."""
         key = digest(name)
         try:
             await self._read()
@@ -82,7 +82,7 @@ class Keeper:
             return None
 
     async def _there(self, *, make: bool) -> Description | None:
-        """The resource as it is; None where there is none."""
+        """The resource's description; None if it does not exist."""
         connection = await self._bridge.connection()
         try:
             return (await connection.describe([CONNECTIONS]))[CONNECTIONS]
@@ -95,7 +95,7 @@ class Keeper:
         return await connection.create_resource(CONNECTIONS, retention=retention, exist_ok=True)
 
     async def _read(self) -> None:
-        """Take in what is there and was not read yet."""
+        """Read the contents that are there and were not read yet."""
         there = await self._there(make=False)
         if there is None or there.incarnation != self._incarnation:
             self._known.clear()
@@ -131,6 +131,6 @@ class Keeper:
             self._won = found
 
     def _failed(self, what: str, why: object) -> None:
-        if not self._silent:  # once is enough: it is the same for all
+        if not self._silent:  # log it once: it is the same for all connections
             log.warning("a connection waits for its client, but %s: %s", what, why)
             self._silent = True

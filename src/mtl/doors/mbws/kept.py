@@ -1,12 +1,12 @@
-"""What is stored of a connection when its door stops, so that a door can go on with it. Pure.
+"""The stored state of a connection whose door stopped, with which a door can continue it. Pure functions.
 
 Two kinds of contents, as JSON, in the resource `mbws.connections` (`keeping`):
 
     kept.1       a connection as it was when its door stopped: the numbers of both directions, and the places in the
                  log of the messages that its client has not acknowledged
-    claimed.1    a door goes on with it: the first claim behind a `kept.1` is the one that counts
+    claimed.1    a door continues it: the first claim after a `kept.1` wins
 
-A connection is named by the SHA-256 of its name: whoever may read the resource cannot recover what is in it.
+A connection is identified by the SHA-256 of its name, so that readers of the resource cannot take connections over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=MBWS_WINDOW)]
 
 
 class Reading(msgspec.Struct, frozen=True, array_like=True):
-    """Where the reading of an address goes on."""
+    """The position at which the reading of an address continues."""
 
     address: str
     start: _Positive | Literal["earliest", "latest"]
@@ -41,7 +41,7 @@ class Reading(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
-    """Messages in a row that came of contents in a row: `count` from `first` on, of the address with this index."""
+    """Consecutive messages for consecutive contents: `count` from `first` on, of the address with this index."""
 
     address: _Index
     first: _Positive
@@ -49,8 +49,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kept.1"):
-    """One connection. `until` is when it is forgotten, in seconds since 1970; `received` the client's last message that
-    is durable (SSLR), `acknowledged` the last of ours that the client has, and `sent` those behind it.
+    """One connection. `until` is when it expires, in seconds since 1970; `received` the client's last durable message
+    (SSLR), `acknowledged` our last message that the client acknowledged, and `sent` are the messages after it.
     """
 
     connection: str
@@ -64,19 +64,19 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kep
 
     @property
     def client(self) -> Client:
-        """Whose it is."""
+        """The client of the connection."""
         return Client(self.origin, self.user)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="claimed.1"):
-    """A door goes on with a connection, if this is the first `claim`: each try has one of its own."""
+    """A door continues a connection, if this is the first `claim`: each attempt has its own."""
 
     connection: str
     claim: str
 
 
 def digest(name: str) -> str:
-    """What a connection of this name is called here."""
+    """The identifier of a connection in the resource."""
     return sha256(name.encode()).hexdigest()
 
 
@@ -89,7 +89,7 @@ _DECODER: msgspec.json.Decoder[Kept | Claimed] = msgspec.json.Decoder(Kept | Cla
 
 
 def decode(body: bytes) -> Kept | Claimed:
-    """What a content says. Raises `Malformed`, also for messages of addresses that are not read."""
+    """Parse a content's body. Raises `Malformed`, also for messages of addresses that are not read."""
     try:
         record = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
@@ -103,7 +103,7 @@ def decode(body: bytes) -> Kept | Claimed:
 
 
 def kept(connection: Connection, received: int, until: float) -> Kept:
-    """A connection as it is; nothing of it is under way."""
+    """The state of a connection that has nothing under way."""
     addresses = {address: index for index, address in enumerate(connection.reading)}
     return Kept(
         connection=digest(connection.name),
@@ -132,7 +132,7 @@ def _runs(places: Iterable[Place], addresses: dict[str, int]) -> Iterable[Run]:
 
 
 def restore(record: Kept, connection: Connection) -> None:
-    """Make a new connection what the record says, but for what was received."""
+    """Set a new connection to the recorded state, except for `received`."""
     connection.reading = {one.address: Next(one.start, one.incarnation) for one in record.reading}
     names = [one.address for one in record.reading]
     connection.outgoing.acked = record.acknowledged

@@ -1,4 +1,4 @@
-"""The client's side of one MBWS connection: made again when it is lost, and recovered where the door still knows it."""
+"""The client's side of one MBWS connection: it reconnects after a loss, and recovers if the door knows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mtl.errors import Closed, Malformed, MtlError, Refused
 from mtl.wire.control import OVERLOADED
 
 _ACK_AT: Final = MBWS_CLIENT_WINDOW // 8
-"""Messages that are acknowledged together without waiting for more."""
+"""Number of consumed messages from which an acknowledgement is sent at once."""
 
 _GOES_ON: Final = {
     CloseCode.NORMAL_CLOSURE,
@@ -34,13 +34,13 @@ _GOES_ON: Final = {
     CloseCode.SERVICE_RESTART,
     CloseCode.TRY_AGAIN_LATER,
 }
-"""Close codes after which another connection is worth a try; the others are about what we said."""
+"""Close codes after which the client reconnects; the others are about an error of the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a door is reached; `deadline` is how long that is tried without any use, in seconds, `authorization` what we
-    show to it.
+    """How to reach a door. `deadline` is how long to retry without progress, in seconds; `authorization` is the value
+    of that header.
     """
 
     url: str
@@ -51,7 +51,7 @@ class Way:
 
 
 class _Sent(NamedTuple):
-    """A message that is retained until the door has it; then `settled` is done. `size` is its octets."""
+    """A message that is retained until it is acknowledged; then `settled` is done. `size` is in octets."""
 
     data: bytes | str
     size: int
@@ -59,10 +59,10 @@ class _Sent(NamedTuple):
 
 
 class Line:
-    """One connection. `asked` says what it reads, anew for each session; `take` is given what comes, `ended` the end.
+    """One connection. `asked` returns its subscriptions for each session, `take` gets the messages, `ended` the error.
 
-    `take` is awaited: nothing more is read from the socket until it returns. What it is given is to be `consumed`.
-    `room` and `octets` are for what is not acknowledged: whoever sends takes from them first.
+    `take` is awaited: nothing more is read from the socket until it returns. Its messages have to be `consumed`.
+    `room` and `octets` limit unacknowledged messages: `send` takes from them first.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Line:
         self.recoveries = 0
         """How often a session was lost and the connection went on."""
         self.beginnings = 0
-        """How often it was a new connection: its sequences begin with 1 again."""
+        """How often a new connection began: its sequences begin with 1 again."""
         self.sent = 0
         """How many messages were ever sent."""
         self.room = Budget(MBWS_CLIENT_WINDOW)
@@ -103,8 +103,8 @@ class Line:
     # --- for readers and writers ----------------------------------------------------------------------------
 
     async def send(self, data: bytes | str, size: int) -> asyncio.Future[None]:
-        """Send a Message's frame of `size` octets, now or when there is a session, in order; waits while too much is
-        under way. The result is done when the door has it for good.
+        """Send a Message's frame of `size` octets, now or when there is a session, in order; waits while the window is
+        full. The result is done when the door acknowledged it.
         """
         await self.octets.take(size)
         try:
@@ -122,7 +122,7 @@ class Line:
         return settled
 
     async def flushed(self, sent: int) -> None:
-        """Wait until the first so many of those that were ever sent are acknowledged. Raises what ended the line."""
+        """Wait until the first `sent` messages ever are acknowledged. Raises the error that ended the line."""
         while self._settled < sent:
             if self.error is not None:
                 raise self.error
@@ -134,7 +134,7 @@ class Line:
         self.octets.give(octets)
 
     def consumed(self, beginning: int) -> None:
-        """One more message is done with: it is acknowledged, soon. `beginning` is what `take` was given with it."""
+        """Acknowledge one more message, soon. `beginning` is the value that `take` got with it."""
         if beginning != self.beginnings:
             return  # it is of a connection that is over
         self._consumed += 1
@@ -154,14 +154,14 @@ class Line:
             await kept_up(self._session, self._way.url, self._way.deadline, "connecting to an MBWS door")
         except MtlError as error:
             self.fail(error)
-        except Exception as bug:  # whatever it is: nobody waits for ever for a connection that is over
+        except Exception as bug:  # a bug: no task may wait for ever for a connection that is over
             self.fail(Closed(f"the client failed: {bug!r}"))
             raise
 
     async def _session(self) -> bool:
-        """One WebSocket, until it is over; whether that was of any use.
+        """Run one WebSocket until it is over. Returns whether it made progress.
 
-        Raises `Refused` for what trying again does not change.
+        Raises `Refused` for permanent errors.
         """
         try:
             async with asyncio.timeout(MBWS_CONNECT_S):
@@ -209,7 +209,7 @@ class Line:
         )
 
     async def _connected(self, socket: ClientSocket, session: Session) -> None:
-        """Connect, or reconnect (MBWS-25), and go on from where both sides are."""
+        """Connect, or reconnect (MBWS-25), and continue from the state of both sides."""
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
         await socket.send(session.say(Connect(self.name, numbers)))
         reply = session.received(await socket.recv())
@@ -219,7 +219,7 @@ class Line:
                 raise Malformed(f"the reply to a reconnect has 1 number, not {len(reply.numbers)}")
             self._settle(*reply.numbers)
             self.recoveries += 1
-        else:  # a new one, also where we asked for ours (MBWS-32)
+        else:  # a new connection, possibly instead of the requested one (MBWS-32)
             self.name = reply.name
             self.beginnings += 1
             self._outgoing.acked = self._received = self._consumed = self._acked = 0
@@ -227,7 +227,7 @@ class Line:
         settle(self.opened)
 
     async def _heard(self, session: Session, said: Sequence[str | bytes]) -> None:
-        """What came together."""
+        """Handle messages that arrived together."""
         messages: list[Message] = []
         for one in said:
             match session.received(one):
@@ -240,7 +240,7 @@ class Line:
             await self._take(messages, self.beginnings)
 
     async def _sent(self, socket: ClientSocket, session: Session) -> None:
-        """Everything that is not sent yet, then what comes; and acknowledgements."""
+        """Send everything unsent, then new messages and acknowledgements, until the end."""
         try:
             while True:
                 self._wake.clear()
@@ -254,7 +254,7 @@ class Line:
             pass  # whoever reads is told, too
 
     def _next(self) -> list[bytes | str]:
-        """What is written next, together: from now on it counts as sent."""
+        """Take the messages of the next write: from now on they count as sent."""
         messages: list[bytes | str] = []
         octets = 0
         for entry in islice(self._outgoing.entries, self._written - self._outgoing.acked, None):
@@ -276,7 +276,7 @@ class Line:
         self._given(len(settled), sum(entry.size for entry in settled))
 
     def _was_lost(self, socket: ClientSocket) -> bool:
-        """Whether it can be recovered; else it was closed, and the connection with it (MBWS-11)."""
+        """Whether the connection can be recovered; otherwise it was closed with its WebSocket (MBWS-11)."""
         said = socket.protocol.close_rcvd
         if said is None:
             return True
@@ -288,7 +288,7 @@ class Line:
     # --- the end --------------------------------------------------------------------------------------------
 
     def fail(self, error: MtlError) -> None:
-        """The end, for everybody who waits. Only the first one counts."""
+        """End the line with an error for all waiting tasks. Only the first call counts."""
         self.error = self.error or error
         for entry in self._outgoing.rewind(self._outgoing.acked):
             settle(entry.settled, self.error)
@@ -299,7 +299,7 @@ class Line:
             self._ended(self.error)
 
     async def close(self) -> None:
-        """Close the connection, and forget what it has not got rid of. Harmless when repeated."""
+        """Close the connection, and drop unsent messages. Harmless when repeated."""
         if self.error is None and self._consumed > self._acked:
             self._wake.set()
             await asyncio.sleep(0)  # the last acknowledgement goes before the Close

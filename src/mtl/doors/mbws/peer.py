@@ -1,4 +1,4 @@
-"""One WebSocket at the MBWS door: its connection's messages to the broker, and the contents of its addresses to it."""
+"""One WebSocket at the MBWS door: sends its client's messages to the broker and the contents of its addresses back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mtl.limits import MAX_CONTENT
 
 
 class Line(Connection):
-    """A connection with what the door does for it. `holder` is the session that it has, or had last."""
+    """A connection with its state at the door. `holder` is its current or last session."""
 
     def __init__(
         self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: Peer, received: int = 0
@@ -34,15 +34,13 @@ class Line(Connection):
         self.intake = Intake(bridge, received)
         self.holder = holder
         self.turn = asyncio.Lock()
-        """Clients may be in such a hurry to reconnect that they do it twice."""
+        """Serializes reconnects: a client may send two at once."""
         self.stored = False
-        """Whether it was, or is to be, for other doors: once, as one of them may have it by then."""
+        """Whether it was stored, or is to be. It is stored once, as another door may have claimed it by then."""
 
 
 class Peer:
-    """Lives as long as its WebSocket; `serve` is its life. `retain` is told of a connection that waits for its
-    client.
-    """
+    """Handles one WebSocket during `serve`. `retain` gets a connection that waits for its client."""
 
     def __init__(
         self,
@@ -84,11 +82,11 @@ class Peer:
         await self._concluded()
 
     def rest(self) -> None:
-        """Hear no more; what was taken in is acknowledged, and the client can come back."""
+        """Stop receiving. Messages taken in are acknowledged, and the client can reconnect."""
         self._socket.rest()
 
     async def give_way(self) -> None:
-        """Another session has the connection now: end, at once."""
+        """End at once: another session took the connection over."""
         self._superseded = True
         self._socket.drop()
         await self._left.wait()
@@ -109,7 +107,7 @@ class Peer:
             await self._heard(messages)
 
     async def _heard(self, said: Iterable[str | bytes]) -> None:
-        """What came together. What came before something that is wrong counts."""
+        """Handle messages that arrived together; those before an invalid one count."""
         together: list[Message] = []
         try:
             for one in said:
@@ -132,7 +130,7 @@ class Peer:
         return frame
 
     async def _taken(self, messages: list[Message]) -> list[Message]:
-        """Messages are on their way; none are left then."""
+        """Send the collected messages; returns the empty list that is left."""
         if messages:
             assert self._line is not None
             await self._line.intake.take(messages)
@@ -149,7 +147,7 @@ class Peer:
     # --- connections ----------------------------------------------------------------------------------------
 
     async def _connected(self, asked: Connect) -> None:
-        """A new connection, or the one that is named if it can go on (MBWS-23, 24)."""
+        """Begin a new connection, or continue the named one if that is possible (MBWS-23, 24)."""
         if asked.name and len(asked.numbers) != 3:
             raise Malformed(f"a reconnect has 3 numbers, not {len(asked.numbers)}")
         if self._line is not None:
@@ -167,7 +165,7 @@ class Peer:
         return Line(new_name(), self._client, self._asked, self._bridge, self)
 
     async def _kept(self, name: str) -> Line | None:
-        """The connection, if a door stored it. Whoever asks for it meanwhile finds it."""
+        """The connection, if a door stored it. Concurrent reconnects find the same one."""
         if not name:
             return None
         async with self._keeper.turn:
@@ -179,13 +177,13 @@ class Peer:
             return line
 
     async def _recovered(self, line: Line, asked: Connect) -> bool:
-        """Take a connection over, from a session that may not know yet that it is lost; False: it is over."""
+        """Take a connection over, from a session that may not have noticed its loss yet; False: it is over."""
         async with line.turn:
             if line.holder is not self:
                 await line.holder.give_way()
             line.holder = self
             self._connections.recovered(line)
-            # What is under way decides where the client goes on, and it must not send that again.
+            # SSLR has to count the messages under way, or the client would repeat them.
             await line.intake.settled()
         if line.intake.error is None and line.goes_on(asked, line.intake.confirmed):
             line.resume(asked.numbers[0])
@@ -194,7 +192,7 @@ class Peer:
         return False
 
     async def _begin(self, line: Line, reply: Connect | None = None) -> None:
-        """Read what is asked for, from now on at the latest; then say so."""
+        """Begin the subscriptions, at the latest from now on; then send the reply."""
         self._line = line
         self._acked = line.intake.confirmed
         subscriptions: list[tuple[str, Subscription]] = []
@@ -209,7 +207,7 @@ class Peer:
                 place.start = position
             if reply is not None:
                 await self._socket.send(self._session.say(reply))
-        except BaseException:  # also when cancelled: nobody else has them yet
+        except BaseException:  # also when cancelled: the subscriptions have no other owner yet
             for _, subscription in subscriptions:
                 await subscription.close()
             raise
@@ -218,7 +216,7 @@ class Peer:
             self._do(self._delivering(line, address, subscription))
 
     async def _acknowledging(self, line: Line) -> None:
-        """As messages become durable, as many at once as there are (MBWS-18, 19)."""
+        """Acknowledge messages as they become durable, as many at once as there are (MBWS-18, 19)."""
         while line.intake.error is None:
             await line.intake.news.wait()
             line.intake.news.clear()
@@ -231,7 +229,7 @@ class Peer:
             await self._socket.send(self._session.say(Acknowledge(self._acked)))
 
     async def _delivering(self, line: Line, address: str, subscription: Subscription) -> None:
-        """An address's contents, as the window and the client's reading allow."""
+        """Send an address's contents, at the pace of the window and the client."""
         to, table = self._session.to_messages(address), None
         try:
             while contents := await subscription.some():
@@ -253,7 +251,7 @@ class Peer:
             await subscription.close()
 
     async def _room_for(self, line: Line, wanted: int) -> int:
-        """How many of so many messages may be sent now, as soon as there is room for any."""
+        """Wait for room; returns how many of `wanted` messages may be sent now."""
         if self._session.light:
             return wanted
         while not line.outgoing.room:
@@ -279,7 +277,7 @@ class Peer:
             self._end(Malformed(f"no Connect within {MBWS_CONNECT_S:g} s"))
 
     def _end(self, error: BaseException) -> None:
-        """Something failed: hear no more."""
+        """Stop receiving because of an error."""
         if self._error is None and not isinstance(error, ConnectionClosed):
             self._error = error
         self._socket.rest()
@@ -293,7 +291,7 @@ class Peer:
             await asyncio.wait(tasks)
 
     async def _concluded(self) -> None:
-        """Whether the connection is closed with its WebSocket, or waits for its client (MBWS-11, 21)."""
+        """Close the connection with its WebSocket, or let it wait for its client (MBWS-11, 21)."""
         line, error = self._line, self._error
         if self._superseded:
             self._socket.drop()
@@ -307,7 +305,7 @@ class Peer:
             else:
                 self._socket.drop()
         elif error is None or (isinstance(error, Unreachable) and line.intake.error is None):
-            # It is lost, or we stop, or the broker is away: none of this is a Close.
+            # The WebSocket was lost, the door stops or the broker is unreachable: none of these is a Close.
             self._connections.failed(line)
             await line.intake.settled()
             with suppress(ConnectionClosed, TimeoutError):

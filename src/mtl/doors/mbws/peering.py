@@ -1,23 +1,23 @@
-"""Message brokers as peers: MBWS is spoken between brokers, too, and one of the two is the client then.
+"""Message brokers as peers: MBWS also connects brokers, one of which is the client.
 
 A door with `peers` in its configuration connects to the MBWS doors of other brokers and sends them contents of its own
-broker's resources, to addresses of the same names. Two brokers that are to have the same contents have each other as
-peer; three, each the two others.
+broker's resources, to addresses of the same names. For the same contents in two brokers, each has the other as peer;
+with three, each has the two others.
 
     resource ──► reader of a group ──► MBWS connection ──► the peer's door ──► its broker
                   ◄── confirm ─────────── Acknowledge ◄───────────
 
-Order: of one resource the contents arrive in the order of its log. Loss: none, the position is the durable cursor of
-the group `mbws-peer-NAME`, which moves when the peer has acknowledged, so what is not sent yet waits in the log, as
-long as retention leaves it there. Repetition: none when the network breaks or the peer's door is restarted, since the
-connection is recovered; when this door ends, what was not confirmed is sent again. A content that was sent has the
-property `mbws-source` with the incarnation of its resource and its sequence, by which a repetition is known.
+Order: the contents of one resource arrive in the order of its log. Loss: none. The position is the durable cursor of
+the group `mbws-peer-NAME`, which moves when the peer has acknowledged; unsent contents wait in the log until retention
+removes them. Repetition: none after a network failure or a restart of the peer's door, since the connection is
+recovered; when this door ends, unconfirmed contents are sent again. A content that was sent has the property
+`mbws-source` with the incarnation of its resource and its sequence, which identifies a repetition.
 
-A content with that property came from a peer itself and is not sent on, so nothing goes in circles.
+A content with that property came from a peer and is not forwarded, so there are no loops.
 
-Rights: the door's own user reads the resources and holds the groups; the user that the peer knows this door as writes
-there. What the peer cannot deliver is among its dead letters. What MBWS cannot express is passed over, with a line in
-the log.
+Rights: the door's own user reads the resources and holds the groups; this door's user at the peer writes there.
+Contents that the peer cannot deliver become its dead letters. Contents that MBWS cannot express are skipped, with a
+line in the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from mtl.wire.fields import RESERVED, Value
 log = logging.getLogger("mtl.doors.mbws")
 
 GROUP = "mbws-peer-"
-"""How the groups' names begin; the peer's name follows."""
+"""Prefix of the groups' names; the peer's name follows."""
 
 SOURCE = "mbws-source"
 """The property of contents that came from a peer."""
@@ -60,7 +60,7 @@ class Peering:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Send from now on. Raises `OptionError` for secrets or authorities that cannot be read."""
+        """Start sending. Raises `OptionError` for secrets or authorities that cannot be read."""
         for name, peer in self._peers.items():
             peer.tls()
             _authorization(peer)
@@ -68,14 +68,14 @@ class Peering:
                 self._tasks.add(asyncio.create_task(self._kept_up(name, peer, resource)))
 
     async def stop(self) -> None:
-        """Send nothing more; what was not confirmed is sent by the next door."""
+        """Stop sending; the next door sends unconfirmed contents."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _kept_up(self, name: str, peer: PeerConfig, resource: str) -> None:
-        """One resource's contents to one peer, for ever."""
+        """Send one resource's contents to one peer, for ever."""
         said = ""
         while True:
             try:

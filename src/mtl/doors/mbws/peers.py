@@ -20,8 +20,8 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     """One peer. `url` is its MBWS door, ws: or wss:; `send` are resources whose contents go to the addresses of the
     same names there.
 
-    `user` with `password-file`, or `token-file`, is what the door shows there. `authority-file` has the authorities, as
-    PEM, that the peer's certificate is checked against; by default the system's.
+    `user` with `password-file`, or `token-file`, are the door's credentials there. `authority-file` has the
+    authorities, as PEM, for the peer's certificate; by default the system's.
     """
 
     url: str
@@ -32,7 +32,7 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
     authority_file: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say."""
+        """Check the rules that types cannot express."""
         parts = urlsplit(self.url)
         if parts.scheme not in {"ws", "wss"} or not parts.hostname or parts.query or parts.fragment:
             raise OptionError(f"url {self.url!r} is not ws://HOST:PORT or wss://HOST:PORT")
@@ -45,13 +45,13 @@ class PeerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             raise OptionError(f"a password or token would be readable on the way to {self.url}; use wss://")
 
     def credentials(self) -> Basic | Bearer | None:
-        """What the door shows. Raises `OptionError` for a file that cannot be read, or that others can."""
+        """The door's credentials. Raises `OptionError` for a file that is unreadable, or readable by others."""
         if self.user is not None and self.password_file is not None:
             return Basic(self.user, _secret(self.password_file, "password"))
         return Bearer(_secret(self.token_file, "token")) if self.token_file is not None else None
 
     def tls(self) -> ssl.SSLContext | None:
-        """Whom a wss: URL trusts; None: the system's authorities. Raises `OptionError`."""
+        """TLS for a wss: URL; None: with the system's authorities. Raises `OptionError`."""
         if self.authority_file is None:
             return None
         try:

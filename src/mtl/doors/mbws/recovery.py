@@ -1,8 +1,8 @@
-"""Connections that outlive their sessions: what the door knows of one, and whether a client may go on with it.
+"""Connections that outlive their sessions: their state, and whether a client may continue one.
 
 A connection spans WebSocket sessions (MBWS-06). While its client is away the door keeps the connection's numbers and,
-for each message that was not acknowledged, its place in the log: the bodies are there already. It keeps them for a
-while, and for so many; then a reconnect becomes a new connection. `keeping` has them when the door itself ends.
+for each unacknowledged message, its place in the log, where the body is. The time and the number of such connections
+are limited; beyond that a reconnect becomes a new connection. `keeping` stores them when the door ends.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mtl.doors.mbws.windows import Outgoing
 
 
 class Place(NamedTuple):
-    """Where a message came from: the content `sequence` of `address`."""
+    """The origin of a message: the content `sequence` of `address`."""
 
     address: str
     sequence: int
 
 
 class Client(NamedTuple):
-    """Whose a connection is: nobody else can recover it (MBWS-14, 44). `origin` is where its page came from, None for
-    what is no browser; `user` the user of the broker that it came in as, None where nobody has to prove anything.
+    """The owner of a connection, the only one who can recover it (MBWS-14, 44). `origin` is the origin of its page,
+    None if it is not a browser; `user` is its user at the broker, None without authentication.
     """
 
     origin: str | None
@@ -37,7 +37,7 @@ class Client(NamedTuple):
 
 @dataclass(slots=True)
 class Next:
-    """Where the reading of an address goes on; `incarnation` is the resource's, once that is known."""
+    """The position at which reading an address continues; `incarnation` is the resource's, once that is known."""
 
     start: Start
     incarnation: str | None = None
@@ -53,17 +53,17 @@ class Connection:
         self.reading = {address: Next(start) for address, start in addresses.items()}
 
     def sent(self, address: str, sequences: Sequence[int]) -> None:
-        """Contents go out as the next messages."""
+        """Record contents that are sent as the next messages."""
         self.outgoing.send(*map(Place, repeat(address), sequences))
         self.reading[address].start = sequences[-1] + 1
 
     def goes_on(self, asked: Connect, received: int) -> bool:
-        """Whether a reconnect fits what both know (MBWS-27, 28). `received`: the client's last that we have, SSLR."""
+        """Whether a reconnect matches both states (MBWS-27, 28). `received`: the client's last message here, SSLR."""
         cslr, cslw, csuw = asked.numbers
         return self.outgoing.can_go_on_after(cslr) and cslw - 1 <= received <= csuw
 
     def resume(self, received: int) -> None:
-        """Go on behind the last message that the client has (CSLR); each address where it has not had its contents."""
+        """Continue after the client's last message (CSLR), each address at its first content that was not received."""
         unsent = self.outgoing.rewind(received)
         for place in reversed(unsent):
             self.reading[place.address].start = place.sequence
@@ -81,14 +81,14 @@ class Connections(Generic[C]):
         self._clock = clock
         self._all: dict[str, C] = {}
         self._waiting: dict[str, float] = {}
-        """Name -> when it is forgotten; in this order."""
+        """Name to its expiry time, in this order."""
 
     def __len__(self) -> int:
         """How many there are."""
         return len(self._all)
 
     def add(self, connection: C) -> None:
-        """A new one, with a session."""
+        """Add a new connection with a session."""
         self._all[connection.name] = connection
 
     def find(self, name: str, client: Client) -> C | None:
@@ -98,7 +98,7 @@ class Connections(Generic[C]):
         return found if found is not None and found.client == client else None
 
     def failed(self, connection: C) -> None:
-        """Its session is lost: it waits for the client."""
+        """The connection lost its session and waits for the client."""
         self.forget_old()
         if connection.name not in self._all:
             return
@@ -111,20 +111,20 @@ class Connections(Generic[C]):
         return [self._all[name] for name in self._waiting]
 
     def left(self, connection: C) -> float:
-        """For how many seconds it is kept if its client does not come from now on."""
+        """Seconds until the connection expires if its client does not reconnect."""
         until = self._waiting.get(connection.name)
         return self._patience if until is None else max(0.0, until - self._clock())
 
     def recovered(self, connection: C) -> None:
-        """It has a session again."""
+        """The connection has a session again."""
         self._waiting.pop(connection.name, None)
 
     def clear(self, connection: C) -> None:
-        """It is closed, or its client began another one in its place. Harmless when repeated."""
+        """Remove a connection that was closed, or replaced by its client. Harmless when repeated."""
         self._forget([connection.name])
 
     def forget_old(self) -> None:
-        """Forget those whose clients did not come."""
+        """Remove expired connections."""
         now = self._clock()
         old = []
         for name, when in self._waiting.items():
@@ -140,5 +140,5 @@ class Connections(Generic[C]):
 
 
 def new_name() -> str:
-    """A name for a connection: a URN (MBWS-12) that nobody guesses."""
+    """A name for a connection: an unguessable URN (MBWS-12)."""
     return uuid.uuid4().urn

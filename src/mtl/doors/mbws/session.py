@@ -1,10 +1,10 @@
-"""One WebSocket session without IO: what each side may say when, in which form. MBLWS is MBWS without recovery.
+"""One WebSocket session without IO: which frames each side may send when, in which form. MBLWS: without recovery.
 
     MBWS     server  WAITING ──Connect──► OPEN ──Connect──► OPEN, with another connection
              client  WAITING ──Connect──► OPEN
-    MBLWS            OPEN from the beginning; Connect and Acknowledge mean nothing (MBWS-33, 35)
+    MBLWS            OPEN from the beginning; Connect and Acknowledge are ignored (MBWS-33, 35)
 
-In OPEN each side sends Message and, with MBWS, Acknowledge. Everything else is `Malformed`, and the session's end.
+In OPEN each side sends Message and, with MBWS, Acknowledge. Everything else is `Malformed` and ends the session.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ MBLWS: Final = "MBLWS.huawei.com"
 """The values of Sec-WebSocket-Protocol (MBWS-03)."""
 
 LARGEST: Final = MAX_CONTENT + MBWS_HEADER
-"""Octets of one WebSocket message."""
+"""Maximum of octets of one WebSocket message."""
 
 
 class State(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     WAITING = "waiting"
     OPEN = "open"
 
 
 class Role(Enum):
-    """Who opened the WebSocket is the client."""
+    """The side that opened the WebSocket is the client."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -46,11 +46,11 @@ STEPS: Final[dict[tuple[Role, State], dict[type[Frame], State]]] = {
     (Role.CLIENT, State.WAITING): {Connect: State.OPEN},
     (Role.CLIENT, State.OPEN): {Acknowledge: State.OPEN, Message: State.OPEN},
 }
-"""What the peer may say, and where it leads; a missing entry ends the session."""
+"""The frames that the peer may send, and the next state; a missing entry ends the session."""
 
 
 class Session:
-    """See the module. `kind` is the form that we begin with: a server goes on in that of its client's Connect."""
+    """See the module. `kind` is the initial form: a server switches to the form of its client's Connect."""
 
     def __init__(self, role: Role, subprotocol: str, kind: Kind, *, characters: bool = False) -> None:
         self.light = subprotocol == MBLWS
@@ -61,7 +61,7 @@ class Session:
         self._decode = Alike(characters=characters).decode
 
     def received(self, message: bytes | str) -> Frame | None:
-        """What a message of the peer says; None: nothing. Raises `Malformed`."""
+        """Parse a message of the peer; None: it is ignored. Raises `Malformed`."""
         frame = self._decode(message)
         if self.light and not isinstance(frame, Message):
             return None
@@ -74,9 +74,9 @@ class Session:
         return frame
 
     def say(self, frame: Connect | Acknowledge) -> bytes | str:
-        """The WebSocket message of a frame that is no Message; for those there is `to_messages`."""
+        """The WebSocket message of a frame other than Message; for these see `to_messages`."""
         return encode(frame, self.kind, characters=self._characters)
 
     def to_messages(self, address: str) -> ToMessages:
-        """What puts the messages of one address together, with their sequences."""
+        """The encoder for the messages of one address, with their sequences."""
         return ToMessages(address, self.kind, characters=self._characters, numbered=True)

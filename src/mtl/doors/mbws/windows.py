@@ -1,4 +1,4 @@
-"""Sequence numbers of one direction: nobody says them, both sides count from 1 (MBWS-15 to 17)."""
+"""Sequence numbers of one direction: they are not sent, both sides count from 1 (MBWS-15 to 17)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Outgoing(Generic[T]):
-    """What was sent and is not acknowledged: an entry for each message, whatever its sender needs to send it again."""
+    """Unacknowledged messages: an entry for each, with the sender's data for a repetition."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -30,18 +30,18 @@ class Outgoing(Generic[T]):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """What a reconnect says of it: the first and the last one that is retained (CSLW, CSUW); 1, 0 of nothing."""
+        """The numbers for a reconnect: the first and the last retained message (CSLW, CSUW); 1, 0 without any."""
         return self.acked + 1, self.sent
 
     def send(self, *entries: T) -> None:
-        """So many more. Only where there is room."""
+        """Add sent messages. Only within `room`."""
         assert len(entries) <= self.room
         self.entries.extend(entries)
 
     def acknowledged(self, sequence: int) -> list[T]:
         """The entries that an acknowledgement settles: all up to its number; an older one settles nothing.
 
-        Raises `Malformed` for what was not sent.
+        Raises `Malformed` for the number of a message that was not sent.
         """
         if sequence > self.sent:
             raise Malformed(f"message {sequence} is acknowledged, {self.sent} is the last that was sent")
@@ -50,13 +50,13 @@ class Outgoing(Generic[T]):
         return settled
 
     def can_go_on_after(self, sequence: int) -> bool:
-        """Whether the message behind this one is retained, or is the next to be sent (MBWS-27)."""
+        """Whether the message after this one is retained, or is the next to be sent (MBWS-27)."""
         return self.acked <= sequence <= self.sent
 
     def rewind(self, sequence: int) -> list[T]:
-        """Go on behind this message: what is up to it counts as acknowledged, what is above it as never sent.
+        """Continue after this message: messages up to it count as acknowledged, later ones as never sent.
 
-        Returns the latter. Only where it can go on there.
+        Returns the entries of the later ones. Only if `can_go_on_after` it.
         """
         assert self.can_go_on_after(sequence)
         self.acknowledged(sequence)
