@@ -1,4 +1,4 @@
-"""A client of an mc0 door, or of any other mc0 middleware, with the habits of `mtl.aio`.
+"""A client of an mc0 door, or of any other mc0 middleware, with an interface like `mtl.aio`.
 
     async with mc0.connect("tcp://127.0.0.1:61616") as c:
         async with c.reader("orders") as r:                # from now on: mc0 has no history
@@ -6,9 +6,9 @@
                 await w.send(b"...", {"kind": "new"})
             async for received in r: ...
 
-It heartbeats as the connector does that the document describes (MC0-29): when nothing was heard for 1.05 TTL, or the
-connection broke, it connects anew, subscribes again, and sends again what was not answered with OK. So a PUT arrives at
-least once; what is published while a subscriber is away passes it by.
+It heartbeats like the connector in the document (MC0-29): after 1.05 TTL without a message, or when the connection
+broke, it reconnects, subscribes again, and repeats each PUT without an OK. So a PUT arrives at least once; a subscriber
+misses contents that are published while it is disconnected.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class Connection:
         return Opening(made)
 
     def reader(self, topic: str) -> Opening[Reader]:
-        """A reader of what is put to a topic from now on; `async with`, or await it."""
+        """A reader of contents that are put to a topic from now on; `async with`, or await it."""
 
         async def subscribed() -> Reader:
             reader = Reader(self, topic)
             self._readers.setdefault(topic, []).append(reader)
             try:
                 await self.ask(Message(Verb.SUB, {}, (topic.encode(),)))
-            except BaseException:  # also when cancelled: nobody reads it
+            except BaseException:  # also when cancelled: the reader has no owner
                 self.forget(reader)
                 raise
             return reader
@@ -105,7 +105,7 @@ class Connection:
         await self._begin(encode(message))
 
     def forget(self, reader: Reader) -> bool:
-        """Whether it was the last reader of its topic."""
+        """Remove a reader. Returns whether it was the last one of its topic."""
         readers = self._readers.get(reader.topic, [])
         if reader in readers:
             readers.remove(reader)
@@ -134,7 +134,7 @@ class Connection:
             self._fail(error)
 
     async def _connected(self) -> bool:
-        """The life of one connection; whether the middleware said anything."""
+        """Run one connection until its end. Returns whether the middleware sent anything."""
         dealer = self._dealer = AsyncDealer(
             self.endpoint,
             hwm=MC0_CLIENT_WINDOW,
@@ -170,11 +170,11 @@ class Connection:
         return self._heard > began
 
     async def _beat(self, dealer: AsyncDealer) -> None:
-        """NOOP when we were silent, the end of the connection when they were."""
+        """Send NOOP after our own silence; end the connection after the middleware's."""
         while True:
             now = time.monotonic()
             if self._paused:
-                self._heard = now  # it is we who do not listen
+                self._heard = now  # this side is not reading, so the silence is its own
             if now >= self._heard + HEAR * self._ttl:
                 self._say(Message(Verb.DISCONNECT))
                 dealer.give_up()
@@ -194,7 +194,7 @@ class Connection:
             self._dealer.send_soon([b"", *frames] if self._delimited else frames)
 
     def _take(self, message: Message) -> None:
-        """What the middleware says."""
+        """Handle a message of the middleware."""
         if message.verb is Verb.MESSAGE:
             topic, sequence, properties, body = from_message(message)
             for reader in self._readers.get(topic, ()):
@@ -223,7 +223,7 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """DISCONNECT, and forget everything. Harmless when repeated."""
+        """Send DISCONNECT, and drop everything. Harmless when repeated."""
         self._say(Message(Verb.DISCONNECT))
         self._fail(self._error or Closed("the connection is closed"))
         self._life.cancel()
@@ -241,7 +241,7 @@ class Writer(Writing):
         self._head = _put(topic, {})
 
     async def send(self, body: bytes, properties: Mapping[str, Value] | None = None) -> asyncio.Future[None]:
-        """Send one content; await the result for its OK, or `flush` for all. Values that are no text become text."""
+        """Send one content; await the result for its OK, or `flush` for all. Other values than text become text."""
         texts = to_texts(properties or {})
         if texts != self._texts:  # texts: 1 and True are equal, too, and not the same
             self._texts = texts
@@ -250,13 +250,13 @@ class Writer(Writing):
 
 
 def _put(topic: str, texts: Mapping[str, str]) -> list[bytes]:
-    """Verb and headers of a PUT; those in a row are mostly alike."""
+    """Verb and headers of a PUT; consecutive ones are mostly equal."""
     headers = {f"{FREE}{name}": value for name, value in texts.items()}
     return encode(Message(Verb.PUT, {TOPIC: topic, **headers}))
 
 
 class Reader(Reading):
-    """What is put to one topic while it is open, in order; at most once."""
+    """The contents put to one topic while the reader is open, in order; at most once."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self.topic = topic
@@ -288,10 +288,10 @@ def connect(
 ) -> Opening[Connection]:
     """Connect to an mc0 middleware; `async with`, or await it and close what it gives.
 
-    `ttl` (seconds) is what both ends are judged by. `compat="mc0d"` puts the empty frame before every message that the
-    older middlewares insist on. `curve_server` is the middleware's public key in Z85 or its file, for CURVE;
-    `curve_key_file` is a private file of one's own, by which it may know us (default: a key made up for this
-    connection). Raises `Unreachable` when nobody answers for `retry_deadline` seconds, `OptionError` for keys that
+    `ttl` (seconds) is the liveness period of both ends. `compat="mc0d"` puts an empty frame before every message, which
+    older middlewares require. `curve_server` is the middleware's public key in Z85 or its file, for CURVE;
+    `curve_key_file` is the file of the client's private key, which identifies it (default: a new key for this
+    connection). Raises `Unreachable` after `retry_deadline` seconds without an answer, `OptionError` for keys that
     cannot be read.
     """
     curve = client_keys(_text(curve_server), _text(curve_key_file))

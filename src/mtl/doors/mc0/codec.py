@@ -35,12 +35,12 @@ class Verb(StrEnum):
 _VERBS = {verb.encode(): verb for verb in Verb}
 
 ID, TOPIC, TTL, VERSION, TEXT = "ID", "TOPIC", "TTL", "VERSION", "MESSAGE"
-"""The headers that are not free. TEXT is what an ERROR says."""
+"""The reserved headers. TEXT is the message of an ERROR."""
 
 _ID = ID.encode()
 
 FREE = "X-"
-"""How the names of free headers begin (MC0-06)."""
+"""Prefix of the names of free headers (MC0-06)."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -52,12 +52,12 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str | None:
-        """What the sender wants the answer to carry."""
+        """The ID, which the answer repeats."""
         return self.headers.get(ID)
 
 
 class BadMessage(Malformed):
-    """Frames that are no message. `id` is the ID that they carry, as far as they could be read, for the ERROR."""
+    """Frames that are not a message. `id` is their ID, if it could be read, for the ERROR."""
 
     def __init__(self, text: str, id: str | None = None) -> None:  # noqa: A002 it is the header's name
         super().__init__(text)
@@ -97,7 +97,7 @@ def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
 
 
 def _id(head: Sequence[bytes]) -> str | None:
-    """The ID among headers of which something is wrong, also where it is no UTF-8: `encode` gives its octets back."""
+    """The ID among invalid headers, also one that is not UTF-8: `encode` restores its octets."""
     for name, value in zip(head[::2], head[1::2], strict=False):
         if name == _ID:
             return value.decode(errors="surrogateescape")
@@ -123,5 +123,5 @@ def ok(id: str) -> Message:  # noqa: A002 it is the header's name
 
 
 def error(text: str, id: str | None = None) -> Message:  # noqa: A002
-    """The answer to one that did not (MC0-24); also without having been asked for, then without ID."""
+    """The answer to a command that failed (MC0-24); also sent unsolicited, then without ID."""
     return Message(Verb.ERROR, {TEXT: text} if id is None else {TEXT: text, ID: id})

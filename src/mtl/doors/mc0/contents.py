@@ -1,6 +1,6 @@
 """mc0 messages as contents, and back: the header X-k is the property k, the positional frame the body.
 
-A content has one body. Where a PUT has another number of positional frames than one, they are joined, and the property
+A content has one body. If a PUT has no positional frame or several, they are joined, and the property
 `mc0-frames` holds their lengths, so that a MESSAGE repeats them as they were (MC0-27).
 """
 
@@ -20,7 +20,7 @@ _SEQUENCE = f"{FREE}{SEQUENCE}".encode()
 
 
 def to_content(put: Put) -> tuple[bytes, dict[str, Value]]:
-    """Body and properties of a PUT. Raises `Refused` for a header that no property can be."""
+    """Body and properties of a PUT. Raises `Refused` for a header that is not a valid property."""
     properties = from_texts(put.headers)
     if len(put.positional) == 1:
         return put.positional[0], properties
@@ -38,14 +38,14 @@ def to_message(content: Content) -> Message:
 
 
 class Tables:
-    """Bodies and encoded properties of the PUTs of one peer; alike headers in a row are encoded once."""
+    """Bodies and encoded properties of the PUTs of one peer; equal consecutive headers are encoded once."""
 
     def __init__(self) -> None:
         self._headers: tuple[tuple[str, str], ...] = ()
         self._table = EMPTY
 
     def of(self, put: Put) -> tuple[bytes, bytes]:
-        """Body and table. Raises `Refused`, `FieldError` for headers that no properties can be."""
+        """Body and table. Raises `Refused`, `FieldError` for headers that are not valid properties."""
         if len(put.positional) == 1 and put.headers == self._headers:
             return put.positional[0], self._table
         body, properties = to_content(put)
@@ -56,7 +56,7 @@ class Tables:
 
 
 class Deliveries:
-    """The frames of `to_message` for the contents of one subscription; alike properties in a row are encoded once."""
+    """The frames of `to_message` for one subscription's contents; equal consecutive properties are encoded once."""
 
     def __init__(self) -> None:
         self._table: bytes | None = None
@@ -79,7 +79,7 @@ def _delivering(resource: str, properties: Mapping[str, Value]) -> Message:
 
 
 def _split(body: bytes, properties: dict[str, Value]) -> tuple[bytes, ...]:
-    """The frames that `mc0-frames` names; the body as it is where that is not their length."""
+    """Split by the lengths in `mc0-frames`; the whole body if their sum is not its length."""
     lengths = properties.get(FRAMES)
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
         return (body,)

@@ -1,7 +1,7 @@
 """The mc0 door: one ROUTER, a `Peer` for each connection (MC0-01).
 
-A ROUTER identity proves nothing: as soon as its connection has ended another peer can announce it. So a peer ends with
-its connection, and one that is given up loses its connection, so that its identity is free for it when it comes back.
+A ROUTER identity is no authentication: after the end of its connection another peer can announce it. So a peer ends
+with its connection. A silent peer's connection is closed, so that its identity is free when it reconnects.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Mc0Door:
         self.endpoint = self._router.endpoint
         self.peers: dict[Connection, Peer] = {}
         self._absent: OrderedDict[bytes, None] = OrderedDict()
-        """Identities whose connections were ended for their silence: they are told so when they come back."""
+        """Identities whose connections were closed for silence: they get an ERROR about it when they return."""
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -99,7 +99,7 @@ class Mc0Door:
         return peer
 
     def _give_up(self, connection: Connection, identity: bytes) -> None:
-        """A peer was silent for too long: free the identity that it chose. One that libzmq chose is nobody else's."""
+        """Free the identity that a silent peer chose. An identity chosen by libzmq is unique and not reused."""
         if identity.startswith(b"\0"):
             return
         self._absent[identity] = None
@@ -121,7 +121,7 @@ class Mc0Door:
         self._router.send(arrived.connection, arrived.identity, frames)
 
     async def stop(self) -> None:
-        """Read no more; what was taken in is still confirmed and answered as long as the broker does."""
+        """Stop reading; contents taken in are still confirmed and answered while the broker answers."""
         self._reading.cancel()
         await self._bridges.close()
         await asyncio.gather(*(peer.stop() for peer in list(self.peers.values())))

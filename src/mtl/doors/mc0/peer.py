@@ -1,4 +1,4 @@
-"""One peer of the mc0 door: its messages one after the other, its subscriptions, and what waits for its queue."""
+"""One peer of the mc0 door: its messages one after the other, its subscriptions, and its waiting answers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Send(Protocol):
 
 
 class Peer:
-    """Lives from a connection's first message until its end. After a DISCONNECT it is as new.
+    """Lives from a connection's first message until its end. A DISCONNECT resets it.
 
-    `inbox` takes what came of it together, at last nothing; whoever fills it waits when it is full. `gone` is called
-    once, at the end, and `given_up` when the peer was silent for too long. With `absent` that happened to its former
-    connection, and it does not know.
+    `inbox` takes batches of its messages, an empty one at the end; the task that fills it waits when it is full. `gone`
+    is called once, at the end, and `given_up` when the peer was silent for too long. `absent`: its previous connection
+    was closed for silence, and the peer does not know.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Peer:
             self._answer(error(told(failed), message.id))
 
     async def _handled(self, message: Message) -> None:
-        """Do what it asks for. Raises what is to be answered with ERROR (MC0-10)."""
+        """Execute a command. Raises errors that are answered with ERROR (MC0-10)."""
         event = self._session.received(message, self._clock())
         if isinstance(event, Put):
             await self._take(event, message.id)
@@ -114,7 +114,7 @@ class Peer:
             self._session = Session(self._clock())
 
     async def _take(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
-        """What came together for one topic is published together."""
+        """Collect messages to one topic that arrived together, to publish them together."""
         body, table = self._tables.of(put)
         run = self._run
         if run is not None and (run.resource != put.topic or not run.fits(body, table)):
@@ -126,7 +126,7 @@ class Peer:
         self._ids.append(id)
 
     async def _publish(self) -> None:
-        """The answers come with the broker's Confirm, while what follows is under way already."""
+        """Publish the collected messages. Their answers follow the Confirm; later messages do not wait for it."""
         run, self._run = self._run, None
         ids, self._ids = self._ids, []
         if run is None:
@@ -157,7 +157,7 @@ class Peer:
     # --- subscriptions --------------------------------------------------------------------------------------
 
     async def _subscribe(self, topic: str) -> None:
-        """From now on; again is fine. When this returns no later PUT is missed."""
+        """Subscribe from now on; repeatable. After this returns no later PUT is missed."""
         if topic in self._subscriptions or self._lost:
             return
         if len(self._subscriptions) >= MC0_TOPICS:
@@ -172,7 +172,7 @@ class Peer:
             await asyncio.wait({task})
 
     async def _delivered(self, topic: str, subscription: Subscription) -> None:
-        """Hand over what comes, at the peer's pace. When it cannot go on the peer is told, and may SUB again."""
+        """Deliver contents at the peer's pace. On a failure the peer gets an ERROR, and may SUB again."""
         deliveries = Deliveries()
         try:
             while self._hears() and (contents := await subscription.some()):
@@ -192,10 +192,10 @@ class Peer:
         finally:
             await subscription.close()
 
-    # --- what it is told ------------------------------------------------------------------------------------
+    # --- answers to the peer --------------------------------------------------------------------------------
 
     def _answer(self, message: Message) -> None:
-        """Send, or keep it until there is room: an answer is never dropped, the peer is."""
+        """Send, or keep until there is room: an answer is never dropped; with too many the peer is disconnected."""
         if self._ended or self._lost:
             return
         frames = encode(message, delimited=self._delimited)
@@ -217,7 +217,7 @@ class Peer:
             self._retry = asyncio.get_running_loop().call_later(MC0_RETRY_S, self._flush)
 
     def _passed(self, frames: list[bytes]) -> bool:
-        """Whether it left."""
+        """Whether the frames were sent."""
         if self._backlog or self._lost:
             return False
         sent = self._send(frames)
@@ -232,17 +232,17 @@ class Peer:
         return True
 
     def _hears(self) -> bool:
-        """Whether its connection is still there."""
+        """Whether the peer's connection is still open."""
         return not self._lost
 
     def _stuck(self) -> bool:
-        """Whether it has read nothing for so long that it never will: libzmq may keep the queue of a dead peer."""
+        """Whether the queue was full for too long: libzmq may keep the queue of a dead peer."""
         return self._full_since is not None and self._clock() > self._full_since + MC0_STUCK_S
 
-    # --- its pulse ------------------------------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------------------------
 
     def _wind(self) -> None:
-        """Look again when something may be due."""
+        """Set the timer for the next heartbeat or deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -252,7 +252,7 @@ class Peer:
             self._timer = asyncio.get_running_loop().call_later(delay, self._look)
 
     def _look(self) -> None:
-        """Say NOOP, or give the peer up. What waits for its turn counts as heard: it is we who are slow."""
+        """Send NOOP, or close a silent peer. Its unprocessed messages count as heard: the delay is the door's."""
         if self.inbox.empty() and not self._busy:
             due = self._session.check(self._clock())
             if due is Due.ABSENT:
@@ -268,19 +268,19 @@ class Peer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """Its connection has ended: nothing is sent any more, and all that it said is still done. Harmless when
-        repeated.
+        """The connection has ended: nothing is sent any more, and the peer's messages are still processed. Harmless
+        when repeated.
         """
         self._lost = True
         self._forget()
 
     def _give_up(self) -> None:
-        """It is silent: its subscriptions end; it is told when it speaks again."""
+        """End the subscriptions of a silent peer; its next message is answered with ERROR."""
         self._forget()
         self._given_up()
 
     def _forget(self) -> None:
-        """Send nothing of its own accord."""
+        """Send nothing unsolicited."""
         for task in self._subscriptions.values():
             if task is not asyncio.current_task():
                 task.cancel()

@@ -4,8 +4,8 @@
         │                     │ └──────silent for 1.05 TTL──► ABSENT ──CONNECT──► CONNECTED
         └────DISCONNECT───────┴──► GONE                          └──anything else──► IMPLICIT, answered with ERROR
 
-A CONNECT is not required (as upstream): a peer that never sent one has no TTL, so nobody expects anything of it. One
-that was given up learns it from the ERROR to the first thing it says, and subscribes again.
+A CONNECT is not required (as upstream): a peer that never sent one has no TTL, so its silence has no effect. An absent
+peer gets an ERROR in answer to its next message, and subscribes again.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Message, Verb
 from mtl.doors.telling import Unfit
 
 SAY = 0.95
-"""Of the TTL, the silence of ours after which we say NOOP (MC0-17, MC0-28)."""
+"""Fraction of the TTL: our own silence after which we send NOOP (MC0-17, MC0-28)."""
 
 HEAR = 1.05
-"""Of the TTL, the silence of theirs after which the peer counts as absent (MC0-18, MC0-28)."""
+"""Multiple of the TTL: the peer's silence after which it counts as absent (MC0-18, MC0-28)."""
 
 
 class State(Enum):
-    """Where a peer stands."""
+    """The state of a peer."""
 
     IMPLICIT = "implicit"
     CONNECTED = "connected"
@@ -51,10 +51,10 @@ STEPS: Final[dict[State, dict[Verb, State]]] = {
     State.ABSENT: {Verb.CONNECT: State.CONNECTED, Verb.DISCONNECT: State.GONE},
     State.GONE: {},
 }
-"""What a client may say; a missing entry is answered with ERROR."""
+"""The commands of a client; a missing entry is answered with ERROR."""
 
 ANSWERS = frozenset({Verb.OK, Verb.ERROR})
-"""What is never answered, else two ends could go on for ever."""
+"""Messages that are never answered: two ends would answer each other for ever."""
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Sub(msgspec.Struct, frozen=True):
-    """SUB: what comes from now on."""
+    """SUB: contents from now on."""
 
     topics: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""Properties of contents in a row are mostly alike: what was made of the last ones is used again."""
+"""Caches for encoded properties: those of consecutive contents are mostly equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tables:
         self._table = fields.EMPTY
 
     def of(self, message: Arrived, agreed: Agreed) -> bytes:
-        """The content's properties, encoded. Raises `Refused`, `FieldError` for what cannot be."""
+        """The content's properties, encoded. Raises `Refused`, `FieldError` for invalid ones."""
         if message.properties is not self._said or message.type != self._type:
             self._table = fields.encode_properties(from_texts(from_message(message, agreed).items()))
             self._said, self._type = message.properties, message.type
@@ -31,7 +31,7 @@ class Tables:
 
 
 class Labels:
-    """What the messages say of the contents of one subscription, and which of them the peer wants."""
+    """Encoded message properties for the contents of one subscription that match its filter."""
 
     def __init__(self, keep: Filter, agreed: Agreed) -> None:
         self._keep = keep
@@ -42,7 +42,7 @@ class Labels:
         self._type: str | None = None
 
     def of(self, content: Content) -> tuple[str, str | None] | None:
-        """A message's properties, encoded, and its type; None where the filter does not match."""
+        """A message's properties, encoded, and its type; None if the filter does not match."""
         if content.table != self._table:
             properties, self._type = to_message(content.properties, self._agreed)
             self._wanted = self._keep.matches(properties)

@@ -1,4 +1,4 @@
-"""A client of a MicroMessage2 door, or of another server, with the habits of `mtl.aio`.
+"""A client of a MicroMessage2 door, or of another server, with an interface like `mtl.aio`.
 
     async with micromessage.connect("127.0.0.1:5978") as c:
         async with c.reader("topic/orders", filter="stock<N10") as r:     # all subscribers; from now on
@@ -7,10 +7,10 @@
             async for received in r: ...
         async with c.reader("jobs") as q: ...                             # a queue: one of its readers gets each
 
-A content counts as consumed, and is acknowledged, when the next one is asked for. When the connection breaks the client
-connects anew, subscribes to topics behind the last content it has, and sends again what was not acknowledged: at least
-once, in both directions. Acknowledgements count over all readers of a connection: one that stands still holds up the
-others, so give each a connection where that matters.
+A content counts as consumed, and is acknowledged, when the next one is requested. When the connection breaks the client
+reconnects, subscribes to topics after its last content, and repeats unacknowledged contents: at least once, in both
+directions. Acknowledgements count over all readers of a connection, so a reader that stops blocks the others; use a
+connection for each where that matters.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Connection:
     async def send(
         self, destination: str, body: bytes, properties: Mapping[str, Value]
     ) -> asyncio.Future[None]:
-        """Send, in order; waits while too many are under way. The result is done when it is acknowledged."""
+        """Send, in order; waits while the window is full. The result is done when the content is acknowledged."""
 
         def begin() -> asyncio.Future[None]:
             if self._error is not None:
@@ -138,7 +138,7 @@ class Connection:
         return settled
 
     def consumed(self, entry: list[bool]) -> None:
-        """The application has one: everything before which it has the rest, too, is acknowledged."""
+        """Mark a content as consumed; contents are acknowledged up to the first that is not consumed."""
         entry[0] = True
         while self._unread and self._unread[0][0]:
             self._unread.popleft()
@@ -147,9 +147,9 @@ class Connection:
             self._pump_soon()
 
     def forget(self, reader: Reader) -> None:
-        """Unsubscribe; what it did not take counts as taken, for the others' sake."""
+        """Unsubscribe; contents that the reader did not take count as consumed, so that other readers continue."""
         if self._readers.pop(reader.destination, None) is not None and self._session is not None:
-            self._acknowledge(self._session)  # first: what is not goes back to its queue
+            self._acknowledge(self._session)  # first: unacknowledged contents return to their queue
             self._session.command("unsubscribe", {"destination": reader.destination})
             self._flush()
 
@@ -159,12 +159,12 @@ class Connection:
             self._flush()
 
     def _pump_soon(self) -> None:
-        """What is said in one turn of the event loop is one write."""
+        """Combine the frames of one turn of the event loop into one write."""
         if self._pumping is None:
             self._pumping = asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Acknowledge what was consumed, and send what there is room for."""
+        """Acknowledge consumed contents, and send as many contents as there is room for."""
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
@@ -176,7 +176,7 @@ class Connection:
         while self._waiting and session.room:
             sent = self._waiting.popleft()
             if sent.settled.done():
-                continue  # nobody waits any more
+                continue  # its sender was cancelled
             try:
                 said, kind = "", None
                 if sent.properties:
@@ -215,7 +215,7 @@ class Connection:
             self.fail(error)
 
     async def _connected(self) -> bool:
-        """The life of one connection; whether its handshake was completed. Raises `Refused` for an ERROR."""
+        """Run one connection until its end. Returns whether its handshake completed. Raises `Refused` for an ERROR."""
         try:
             async with asyncio.timeout(MM2_HANDSHAKE_S):
                 stream, self._stream = await asyncio.open_connection(*self._place, ssl=self._tls)
@@ -284,7 +284,7 @@ class Connection:
     # --- the end --------------------------------------------------------------------------------------------
 
     def fail(self, error: MtlError) -> None:
-        """The end, for everybody who waits."""
+        """End the connection with an error for all waiting tasks."""
         if self._error is None:
             self._error = error
         for sent in (*self._outstanding, *self._waiting):
@@ -298,7 +298,7 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect, and forget everything. Harmless when repeated."""
+        """Disconnect, and drop everything. Harmless when repeated."""
         self.fail(Closed("the connection is closed"))
         self._life.cancel()
         await asyncio.wait({self._life})
@@ -318,7 +318,7 @@ class Writer(Writing):
 
 
 class Reader(Reading):
-    """What comes of one destination while it is open, in order; for one task."""
+    """The contents of one destination while the reader is open, in order; for one task."""
 
     def __init__(self, connection: Connection, destination: str, start: str, filter: str) -> None:  # noqa: A002
         self.destination = destination
@@ -329,14 +329,14 @@ class Reader(Reading):
         self._current: list[bool] | None = None
 
     def arguments(self) -> dict[str, str]:
-        """What SUBSCRIBE says: after a loss, behind what has come."""
+        """The arguments of SUBSCRIBE: after a reconnect, from behind the last received content."""
         if not is_topic(self.destination):
             return {"destination": self.destination}
         said = {"destination": self.destination, "from": self._start}
         return {**said, "filter": self._filter} if self._filter else said
 
     def deliver(self, received: Received, entry: list[bool]) -> None:
-        """One came."""
+        """Add a received content."""
         if received.sequence is not None:
             self._start = str(received.sequence + 1)
         self.inbox.put((received, entry))
@@ -348,7 +348,7 @@ class Reader(Reading):
         return received
 
     async def close(self) -> None:
-        """Acknowledge what was taken, and unsubscribe. Harmless when repeated."""
+        """Acknowledge consumed contents, and unsubscribe. Harmless when repeated."""
         self.inbox.fail(Closed("the reader is closed"))
         self._consumed()
         self._connection.forget(self)
@@ -374,9 +374,9 @@ def connect(
     """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close what it gives.
 
     `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
-    no acknowledgements, and a lost connection loses what was under way). With `json` every payload is JSON, with
-    `dotnet` it has a type. `tls` is how TLS is asked for, and says whom we trust. Raises `Unreachable` when nobody
-    answers for `retry_deadline` seconds, `Refused` with the text of an ERROR, or when the door is not to be trusted.
+    no acknowledgements, and a lost connection loses contents under way). With `json` every payload is JSON, with
+    `dotnet` it has a type. `tls` enables TLS with the authorities in it. Raises `Unreachable` after `retry_deadline`
+    seconds without an answer, `Refused` with the text of an ERROR, or when the door's certificate is not trusted.
     """
     acks = () if window is None else (Extension("ack") if window == 1 else batch_ack(window),)
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]

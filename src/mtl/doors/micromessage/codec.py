@@ -8,8 +8,8 @@
     EXTENSION   flags(1) id(1) payload-length(1|4) payload                    (MM2-45)
     ERROR       flags(1) payload-length(1|4) text                             (MM2-65)
 
-An ERROR may come instead of a handshake: a first octet of 4 or 12 is one, so those are no major versions. A MESSAGE of
-a client is called SEND; it is the same frame (MM2-03).
+An ERROR may come instead of a handshake: its first octet is 4 or 12, which are therefore not major versions. A MESSAGE
+of a client is called SEND; it is the same frame (MM2-03).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXTENSION: Final = 2
 ERROR: Final = 4
 LARGE_PAYLOAD: Final = 8
 CONTINUED: Final = 16
-"""What the first octet of every frame says (MM2-28). Plain numbers: to combine an enum's costs a microsecond."""
+"""Flags in the first octet of every frame (MM2-28). Plain numbers: combining enum flags costs a microsecond."""
 
 _KIND: Final = COMMAND | EXTENSION | ERROR
 _KNOWN: Final = _KIND | LARGE_PAYLOAD | CONTINUED
@@ -71,7 +71,7 @@ class Handshake(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """MESSAGE or SEND, or with `continued` a piece of one: more of the same payload follows (MM2-31).
 
-    Messages of one `Decoder` in a row that say the same properties share them.
+    Consecutive messages of one `Decoder` with equal properties share them.
     """
 
     sequence: int
@@ -108,7 +108,7 @@ Frame = Message | Command | Extension | Error
 
 
 def encode_handshake(handshake: Handshake) -> bytes:
-    """Raises `FieldError` for what does not fit."""
+    """The octets of a handshake. Raises `FieldError` for values that are too long."""
     h = handshake
     return b"".join(
         (
@@ -121,7 +121,7 @@ def encode_handshake(handshake: Handshake) -> bytes:
 
 
 def encode(frame: Frame) -> bytes:
-    """The octets of a frame. Raises `FieldError` for what does not fit."""
+    """The octets of a frame. Raises `FieldError` for values that are too long."""
     match frame:
         case Message(sequence, destination, payload, properties, continued):
             head = encode_head(destination, encode_properties(properties))
@@ -136,9 +136,9 @@ def encode(frame: Frame) -> bytes:
 
 
 def encode_head(destination: str, properties: str) -> bytes:
-    """What is in a MESSAGE between its number and its payload; `properties` as `encode_properties` has them.
+    """The part of a MESSAGE between its number and its payload; `properties` as encoded by `encode_properties`.
 
-    Raises `FieldError` for what does not fit.
+    Raises `FieldError` for values that are too long.
     """
     return _sized(destination, 1, "a destination") + _sized(properties, 2, "properties")
 
@@ -167,7 +167,7 @@ def _sized(text: str, octets: int, what: str) -> bytes:
 
 
 class _Short(Exception):
-    """There are not enough octets yet; where a number is cut off, struct says so."""
+    """There are not enough octets yet; for an incomplete number the exception is struct.error."""
 
 
 class Decoder:
@@ -180,7 +180,7 @@ class Decoder:
         self._values: Mapping[str, FilterValue] = {}
 
     def feed(self, data: bytes) -> None:
-        """Octets that came."""
+        """Add received octets."""
         del self._data[: self._at]
         self._at = 0
         self._data += data
@@ -237,7 +237,7 @@ class Decoder:
         return _command(payload) if kind == COMMAND else _error(payload)
 
     def _message(self, width: struct.Struct, *, continued: bool) -> Message:
-        """In one go, since there is one for every content."""
+        """Parsed without helper calls, since there is one for every content."""
         data = self._data
         sequence, length = _NUMBERED.unpack_from(data, self._at)
         named = self._at + _NUMBERED.size

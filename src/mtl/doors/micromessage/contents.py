@@ -1,8 +1,8 @@
 """MicroMessage2 messages as contents, and back. Pure functions, for both ends.
 
-Numbers, dates and texts keep their types. A date with a fraction of a second, or before 1970, which no field holds, is
-the text of its ISO 8601 form, and the property `micromessage-dates` says that it is a date. A property whose name is no
-FIELD travels as `x-name-` and the name's UTF-8 in hex, so that it comes back. `topic/x` and the queue `x` are the same
+Numbers, dates and texts keep their types. A date with a fraction of a second, or before 1970, does not fit a field: it
+is stored as text in ISO 8601, and the property `micromessage-dates` marks it as a date. A property whose name is not a
+FIELD is sent as `x-name-` and the name's UTF-8 in hex, which is reversible. `topic/x` and the queue `x` are the same
 resource, read in two ways.
 """
 
@@ -25,13 +25,13 @@ from mtl.wire.fields import Value
 from mtl.wire.text import text
 
 TOPIC = "topic/"
-"""How the destinations begin that are topics; all others are queues (MM2-38)."""
+"""Prefix of destinations that are topics; all others are queues (MM2-38)."""
 
 TYPE = "dotnet-type"
-"""The property that holds what the dotnet extension says."""
+"""The property with the .NET type of the dotnet extension."""
 
 DATES = "micromessage-dates"
-"""The property that names those which are dates although they are stored as texts: FIELDs with commas between them."""
+"""The property that lists the dates that are stored as texts: FIELDs separated by commas."""
 
 _NAME = "x-name-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,7 +48,7 @@ def is_topic(destination: str) -> bool:
 
 
 def from_message(message: Arrived, agreed: Agreed) -> dict[str, Value]:
-    """The properties of the content that a message is; the body is its payload."""
+    """A message's properties as those of a content; the body is its payload."""
     said = message.properties
     properties = {_name(name): _value(value) for name, value in said.items()}
     dates = [_field(_name(name)) for name, value in said.items() if _is_text_as_date(value)]
@@ -62,7 +62,7 @@ def from_message(message: Arrived, agreed: Agreed) -> dict[str, Value]:
 
 
 def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[str, FilterValue], str | None]:
-    """The properties of the message that a content is, and the type that goes before it with the dotnet extension."""
+    """A content's properties as those of a message, and its type for the dotnet extension."""
     left = dict(properties)
     said = left.pop(TYPE, None) if DOTNET in agreed else None
     dates = str(left.pop(DATES, "")).split(",")
@@ -75,7 +75,7 @@ def to_message(properties: Mapping[str, Value], agreed: Agreed) -> tuple[dict[st
 
 
 def as_json(body: bytes) -> bytes:
-    """The body where it is JSON; else a JSON string of its text, or of its base64 where it is no UTF-8 either."""
+    """The body if it is JSON; otherwise a JSON string of its text, or of its base64 if it is not UTF-8."""
     try:
         check_json(body)
     except Malformed:
@@ -96,7 +96,7 @@ def _name(given: str) -> str:
         try:
             return bytes.fromhex(given.removeprefix(_NAME)).decode()
         except ValueError:
-            pass  # somebody else's name
+            pass  # another application's name
     return given
 
 
@@ -107,12 +107,12 @@ def _value(value: FilterValue) -> Value:
 
 
 def _is_text_as_date(value: FilterValue) -> bool:
-    """Whether it is a date that no field holds: fields have whole seconds from 1970 on."""
+    """Whether it is a date that does not fit a field: fields have whole seconds from 1970 on."""
     return isinstance(value, datetime) and (value.microsecond != 0 or value < _EPOCH)
 
 
 def _date(value: FilterValue | None) -> datetime | None:
-    """The date that `_value` made a text of; None for anything else."""
+    """The date whose text `_value` returned; None for anything else."""
     if not isinstance(value, str):
         return None
     try:

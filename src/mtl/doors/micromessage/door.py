@@ -21,7 +21,7 @@ IDENTITY = f"mtl {__version__}"
 """A server's name and version (MM2-20)."""
 
 OFFER = Offer((), (batch_ack(MM2_WINDOW), *map(Extension, sorted(SUPPORTED - {BATCH_ACK}))))
-"""Nothing is required, everything can be had."""
+"""No extension is required, all are optional."""
 
 
 class MicroMessageDoor:
@@ -58,7 +58,7 @@ class MicroMessageDoor:
             self.peers.add(peer)
 
     async def stop(self) -> None:
-        """Read no more; what was taken in is still confirmed and acknowledged as long as the broker does."""
+        """Stop reading; contents taken in are still confirmed and acknowledged while the broker answers."""
         assert self._server is not None
         self._server.close()
         for peer in self.peers:

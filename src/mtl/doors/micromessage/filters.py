@@ -12,7 +12,7 @@
     &           -                     contains
     ~           -                     does not contain
 
-A term about a property that a message has not, or has with another type, does not match.
+A term does not match if the message does not have its property, or has it with another type.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OPERATORS: Final[dict[type, dict[str, Callable[[Any, Any], bool]]]] = {
     datetime: _ORDERED,
     str: _TEXT,
 }
-"""What each type of value can be asked; float stands for all numbers."""
+"""The operators of each type of value; float stands for all numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,15 @@ SUPPORTED = frozenset({ACK, BATCH_ACK, JSON, DOTNET, PUB_SUB})
 
 MAX_COUNT = "max-count"
 _COUNTS = (MAX_COUNT, "count", "batch-max")
-"""The document has three names for it. The first is what we say, all are understood."""
+"""The document has three names for it. We send the first and accept all."""
 
 DEFAULT_COUNT = 10
-"""Of batch-ack where nothing is said (MM2-50)."""
+"""Default window of batch-ack (MM2-50)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """One of a list."""
+    """An extension in a list."""
 
     name: str
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -67,14 +67,14 @@ def decode_list(text: str) -> tuple[Extension, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What one side requires and what else it would use."""
+    """The required and the optional extensions of one side."""
 
     required: tuple[Extension, ...] = ()
     optional: tuple[Extension, ...] = ()
 
     @classmethod
     def of(cls, handshake: Handshake) -> Offer:
-        """What a handshake says. Raises `Malformed`."""
+        """The offer in a handshake. Raises `Malformed`."""
         return cls(decode_list(handshake.required), decode_list(handshake.optional))
 
     def handshake(self, identity: str, minor: int = MINOR) -> Handshake:
@@ -83,7 +83,7 @@ class Offer:
 
     @property
     def all(self) -> dict[str, Extension]:
-        """By name, in the order of ids; what is required and optional at once is required."""
+        """Extensions by name, in the order of ids; one that is required and optional is required."""
         return {one.name: one for one in _once((*self.required, *self.optional))}
 
 
@@ -96,7 +96,7 @@ def _once(extensions: Sequence[Extension]) -> list[Extension]:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """What holds on a connection. `ids` are extensions' numbers; `window` None: no acknowledgements."""
+    """The result of a negotiation. `ids` are extensions' numbers; `window` None: no acknowledgements."""
 
     ids: Mapping[str, int]
     window: int | None
@@ -119,14 +119,14 @@ def common_minor(peer: Handshake, *, proposes: bool = False) -> int:
 
 
 def check_known(required: Sequence[Extension]) -> None:
-    """Raises `Refused` for an extension that the peer requires and we have not (MM2-12, MM2-13)."""
+    """Raises `Refused` for a required extension that this side does not support (MM2-12, MM2-13)."""
     missing = [one.name for one in required if one.name not in SUPPORTED]
     if missing:
         raise Unfit(501, "extensions", f"there is no extension {', '.join(missing)} here")
 
 
 def final(client: Offer, server: Offer) -> Offer:
-    """The client's last word (MM2-23). Raises `Refused` when the server requires what we have not."""
+    """The client's final offer (MM2-23). Raises `Refused` when the server requires an unsupported extension."""
     check_known(server.required)
     required = _once((*client.required, *server.required))
     names = {one.name for one in required}
@@ -139,7 +139,7 @@ def final(client: Offer, server: Offer) -> Offer:
 
 
 def _settled(extensions: Sequence[Extension], client: Offer, server: Offer) -> tuple[Extension, ...]:
-    """The same with the smaller one of both sides' counts."""
+    """The extensions with the smaller of both sides' counts."""
     return tuple(batch_ack(_smaller(client, server)) if one.name == BATCH_ACK else one for one in extensions)
 
 
@@ -148,8 +148,8 @@ def _smaller(client: Offer, server: Offer) -> int:
 
 
 def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
-    """What the client's last word means. Raises `Refused` when it lacks what the server requires (MM2-13), has what
-    nobody here knows, or a larger window than the server offered.
+    """The result of the client's final offer. Raises `Refused` when it lacks an extension that the server requires
+    (MM2-13), has an unknown one, or a larger window than the server offered.
     """
     names = list(last.all)
     missing = [one.name for one in server.required if one.name not in names]
@@ -168,7 +168,7 @@ def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
 
 
 def _count(extension: Extension) -> int:
-    """The window that an offer of batch-ack names. Raises `Malformed` for none; what is too large is our largest."""
+    """The window in an offer of batch-ack, at most our maximum. Raises `Malformed` if it is invalid."""
     said = next((extension.properties[name] for name in _COUNTS if name in extension.properties), None)
     if said is None:
         return DEFAULT_COUNT

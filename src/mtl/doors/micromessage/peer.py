@@ -116,7 +116,7 @@ class Peer:
             settled.add_done_callback(self._settled)
 
     def _settled(self, settled: asyncio.Future[None]) -> None:
-        """The broker confirmed some, or not; acknowledged are all that are, together."""
+        """Handle a Confirm or a failure; all confirmed messages are acknowledged together."""
         failed = None if settled.cancelled() else settled.exception()
         if failed is not None:
             self.fail(told(failed))
@@ -134,7 +134,7 @@ class Peer:
     # --- subscriptions --------------------------------------------------------------------------------------
 
     async def _asked(self, command: Command) -> None:
-        """SUBSCRIBE and its opposite (MM2-55); again changes nothing."""
+        """Handle SUBSCRIBE and UNSUBSCRIBE (MM2-55); a repetition changes nothing."""
         given = dict(command.arguments)
         destination = given.pop(DESTINATION, "")
         if not destination or command.name not in {"subscribe", "unsubscribe"}:
@@ -162,7 +162,7 @@ class Peer:
         self._subscriptions[destination] = asyncio.create_task(delivering)
 
     async def _delivered(self, destination: str, subscription: Subscription, keep: Filter) -> None:
-        """Hand over what comes, as the window and the peer's reading allow."""
+        """Deliver contents at the pace of the window and the peer."""
         assert self._session.agreed is not None
         labels = Labels(keep, self._session.agreed)
         try:
@@ -176,7 +176,7 @@ class Peer:
             await subscription.close()
 
     async def _hand_over(self, destination: str, contents: Sequence[Content], labels: Labels) -> None:
-        """In turns of as many as there is room for: then another subscription has its turn."""
+        """Deliver in batches of as many as there is room for, so that subscriptions take turns."""
         session = self._session
         assert session.agreed is not None
         left = deque(contents)
@@ -201,14 +201,14 @@ class Peer:
 
     @property
     def _window(self) -> int:
-        """How many contents of a queue may be out at once: as many as the peer may have unacknowledged. One that
-        acknowledges nothing has them as soon as they are sent.
+        """How many contents of a queue may be unacknowledged: the window of the peer. Without acknowledgements
+        contents count as accepted when they are sent.
         """
         assert self._session.agreed is not None
         return self._session.agreed.window or MM2_WINDOW
 
     def _acked(self, count: int) -> None:
-        """The peer has these: what is of a queue is done (MM2-64)."""
+        """Handle the acknowledgement of these contents: those of queues are accepted (MM2-64)."""
         for _ in range(count):
             content = self._in_hand.popleft()
             if isinstance(content, QueuedContent):
@@ -218,7 +218,7 @@ class Peer:
                     pass  # unsubscribed meanwhile: it went back to the queue
         self._room.set()
 
-    # --- what it is told ------------------------------------------------------------------------------------
+    # --- answers to the peer --------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         data = self._session.to_send()
@@ -236,12 +236,12 @@ class Peer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def fail(self, text: str) -> None:
-        """Say ERROR and end: the protocol has no other negative answer."""
+        """Send ERROR and end: the protocol has no other negative answer."""
         self._session.fail(text)
         self.end()
 
     def rest(self) -> None:
-        """Read no more; what was taken in is still acknowledged."""
+        """Stop reading; contents taken in are still acknowledged."""
         self._resting = True
         self._work.cancel()
 
@@ -268,7 +268,7 @@ class Peer:
         self._gone()
 
     def _died(self) -> None:
-        """What it has of queues and did not acknowledge was delivered: it comes again, until the queue's limit."""
+        """Unacknowledged queue contents count as delivered: they are delivered again, up to the queue's limit."""
         while self._in_hand:
             content = self._in_hand.popleft()
             if isinstance(content, QueuedContent):
@@ -277,8 +277,8 @@ class Peer:
 
 
 def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
-    """A content that no message can express: of a queue it becomes a dead letter, of a topic it is passed over. An
-    ERROR would end the connections of all peers that get it, one after the other.
+    """Handle a content that no message can express: in a queue it becomes a dead letter, in a topic it is left out.
+    An ERROR would end the connections of all peers that get it, one after the other.
     """
     if isinstance(content, QueuedContent):
         log.warning("%s: content %d becomes a dead letter: %s", destination, content.sequence, unfit)
@@ -291,12 +291,12 @@ def _set_aside(destination: str, content: Content, unfit: FieldError) -> None:
 
 
 def _fine(settled: asyncio.Future[None]) -> bool:
-    """Whether the broker has it. One that failed is told soon, and until then nothing behind it is acknowledged."""
+    """Whether the broker confirmed it. A failure is reported soon; until then no later message is acknowledged."""
     return settled.done() and not settled.cancelled() and settled.exception() is None
 
 
 def _start(given: str | None) -> Start:
-    """Where a topic's subscription begins: from now on, or what is said. Raises `Refused`."""
+    """The start of a topic's subscription; by default from now on. Raises `Refused`."""
     if given is None or given == "latest":
         return "latest"
     if given == "earliest":

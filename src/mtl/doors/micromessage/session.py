@@ -3,8 +3,8 @@
     server    LISTENING ──proposal──► ANSWERED ──final──► OPEN
     client    PROPOSED  ──reply────────────────────────► OPEN          any state ──ERROR, either way──► CLOSED
 
-Whatever is malformed or not in the table ends the connection: an ERROR goes out and `Ended` is the last event. It is
-the only negative answer that the protocol has.
+Input that is malformed or not in the table ends the connection: an ERROR is sent and `Ended` is the last event. ERROR
+is the only negative answer of the protocol.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ERROR_TEXT = 1_000
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     LISTENING = "listening"
     ANSWERED = "answered"
@@ -65,7 +65,7 @@ class State(Enum):
 
 
 class Role(Enum):
-    """Who connects is the client (MM2-02)."""
+    """The side that connects is the client (MM2-02)."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -83,7 +83,7 @@ STEPS: Final[dict[tuple[Role, State], dict[type, State]]] = {
     (Role.CLIENT, State.PROPOSED): {Handshake: State.OPEN, Error: State.CLOSED},
     (Role.CLIENT, State.OPEN): {Message: State.OPEN, Extension: State.OPEN, Error: State.CLOSED},
 }
-"""What a peer may say, and where it leads; a missing entry ends the connection."""
+"""The input that a peer may send, and the next state; a missing entry ends the connection."""
 
 _IN_HANDSHAKE = {State.LISTENING, State.ANSWERED, State.PROPOSED}
 
@@ -98,7 +98,7 @@ class Opened(msgspec.Struct, frozen=True):
 class Arrived(msgspec.Struct, frozen=True):
     """A whole message. `type` is the .NET type of its payload, where the dotnet extension is used.
 
-    Messages in a row that say the same properties share them.
+    Consecutive messages with equal properties share them.
     """
 
     destination: str
@@ -114,13 +114,13 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Acked(msgspec.Struct, frozen=True):
-    """The peer has the first `count` of what was outstanding."""
+    """The peer acknowledged the first `count` outstanding messages."""
 
     count: int
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """No more. `by_peer`: it said the ERROR."""
+    """The connection ended. `by_peer`: the peer sent the ERROR."""
 
     text: str
     by_peer: bool
@@ -130,7 +130,7 @@ Event = Opened | Arrived | Asked | Acked | Ended
 
 
 class Session:
-    """See the module. `offer` is what this side requires and would use."""
+    """See the module. `offer` has the extensions of this side."""
 
     def __init__(self, role: Role, offer: Offer, identity: str) -> None:
         self._role = role
@@ -150,7 +150,7 @@ class Session:
             self._out.append(encode_handshake(offer.handshake(identity)))
 
     def _enter(self, state: State) -> None:
-        """Looked up here and not for every frame, since to hash an enum is slow."""
+        """Look the table up here and not for every frame, since hashing an enum is slow."""
         self.state = state
         self._steps = STEPS.get((self._role, state), {})
         self._next = self._decoder.handshake if state in _IN_HANDSHAKE else self._decoder.frame
@@ -158,7 +158,7 @@ class Session:
     # --- what is said ---------------------------------------------------------------------------------------
 
     def to_send(self) -> bytes:
-        """What is to be sent now; it is given once."""
+        """Take the octets to be sent."""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -177,8 +177,8 @@ class Session:
     ) -> None:
         """Send a message, in pieces where it is large (MM2-41). Only where there is room.
 
-        `properties` as `encode_properties` has them. Raises `FieldError` for what does not fit a frame; nothing is sent
-        then.
+        `properties` as encoded by `encode_properties`. Raises `FieldError` if it does not fit a frame; then nothing is
+        sent.
         """
         assert self.room
         assert self.agreed is not None
@@ -197,7 +197,7 @@ class Session:
         self._out.append(encode_message(sequence, head, payload[begin:] if begin else payload))
 
     def ack(self, count: int) -> None:
-        """Acknowledge the first `count` messages that are not yet; nothing where that was not agreed on."""
+        """Acknowledge the first `count` unacknowledged messages; does nothing without agreed acknowledgements."""
         sequence = self._incoming.ack(count) if self.state is State.OPEN else None
         if sequence is not None:
             assert self.agreed is not None
@@ -209,7 +209,7 @@ class Session:
         self._say(Command(name, arguments))
 
     def fail(self, text: str) -> None:
-        """Say ERROR; then the connection is to be closed."""
+        """Send ERROR; the caller closes the connection after it."""
         if self.state is not State.CLOSED:
             self._enter(State.CLOSED)
             self._say(Error(text[:ERROR_TEXT]))
@@ -220,7 +220,7 @@ class Session:
     # --- what is heard --------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> list[Event]:
-        """What octets of the peer mean. Never raises for anything that a peer says."""
+        """Parse octets of the peer. Never raises for invalid input."""
         events: list[Event] = []
         self._decoder.feed(data)
         try:
@@ -279,7 +279,7 @@ class Session:
         return Opened(peer.identity, self.agreed)
 
     def _message(self, piece: Message) -> Event | None:
-        """A message, or a piece of one: then whole with its last (MM2-31)."""
+        """Handle a message, or a piece of one: the last piece completes it (MM2-31)."""
         assert self.agreed is not None
         first = self._first
         if first is None:
@@ -327,7 +327,7 @@ class Session:
 
 
 def check_json(payload: bytes) -> None:
-    """Raises `Malformed` for what is no JSON text in UTF-8 (MM2-53)."""
+    """Raises `Malformed` if the payload is not a JSON text in UTF-8 (MM2-53)."""
     try:
         msgspec.json.decode(payload.decode(), type=msgspec.Raw)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What MicroMessage2's strings are made of: FIELD, FILTER_VALUE, pairs and lists of them. Pure functions.
+"""The elements of MicroMessage2's strings: FIELD, FILTER_VALUE, pairs and lists of them. Pure functions.
 
     FIELD          lower-case letters, digits, hyphen                         (MM2-62)
     FILTER_VALUE   N17, N-1.5 | D1413198000.0 | THello%20%22world%22          (MM2-57)
@@ -6,7 +6,7 @@
     command        name;key=value,key=value                                   (MM2-43)
 
 Numbers are int or float, dates datetime in UTC with µs, texts str. A value without one of the three prefixes is a text,
-as the document's own example has it; so is one whose prefix cannot be meant (`Nora`).
+as in the document's own example; so is a value that is invalid for its prefix (`Nora`).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SECOND = timedelta(seconds=1)
 _FIELD = re.compile(r"[a-z0-9-]+")
 _LENIENT = re.compile(r"[A-Za-z0-9_-]+")
 _SHORT = re.compile(r"[0-9]{1,18}")
-"""What most numbers are: sequences, counts, whole times."""
+"""The form of most numbers: sequences, counts, whole times."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 _DATE = re.compile(r"(-?)([0-9]{1,12})(?:\.([0-9]{1,20}))?")
 
 
 def is_field(name: str) -> bool:
-    """Whether a name is a FIELD, strictly: what we send."""
+    """Whether a name is a FIELD in the strict sense, which applies to sent names."""
     return _FIELD.fullmatch(name) is not None
 
 
 def read_field(name: str) -> str:
-    """The name, if it is a FIELD; upper case and underscores, which the document's examples have, are let through."""
+    """The name, if it is a FIELD; upper case and underscores are accepted, as the document's examples have them."""
     if _LENIENT.fullmatch(name) is None:
         raise Malformed(f"{name[:40]!r} is no name: letters, digits and hyphens are")
     return name
@@ -78,7 +78,7 @@ def url_decoded(text: str) -> str:
 
 
 def encode_value(value: FilterValue) -> str:
-    """A value with its prefix. Raises `FieldError` for what has no text form: NaN, an integer above 64 bits."""
+    """A value with its prefix. Raises `FieldError` for values without a text form: NaN, an integer above 64 bits."""
     if isinstance(value, str):
         return "T" + url_encoded(value)
     if isinstance(value, datetime):
@@ -132,17 +132,17 @@ def _date(found: re.Match[str]) -> datetime:
 
 
 def encode_properties(properties: Mapping[str, FilterValue]) -> str:
-    """`key:value;` for each. Raises `FieldError` for a key that is no FIELD."""
+    """`key:value;` for each. Raises `FieldError` for a key that is not a FIELD."""
     return "".join(f"{_strict(name)}:{encode_value(value)};" for name, value in properties.items())
 
 
 def encode_whole(name: str, number: int) -> str:
-    """The same of one property, a FIELD with a number of 64 bits: what differs where all others are alike."""
+    """The same for one property, a FIELD with a number of 64 bits: often the only one that differs between messages."""
     return f"{name}:N{number};"
 
 
 def decode_properties(text: str) -> dict[str, FilterValue]:
-    """The properties of a message. Raises `Malformed`, also for a key that is there twice."""
+    """The properties of a message. Raises `Malformed`, also for a duplicate key."""
     return _unique((pair(one, ":") for one in parts(text, ";")), decode_value)
 
 
@@ -152,12 +152,12 @@ def encode_arguments(arguments: Mapping[str, str]) -> str:
 
 
 def decode_arguments(text: str, separators: str = "=") -> dict[str, str]:
-    """The same again; any of `separators` is between key and value. Raises `Malformed`."""
+    """Parse arguments; any of `separators` is between key and value. Raises `Malformed`."""
     return _unique((pair(one, separators) for one in parts(text, ",")), url_decoded)
 
 
 def parts(text: str, separator: str) -> list[str]:
-    """What is between separators; one after the last is no part more."""
+    """The parts between separators; a separator at the end adds no empty part."""
     found = text.split(separator)
     return found[:-1] if not found[-1] else found
 

@@ -21,7 +21,7 @@ def distance(earlier: int, later: int) -> int:
 
 
 class Outgoing:
-    """What was sent and is not acknowledged. Never more than `window` messages (MM2-06)."""
+    """Sent, unacknowledged messages: at most `window` (MM2-06)."""
 
     __slots__ = ("_acked", "outstanding", "window")
 
@@ -39,7 +39,7 @@ class Outgoing:
         """The number of the next message. Only where there is room."""
         assert self.room
         if self.window is None:
-            self._acked = after(self._acked)  # nobody will say so
+            self._acked = after(self._acked)  # there are no acknowledgements
             return self._acked
         self.outstanding += 1
         return after(self._acked, self.outstanding)
@@ -47,7 +47,7 @@ class Outgoing:
     def acked(self, sequence: int) -> int:
         """How many more an acknowledgement settles: all up to its number, also across the wrap (MM2-48).
 
-        The last one again settles nothing. Raises `Malformed` for what was not sent.
+        A repeated acknowledgement settles nothing. Raises `Malformed` for a number that was not sent.
         """
         count = distance(self._acked, sequence) if 1 <= sequence <= LAST_SEQUENCE else -1
         if not 0 <= count <= self.outstanding:
@@ -59,7 +59,7 @@ class Outgoing:
 
 
 class Incoming:
-    """What came and was not acknowledged by us."""
+    """Received messages that this side has not acknowledged."""
 
     __slots__ = ("_last", "unacked", "window")
 
@@ -69,7 +69,7 @@ class Incoming:
         self._last = 0
 
     def received(self, sequence: int) -> None:
-        """A message came. Raises `Malformed` when it is not the next, or one too many (MM2-06)."""
+        """Count a message. Raises `Malformed` if it is not the next one, or exceeds the window (MM2-06)."""
         if sequence != after(self._last):
             raise Malformed(f"message {sequence} came, {after(self._last)} is next")
         if self.window is not None:
@@ -79,7 +79,7 @@ class Incoming:
         self._last = sequence
 
     def ack(self, count: int) -> int | None:
-        """The number that acknowledges the first `count` of those that are not; None: there is nothing to say."""
+        """The number that acknowledges the first `count` unacknowledged messages; None: none has to be sent."""
         if self.window is None or not count:
             return None
         assert count <= self.unacked
