@@ -1,4 +1,4 @@
-"""A client of a Reactive Streams door, with the habits of `mtl.aio`.
+"""A client of a Reactive Streams door, with an interface like `mtl.aio`.
 
     async with reactive.connect("127.0.0.1:5977") as c:
         async with c.writer("orders") as w:
@@ -6,9 +6,9 @@
         async with c.reader("orders", start="earliest") as r:
             async for received in r: ...
 
-The protocol carries no state over to another connection, so neither does the client: when the connection is lost,
-everything on it raises `Unreachable`. Connect anew, and read on from `Reader.position`; of what was written, `send`'s
-results say what is durable.
+The protocol keeps no state between connections, so the client does not reconnect: after a loss every call raises
+`Unreachable`. Connect again, and continue reading from `Reader.position`. The results of `send` tell which contents are
+durable.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Connection:
             raise
 
     def _forget(self, stream: Stream) -> None:
-        """It is over on our side."""
+        """Remove a stream that has ended on our side."""
         if self._streams.get(stream.id) is stream:
             del self._streams[stream.id]
 
@@ -157,7 +157,7 @@ class Connection:
         writer.ready(asked.subscriber)
 
     def _no_longer_asked_back(self, stream: Stream) -> None:
-        """The door refused, so it subscribes to nothing."""
+        """Remove a writer that the door refused: the door does not subscribe to it."""
         for name, waiting in list(self._asked_back.items()):
             if isinstance(stream, Writer) and stream in waiting:
                 waiting.remove(stream)

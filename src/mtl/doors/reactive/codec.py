@@ -27,7 +27,7 @@ VERSION = 0
 
 
 class ClientHello(Struct, frozen=True):
-    """The first message of whoever opened the connection (RS-05)."""
+    """The first message of the side that opened the connection (RS-05)."""
 
     version: int = VERSION
     extensions: tuple[int, ...] = ()
@@ -59,14 +59,14 @@ class Subscribe(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """So many elements more (RS-18)."""
+    """Demand for `demand` more elements (RS-18)."""
 
     subscriber: int
     demand: int
 
 
 class Cancel(Struct, frozen=True):
-    """No element more (RS-19)."""
+    """Ends a stream from the subscriber's side (RS-19)."""
 
     subscriber: int
 
@@ -86,7 +86,7 @@ class OnNext(Struct, frozen=True):
 
 
 class OnNexts(Struct, frozen=True):
-    """Several onNext of one stream, one behind the other; on the wire nothing tells that they came together."""
+    """Several consecutive onNext of one stream; on the wire they are separate messages."""
 
     subscriber: int
     elements: tuple[bytes, ...]
@@ -152,7 +152,7 @@ _VARINT_OCTETS = 10
 
 
 class _CutOff(Exception):
-    """A message goes on behind the last octet that is there."""
+    """A message is incomplete."""
 
 
 Sizes: TypeAlias = Mapping[int, int]
@@ -191,7 +191,7 @@ def _write_varint(value: int, _: bool = False) -> bytes:
 
 
 def _take(buf: memoryview, at: int, size: int, most: int, what: str) -> tuple[memoryview, int]:
-    """Refused before the octets are there: nobody waits for what is too much."""
+    """Take `size` octets. A size above the limit is refused before the octets arrive."""
     if size > most:
         raise Malformed(f"{what} of {size} octets; {most} are the most")
     if at + size > len(buf):
@@ -332,8 +332,8 @@ def _encode_all(message: OnNexts, fixed: bool) -> bytes:
 class Decoder:
     """Octets as they come, in any pieces; messages as they are complete.
 
-    How long an element is may be said by the stream's `subscribed` alone, so it remembers those, at most RS_STREAMS.
-    It holds at most one message beside what was fed last.
+    The size of an element may be given by the stream's `subscribed` only, so it keeps those sizes, at most RS_STREAMS.
+    It holds at most one message in addition to the last octets fed.
     """
 
     def __init__(self) -> None:

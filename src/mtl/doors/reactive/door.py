@@ -83,7 +83,7 @@ class ReactiveDoor:
         return self._bridges.of(user)
 
     async def stop(self) -> None:
-        """Let nobody in; what was taken in is confirmed and told as long as the broker answers; then goodbye to all."""
+        """Admit no more peers; confirm contents taken in while the broker answers; then say goodbye to all peers."""
         self._close()
         tasks = set(self.peers)
         try:

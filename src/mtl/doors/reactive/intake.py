@@ -8,7 +8,7 @@
           ──onComplete Q──────────────────────►
           ◄──onComplete P──────────────────────     all are
 
-A failure is onError on P. What P has no demand for waits, as a number; Q goes on.
+A failure is onError on P. Confirmations without demand on P wait, as a number; Q continues.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Intake:
         except MtlError as failed:
             settled = asyncio.get_running_loop().create_future()
             settled.set_exception(failed)
-        # A failure behind another one is nobody's business.
+        # A failure after another one is not reported.
         settled.add_done_callback(lambda one: one.cancelled() or one.exception())
         self._sent.put_nowait((settled, len(run.bodies)))
 
     def no_more(self) -> None:
-        """Q is over. P is, too, when everything is confirmed and told."""
+        """Q is over. P ends when all contents are confirmed to the peer."""
         self._sent.put_nowait(None)
 
     def tell(self) -> None:
@@ -96,18 +96,18 @@ class Intake:
         self._link.flush()
 
     async def stop(self) -> None:
-        """Take no more; return when all that was taken is confirmed and told."""
+        """Take no more contents; return when all taken ones are confirmed to the peer."""
         self.no_more()
         await asyncio.wait({self._task})
 
     def end(self) -> None:
-        """At once: nobody listens. What was taken is on its way. Harmless when repeated."""
+        """End at once, without telling the peer; contents taken in are still sent. Harmless when repeated."""
         self._task.cancel()
         self._link.session.subscribing.cancel(self.elements)
         self._link.flush()
 
     async def _confirms(self) -> None:
-        """In the order of sending, so that a number is all that there is to tell."""
+        """Await Confirms in the order of sending, so that a confirmation is only a number."""
         try:
             while (sent := await self._sent.get()) is not None:
                 settled, contents = sent
@@ -125,7 +125,7 @@ class Intake:
             self._link.flush()
 
     def _tell_soon(self) -> None:
-        """Once for all that are confirmed together."""
+        """Send one message for all contents that are confirmed together."""
         if not self._telling:
             self._telling = True
             asyncio.get_running_loop().call_soon(self.tell)

@@ -1,4 +1,4 @@
-"""One connection between a session and a transport; the door and the client both are at such an end."""
+"""Connects a session to a transport; used by the door and the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtl.wire.fields import Buffer
 
 
 class Link:
-    """`events` has to be iterated by one task as long as the connection is there; `flush` follows whatever is said."""
+    """One task iterates `events` while the connection is open; `flush` is called after each call of the session."""
 
     def __init__(self, role: Role, transport: Transport) -> None:
         self.session = Session(role)
@@ -25,7 +25,7 @@ class Link:
         self.flush()
 
     async def events(self) -> AsyncIterator[Event]:
-        """What the peer wants and tells; the last one is `Left`, also when the connection broke."""
+        """The events of the peer; the last one is `Left`, also when the connection broke."""
         while octets := await self._transport.read():
             for event in self.session.received(octets):
                 self.flush()
@@ -40,8 +40,8 @@ class Link:
     async def publish(self, subscriber: int, element: Buffer) -> None:
         """Send one element, for which there has to be demand, at the peer's pace.
 
-        Streams take turns by messages, and only one large element is in parts at a time: others need not wait for it
-        when they are small, and nobody has to put many together at once.
+        Streams take turns by messages, and only one large element is in parts at a time: small elements of others
+        need not wait for it, and the receiver reassembles one element at a time.
         """
         steps = self.session.publishing.publish(subscriber, element)
         async with self._splitting if len(element) > RS_PART else nullcontext():
@@ -74,8 +74,8 @@ class Link:
         await self._transport.drained()
 
     def flush(self) -> None:
-        """Send what the session has to say, together with whatever else it says in this turn of the event loop: a call
-        of the system for each costs more than all else that is done for a small element.
+        """Send the session's output, together with all other output of this turn of the event loop: a system call for
+        each message costs more than all other work for a small element.
         """
         if self.session.waiting >= RS_PART:
             self._write()
@@ -89,7 +89,7 @@ class Link:
             self._transport.write(octets)
 
     async def close(self, reason: str) -> None:
-        """Say goodbye, and wait a while for the answer and the end. Harmless when repeated."""
+        """Say goodbye, and wait at most RS_GOODBYE_S for the answer and the end. Harmless when repeated."""
         self.session.say_goodbye(reason)
         self.flush()
         try:

@@ -1,4 +1,4 @@
-"""What the publisher's name in a subscribe means, which the document leaves to the two ends (RS-27).
+"""The publisher's name in a subscribe, whose meaning the document leaves to the two ends (RS-27).
 
     <resource>?from=earliest|latest|<sequence>&envelope=seq     contents; from the earliest without from=
     $publish/<resource>                                         confirmations of what one publishes
@@ -33,14 +33,14 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Confirmations:
-    """What was published to a resource and is durable; `back` is what the door subscribes to, to get it."""
+    """Confirmations of durable contents; `back` is the name to which the door subscribes for the contents."""
 
     resource: str
     back: str
 
 
 def parse(publisher: str) -> Contents | Confirmations:
-    """What a name stands for. Raises `Refused` (400) for one that stands for nothing."""
+    """Parse a name. Raises `Refused` (400) for an invalid one."""
     if publisher.startswith(PUBLISH):
         back = publisher.removeprefix(PUBLISH)
         return Confirmations(_resource(back), back)

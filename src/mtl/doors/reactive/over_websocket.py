@@ -25,10 +25,10 @@ from mtl.doors.websocket import Socket, Together, WebSocketServer, break_off
 from mtl.doors.websocket_client import open_websocket
 
 SUBPROTOCOL: Final = f"reactive-streams.v{VERSION}"
-"""Ours: the document names none."""
+"""Our choice: the document names none."""
 
 LARGEST: Final = RS_ELEMENT + RS_TEXT
-"""Octets of one WebSocket message: whoever sends a protocol message in one may send the largest of them."""
+"""Maximum of octets of one WebSocket message: the largest protocol message fits."""
 
 
 class WebSocketTransport:
@@ -44,7 +44,7 @@ class WebSocketTransport:
         return self._websocket.remote_address
 
     async def read(self) -> bytes:
-        """See `Transport`. A text message is no part of the protocol: it ends the connection."""
+        """See `Transport`. A text message is a violation: it ends the connection."""
         while not self._text:
             octets = bytearray()
             try:
@@ -115,7 +115,7 @@ async def listen(
     """A server at that place; `serve_one` has a connection and its user. Raises `OptionError`, `BindFailed`."""
 
     async def serve(websocket: Socket) -> None:
-        websocket.conclude()  # a Close says nothing of what was taken in: that is the confirmations' business
+        websocket.conclude()  # an answered Close confirms no contents: confirmations do that
         await serve_one(WebSocketTransport(websocket), websocket.user)
 
     server = WebSocketServer(config, gate, serve, subprotocols=[SUBPROTOCOL], largest=LARGEST)

@@ -52,7 +52,7 @@ class Peer:
             await self._link.shut()
 
     async def stop(self) -> None:
-        """What was taken in is confirmed and told; then goodbye."""
+        """Confirm all contents taken in, then say goodbye."""
         await asyncio.gather(*(intake.stop() for intake in self._confirming.values()))
         await self._link.close("the door closes")
 
@@ -98,7 +98,7 @@ class Peer:
             self._link.session.publishing.fail(subscriber, told(refused))
 
     def _sent(self, outlet: _Outlet, task: asyncio.Task[None]) -> None:
-        """It is over; its Id may be another's already."""
+        """A stream is over; its Id may already belong to another stream."""
         self._tasks.discard(task)
         if self._outlets.get(outlet.subscriber) is outlet:
             del self._outlets[outlet.subscriber]
@@ -110,7 +110,7 @@ class Peer:
 
 
 class _Outlet:
-    """One stream of a resource's contents: read and sent as there is demand. `wake` says that there is some again."""
+    """One stream of a resource's contents: reads and sends by demand. `wake` is set when there is demand again."""
 
     def __init__(self, link: Link, bridge: Bridge, whom: Whom, name: Contents, subscriber: int) -> None:
         self.wake = asyncio.Event()
@@ -147,7 +147,7 @@ class _Outlet:
             self._link.flush()
 
     async def _demand(self) -> int:
-        """How many elements may be published, as soon as it is any."""
+        """Wait for demand; returns how many elements may be published."""
         while not (demand := self._link.session.publishing.demand(self.subscriber)):
             self.wake.clear()
             await self.wake.wait()

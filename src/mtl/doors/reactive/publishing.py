@@ -1,9 +1,9 @@
-"""What one side of a connection publishes: a stream for each subscription of the peer's, and its demand.
+"""The publishing side of a connection: a stream for each subscription of the peer, and its demand.
 
     (no stream) ──subscribe──► ASKED ──we accept──► ACTIVE ──cancel, or we complete or fail──► (no stream)
                                  └──cancel: `subscribed` is sent all the same, so that the Id can be used again──┘
 
-A stream that is over is forgotten, so whatever still comes for it is a no-op, as Reactive Streams wants it (RS-45).
+A stream that is over is removed, so later messages for it are ignored, as Reactive Streams requires (RS-45).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mtl.errors import Malformed
 from mtl.wire.fields import Buffer
 
 UNBOUNDED = (1 << 63) - 1
-"""The demand that is as good as none (RS-48)."""
+"""The demand that counts as unbounded (RS-48)."""
 
 _LONGEST_ERROR = 1_000
 """Characters of an error; ours are sentences."""
@@ -69,7 +69,7 @@ class Publishing:
     def received(
         self, message: m.Subscribe | m.Request | m.Cancel
     ) -> m.Subscribe | Demanded | m.Cancel | None:
-        """What is to be done about it. Raises `Malformed` for an Id that is in use."""
+        """Handle a message; returns the event for the publisher. Raises `Malformed` for an Id that is in use."""
         match message:
             case m.Subscribe():
                 return self._subscribed(message)
@@ -169,7 +169,7 @@ class Publishing:
                 self._say(m.OnNextPacked(subscriber, pack))
 
     def complete(self, subscriber: int) -> None:
-        """The stream is over, for there is nothing more."""
+        """End the stream: all elements were sent."""
         if self._end(subscriber):
             self._say(m.OnComplete(subscriber))
 
@@ -183,7 +183,7 @@ class Publishing:
         self._streams.clear()
 
     def _end(self, subscriber: int) -> bool:
-        """Whether there is somebody to tell."""
+        """Remove a stream. Returns whether it was there."""
         if subscriber not in self._streams:
             return False
         self.accept(subscriber)

@@ -1,12 +1,12 @@
-"""Reactive Streams over a stream of octets: one side of one connection. Sans IO; both sides are alike save the hello.
+"""Reactive Streams over a stream of octets: one side of one connection. Sans IO; the sides differ in the hello only.
 
     OPENING ──hello──► OPEN ──our goodbye──► LEAVING ──goodbye──► CLOSED
        │                └───goodbye (it is answered), or what cannot be understood (we say why)───► CLOSED
        └──────a goodbye, another version, anything else─────────────────────────────────────────────┘
 
-Octets of the peer go into `received`, which says what they mean; whatever has to be sent is in `take`. Either side may
-publish (`publishing`) and subscribe (`subscribing`); the Ids of the two directions are apart, for each side chooses
-those of its own subscriptions.
+Octets of the peer go into `received`, which returns events; `take` returns the octets to send. Either side may publish
+(`publishing`) and subscribe (`subscribing`). The Ids of the two directions are separate, since each side chooses those
+of its own subscriptions.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _HELLO: Final = {Role.CLIENT: m.ServerHello, Role.SERVER: m.ClientHello}
 
 
 class Session:
-    """See the module. When the connection is over all streams are; to subscribe anew is `Refused` then."""
+    """See the module. All streams end with the connection; a later `subscribe` raises `Refused`."""
 
     def __init__(self, role: Role) -> None:
         self.state = State.OPENING
@@ -122,7 +122,7 @@ class Session:
         self.subscribing.end()
 
     def _broken(self, reason: str) -> Left:
-        """The peer cannot be understood, so nothing of it is waited for either."""
+        """End after malformed input, without waiting for the peer's goodbye."""
         self.say_goodbye(reason)
         self._end(State.CLOSED)
         return Left(reason)
@@ -136,7 +136,7 @@ class Session:
             raise Malformed(f"{type(message).__name__} before {_HELLO[self._role].__name__}")
         assert isinstance(message, (m.ClientHello, m.ServerHello))
         if message.version != m.VERSION:
-            # RS-09; for a client that is to say that whatever it sent was discarded, too (RS-15).
+            # RS-09; it also tells a client that its messages were discarded (RS-15).
             raise Malformed(f"version {message.version}; this is version {m.VERSION}")
         self.state = State.OPEN
         return Opened(message.extensions)
@@ -156,7 +156,7 @@ class Session:
         return self.subscribing.received(message)
 
     def _leaving(self, message: m.Message) -> Event | None:
-        """Every stream has ended; what was under way still comes. Crossing goodbyes answer each other."""
+        """Every stream has ended; messages under way still arrive. Crossing goodbyes answer each other."""
         if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
             self._end(State.CLOSED)
             return Left(message.reason if isinstance(message, m.Goodbye) else "")

@@ -55,17 +55,17 @@ class Stream(ABC):
 
     @abstractmethod
     def _over(self, error: MtlError) -> None:
-        """Tell whoever waits."""
+        """Pass the error to the waiting tasks."""
 
 
 class Reader(Reading, Stream):
-    """The contents of one resource, in order. What is read counts as received: it is asked for no second time."""
+    """The contents of one resource, in order. A content that was read is not requested again."""
 
     def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None], window: int) -> None:
         super().__init__(link, resource, forget)
         self.position: int | None = None
         """Where another reader goes on: behind the last content that was taken."""
-        self._inbox: Inbox[Received] = Inbox(window)  # whose room nobody waits for: it is what was asked for
+        self._inbox: Inbox[Received] = Inbox(window)  # never above `window`, which is the demand
         self._renewal = (window + 1) // 2
         self._taken = 0
 
@@ -123,10 +123,10 @@ class Writer(Stream):
         self._complete = False
 
     async def send(self, body: Buffer) -> asyncio.Future[None]:
-        """Send one content; await the result until it is durable, or `flush` for all. Waits while the door wants none.
+        """Send one content; await the result until it is durable, or `flush` for all. Waits while there is no demand.
 
-        Raises, here or from the result, `ContentTooLarge`, `Refused` with the door's words, `Unreachable` when nobody
-        knows what became of it, `Closed`. Cancelled while the content is on its way it ends the writer.
+        Raises, here or from the result, `ContentTooLarge`, `Refused` with the door's words, `Unreachable` when it is
+        unknown whether it was stored, `Closed`. A cancellation while the content is being sent ends the writer.
         """
         if len(body) > MAX_CONTENT:
             raise ContentTooLarge(len(body), MAX_CONTENT)
@@ -149,7 +149,7 @@ class Writer(Stream):
         return settled
 
     async def _wanted(self) -> None:
-        """Until the door wants one more. Raises what ended the writer."""
+        """Wait for demand. Raises the error that ended the writer."""
         publishing = self._link.session.publishing
         while (
             self.error is None
@@ -170,7 +170,7 @@ class Writer(Stream):
         self._octets += len(body)
 
     def _leave(self) -> None:
-        """What waits to leave together does so."""
+        """Send the collected contents together."""
         together, self._together, self._octets = self._together, [], 0
         if together and self.error is None:
             self._link.session.publishing.publish_all(self._elements, together)
@@ -211,7 +211,7 @@ class Writer(Stream):
         self._wake.set()
 
     def arrived(self, elements: tuple[bytes, ...]) -> None:
-        """So many are durable: each element is the number of one, counted from 1."""
+        """Confirmations arrived: each element is the number of a durable content, counted from 1."""
         told = max(int.from_bytes(element, "big") for element in elements)
         while self._confirmed < told and self._unconfirmed:
             self._confirmed += 1

@@ -1,4 +1,4 @@
-"""What one side of a connection is subscribed to: a stream for each of its Ids, and what it asked for.
+"""The subscribing side of a connection: a stream for each of its Ids, and its demand.
 
     (free) ──subscribe──► ASKED ──subscribed──► ACTIVE ──our cancel, onComplete, onError──► (free)
                             └──our cancel──► DROPPED ──subscribed──► (free)
@@ -38,10 +38,10 @@ class _State(Enum):
 @dataclass(slots=True)
 class _Stream:
     due: int
-    """Elements that were asked for and have not begun to come."""
+    """Requested elements that have not begun to arrive."""
     state: _State = _State.ASKED
     parts: dict[int, bytearray] = field(default_factory=dict)
-    """Element -> what is there of it."""
+    """Element to its parts so far."""
 
 
 class Subscribing:
@@ -75,7 +75,7 @@ class Subscribing:
         self._say(m.Request(subscriber, min(demand, UNBOUNDED)))
 
     def cancel(self, subscriber: int) -> None:
-        """Want nothing more."""
+        """End a stream from our side."""
         stream = self._streams.get(subscriber)
         if stream is None or stream.state is _State.DROPPED:
             return
@@ -88,7 +88,7 @@ class Subscribing:
     # --- what the publisher says ----------------------------------------------------------------------------
 
     def received(self, message: m.Message) -> m.Subscribed | Elements | m.OnComplete | m.OnError | None:
-        """What it means; None for what belongs to no stream. Raises `Malformed` where it was not asked for."""
+        """Handle a message; None if it belongs to no stream. Raises `Malformed` for elements beyond the demand."""
         assert isinstance(
             message,
             (

@@ -1,4 +1,4 @@
-"""What carries the octets of a link: a TCP socket, with TLS or without; `over_websocket` is the other one."""
+"""Transports of a link's octets: here a TCP socket, with TLS or without; `over_websocket` has the other one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AT_ONCE: Final = 64 << 10
 
 
 class Transport(Protocol):
-    """Octets both ways, in their order (RS-01); how they come in pieces says nothing."""
+    """Octets both ways, in order (RS-01); the boundaries of pieces have no meaning."""
 
     @property
     def peer(self) -> object:
@@ -35,8 +35,8 @@ class Transport(Protocol):
     async def shut(self) -> None:
         """Close, when nobody reads any more; RS_GOODBYE_S for the peer to have read what was written.
 
-        What the peer has under way is read first: closing over it would reset the connection, and what we said last
-        with it.
+        Input from the peer is read first: closing a socket with unread input resets the connection, and the peer would
+        lose our last messages.
         """
 
     def give_up(self) -> None:
