@@ -1,12 +1,12 @@
-"""What the broker asks of a storage engine, and what it gets back. Values, and two protocols.
+"""The interface between the broker and a storage engine: actions and answers as values, and two protocols.
 
-The core makes actions. The loop has an engine perform them and gives every result back by the action's `id`, in any
-order. Two things are certain: one log has at most one action at a time under way, and `Save` and `DropLogs` are
-performed in the order in which they were made.
+The core makes actions. The loop has an engine perform them and returns every result by the action's `id`, in any order.
+Two guarantees: a log has at most one action at a time under way, and `Save` and `DropLogs` are performed in the order
+in which they were made.
 
-An action that fails is answered with the `StorageError` that it failed with; nothing of it was kept then, as far as the
-broker may show it. After `LogStopped` nobody knows what was kept: that log takes nothing until it is opened again. An
-engine answers so, too, when another broker owns the log from now on: nothing is confirmed that is not certainly kept.
+The answer to a failed action is its `StorageError`; then no part of it was stored that the broker may show. After
+`LogStopped` it is unknown what was stored: the log accepts nothing until it is opened again. An engine also answers
+with it when another broker has taken the log over: only contents that are certainly stored are confirmed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """A large pack waits until its log is free: whatever can be done for it meanwhile may be done. Not answered."""
+    """A large pack waits until its log is free: the engine may do preparations for it meanwhile. Not answered."""
 
     chunk: NewChunk
 
@@ -73,7 +73,7 @@ class OpenLog:
     """Open a log, whatever happened to it before. Answer: an `OpenedLog`, or None for a staged log that was never made.
 
     `earliest` is what the record says, and the log of a resource keeps that record as its `owner`. With a `base` the
-    log is cut back to there: a commit was interrupted, and nobody is to see a part of it before it is done again.
+    log is cut back to there: a commit was interrupted, and no reader may see a part of it before it is repeated.
     """
 
     id: int
@@ -100,7 +100,7 @@ class Publish:
     """Put the contents of staged logs, in this order, at sequence `base` of `log`, durably. Answer: `Changes`. Fails
     unless they are `contents` in number.
 
-    Repeatable: what an earlier attempt left at or above `base` is removed first.
+    Repeatable: contents of an earlier attempt, at or above `base`, are removed first.
     """
 
     id: int
@@ -113,7 +113,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Give the room of contents below `earliest` back. Answer: `Changes`."""
+    """Free the space of contents below `earliest`. Answer: `Changes`."""
 
     id: int
     log: LogKey
@@ -186,7 +186,7 @@ on this log that failed.
 
 
 class LogView(Protocol):
-    """What the broker sees of one log: contents [earliest, next). Belongs to the loop's thread and changes only there,
+    """The broker's view of one log: contents [earliest, next). Belongs to the loop's thread and changes only there,
     by `apply` and `trim`.
 
     `bytes` is the room that the log takes, `last_time` the append time of its newest content in µs, `epoch` the id of
@@ -254,7 +254,7 @@ class LogView(Protocol):
         """Show nothing below `earliest` any more."""
 
     def close(self) -> None:
-        """Give files and memory back. What was read stays valid."""
+        """Release files and memory. Bodies that were read stay valid."""
 
 
 OpenedLog = tuple[LogView, dict[int, int]]
@@ -263,15 +263,15 @@ OpenedLog = tuple[LogView, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Every record, and what cannot be read of them."""
+    """Every record, and the unreadable ones."""
 
     records: Sequence[AnyRecord] = ()
     damages: Sequence[RecordDamage] = ()
 
 
 class Seen(NamedTuple):
-    """What changed without an action of the broker. `free` and `total` are octets for contents, `free` is None when it
-    could not be measured. `users` are all users when somebody else changed one since the last look, else None.
+    """Changes without an action of the broker. `free` and `total` are octets for contents, `free` is None when it could
+    not be measured. `users` are all users if another process changed one since the last look, otherwise None.
     """
 
     free: int | None
@@ -308,15 +308,15 @@ class Engine(Protocol):
 
     def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
         """Perform actions of one lane; blocks until all are done. The results in the same order, None for an action
-        that is not answered. Called from several threads at once. Raises nothing but what is a bug.
+        that is not answered. Called from several threads at once. Any exception is a bug.
         """
 
     def look(self) -> Seen:
         """Look for changes from outside. Called on the lane of `Save`. Raises `StorageError`."""
 
     def close(self, closing: Callable[[LogKey], None]) -> dict[LogKey, StorageError]:
-        """Make everything durable and give the place back. The logs of which that is not known, and why; `closing` is
-        called before each log.
+        """Make everything durable and release the engine's place. Returns the logs that may not be durable, and why;
+        `closing` is called before each log.
         """
 
 

@@ -26,11 +26,11 @@ _LANES: dict[type, Lane] = {
     OpenLog: Lane("openings", limits.OPENINGS),
     Prepare: Lane("prepare"),
 }
-"""The lanes of what is no group commit: none of it is ever ahead of one."""
+"""The lanes of actions other than group commits, so that these never delay one."""
 
 
 class DiskEngine:
-    """An engine on a disk and on records, whatever they are; tests bring those that fail."""
+    """An engine on any disk and records; tests use failing ones."""
 
     name: str
     directory: Path | None = None
@@ -39,7 +39,7 @@ class DiskEngine:
         self._storage = storage
 
     def restore(self) -> Restored:
-        """Read the records, and see to what the last run left."""
+        """Read the records, and clean up after the last run."""
         return self._storage.restore()
 
     def lane(self, action: StorageAction) -> Lane:
@@ -84,7 +84,7 @@ class DirectoryEngine(DiskEngine):
         super().__init__(Storage(FrugalDisk(RealDisk()), data, self._records, segment_bytes))
 
     def look(self) -> Seen:
-        """The room of the file system, and what `mtl user` did."""
+        """The free space of the file system, and changes by `mtl user`."""
         free, total = None, 0
         try:
             room = os.statvfs(self._data)

@@ -1,4 +1,4 @@
-"""Carries out what the core asks of the disk: logs, and the records beside them. No threads of its own.
+"""Performs the core's actions on the disk: on logs and on the records. It has no threads of its own.
 
 Data directory:
 
@@ -70,8 +70,8 @@ DiskAction = LogAction | Save
 class Storage:
     """The logs' writing halves and the records, below one directory.
 
-    `perform` may be called from several threads at once as long as no log and not the records have two actions at a
-    time; the core sees to that.
+    `perform` may be called from several threads at once, with at most one action at a time per log and one on the
+    records; the core ensures that.
     """
 
     def __init__(self, disk: Disk, directory: str, records: RecordStore, segment_bytes: int) -> None:
@@ -111,8 +111,8 @@ class Storage:
         return Restored(records, damages)
 
     def _settle(self) -> None:
-        """Save once before anything is done on what the records say. The last transaction of the run before may have
-        failed or been cut short: it is on the disk for good after this, or it is gone for good.
+        """Save once before the records are used. The last transaction of the previous run may have failed or been cut
+        short: after this it is either durable or gone.
         """
         try:
             self._records.save((), ())
@@ -176,8 +176,8 @@ class Storage:
         except OSError as e:
             return failure(e, f"carrying out {type(action).__name__}")
         except (MtlError, ValueError) as e:
-            # What is taken in was checked before; should it not fit after all, its writers hear of it and the log
-            # goes on.
+            # Contents were checked before; if they do not fit after all, their writers get the error and the log stays
+            # usable.
             return StorageFailed(f"{type(action).__name__}: {e}")
 
     def _log_action(self, action: LogAction) -> object:
@@ -283,7 +283,7 @@ class Storage:
         return reader, dict(writer.last_numbers)
 
     def _close(self, key: LogKey, writer: LogWriter) -> None:
-        """Close a writer that is of no use any more."""
+        """Close a writer that is not needed or not usable any more."""
         try:
             writer.close()
         except StorageError as e:
@@ -292,7 +292,7 @@ class Storage:
     def _publish(self, writer: LogWriter, action: Publish) -> Iterator[Change]:
         """PROTOCOL.md 5.5, step 4: large staged logs are adopted, small ones copied, in order.
 
-        What an attempt before this one left is taken back first; it may have left nothing but a start.
+        Contents of an earlier attempt, possibly an incomplete one, are removed first.
         """
         yield writer.truncate_to(action.base)
         parts: list[StagePart] = []
@@ -313,8 +313,8 @@ class Storage:
             )
 
     def _seal(self, key: LogKey, now_us: int) -> None:
-        """Make a staged log complete. One that a failure of this has stopped is opened again: it is committed, and
-        there is no other way on. One that never opened has no writer; its parts say whether it is whole.
+        """Make a staged log complete. If an earlier failure of this stopped it, it is opened again: it is committed, so
+        there is no alternative. A log that never opened has no writer; its parts tell whether it is complete.
         """
         writer = self._writers.get(key)
         if writer is not None and writer.stopped:
@@ -325,7 +325,7 @@ class Storage:
             writer.seal()
 
     def drop(self, action: DropLogs) -> None:
-        """Close and remove logs; what cannot be removed now goes with the next start."""
+        """Close and remove logs; the next start removes those that cannot be removed now."""
         for key in action.logs:
             writer = self._writers.pop(key, None)
             self._undelivered.pop(key, None)

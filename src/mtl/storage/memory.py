@@ -46,18 +46,18 @@ from mtl.storage.records import DECODERS, AnyRecord, ResourceRecord, StageRecord
 from mtl.wire.packs import encode_pack
 
 MEMORY_OCTETS = 1 << 30
-"""Octets of contents that a broker in memory keeps, if nothing else is said: more than a test or a notebook writes, and
-less than what a laptop has."""
+"""Default of the octets of contents in a memory broker: more than a test or a notebook writes, and less than the memory
+of a laptop."""
 
 RECORD_OCTETS = 64 << 20
 """Octets of its records: some ten thousand resources with their cursors and names of writers."""
 
 OVERHEAD = 512
-"""Octets that a chunk or a record counts beside its own, for the objects that hold it, and that an empty log counts."""
+"""Octets counted per chunk, record and log in addition to their own, for the objects that hold them."""
 
 
 class _KeptLog:
-    """A log. `counted` are the octets that it counts; a stage whose contents were published counts none."""
+    """A log. `counted` are its octets for the limit: 0 for a stage whose contents were published."""
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
@@ -71,7 +71,7 @@ class _KeptLog:
 
 
 class Memory:
-    """What memory engines keep: an engine that is opened on it finds what the one before left. Contents take at most
+    """The data of memory engines: a new engine on it finds the data of the previous one. Contents take at most
     `octets` and records `record_octets`, each with OVERHEAD; `used` and `record_used` are what they take.
     """
 
@@ -85,7 +85,7 @@ class Memory:
         self.lock = threading.Lock()
 
     def count(self, log: _KeptLog, octets: int) -> None:
-        """A log counts so many octets more, or fewer; never less than none."""
+        """Add octets (possibly negative) to a log's count, which does not fall below 0."""
         octets = max(octets, -log.counted)
         log.counted += octets
         self.used += octets
@@ -152,7 +152,7 @@ class MemoryEngine:
         return Lane("records") if isinstance(action, Save | DropLogs) else Lane("logs", self._threads)
 
     def perform(self, actions: Sequence[StorageAction]) -> Sequence[object]:
-        """Nobody sees half of a batch."""
+        """A batch is performed as a whole before its results are visible."""
         with self._memory.lock:
             results = [self._perform(action) for action in actions]
         for action in actions:
@@ -164,11 +164,11 @@ class MemoryEngine:
             return self._methods[type(action)](action)
         except StorageError as error:
             return error
-        except ValueError as error:  # contents that do not fit: their writers are told, and the log goes on
+        except ValueError as error:  # contents that do not fit: writers get the error, the log stays usable
             return StorageFailed(f"{type(action).__name__}: {error}")
 
     def look(self) -> Seen:
-        """Nobody else changes records in this memory."""
+        """No other process changes records in this memory."""
         memory = self._memory
         with memory.lock:
             return Seen(max(0, memory.octets - memory.used), memory.octets, None)
@@ -265,7 +265,7 @@ class MemoryEngine:
         return epoch
 
     def _publish(self, action: Publish) -> Changes:
-        """The bodies stay where they are, and now count for the resource. There is always room for that."""
+        """The bodies are not copied, and now count for the resource. This always fits."""
         kept, stages = self._kept(action.log), [self._kept(key) for key in action.stages]
         staged = [chunk for stage in stages for chunk in stage.chunks]
         found = sum(chunk.ref.count for chunk in staged)
@@ -289,7 +289,7 @@ class MemoryEngine:
         return (Emptied(kept.earliest),)
 
     def _cut_back(self, kept: _KeptLog, base: int) -> None:
-        """Take contents from `base` on back: a commit that was interrupted, and that nobody was shown."""
+        """Remove contents from `base` on: those of an interrupted commit, which no reader has seen."""
         place = bisect_left(kept.chunks, base, key=lambda chunk: chunk.ref.base)
         begins = kept.chunks[place].ref.base if place < len(kept.chunks) else kept.next
         if begins != base:

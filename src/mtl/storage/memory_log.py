@@ -1,4 +1,4 @@
-"""What the broker sees of a log in memory, and the changes that it follows. Belongs to the loop's thread."""
+"""The broker's view of a log in memory, and the changes to it. Belongs to the loop's thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class CutBack:
-    """Contents from `next` on were taken back."""
+    """Contents from `next` on were removed."""
 
     next: int
 
