@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl import limits
+from mtl.log import limits as log_limits
 from mtl.storage.database import VERSION
 from mtl.testing import RunningBroker, broker
 from mtl.wire.packs import decode_pack, encode_pack, unpack
@@ -197,7 +197,7 @@ def test_a_reader_that_stands_still_costs_no_memory(tmp_path: Path, packed: bool
     """300 MiB wait for a reader without confirmation that reads nothing; others are served meanwhile."""
     contents, chunks = 16, 300
     most = (
-        limits.TAIL_BYTES + 64 * MIB + 96 * MIB
+        log_limits.TAIL_BYTES + 64 * MIB + 96 * MIB
     )  # the newest bodies, what the reader's queue holds, the rest
     bodies = [bytes([n]) * (MIB // contents) for n in range(contents)]
     with broker(tmp_path / "data") as running, minimal_client(running.endpoint) as client:

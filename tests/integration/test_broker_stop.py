@@ -18,13 +18,15 @@ BROKER = """
 import sys, threading
 from pathlib import Path
 from mtl import limits
+from mtl.broker import limits as broker_limits
+from mtl.net import limits as net_limits
 from mtl.broker.runtime import stopping
 from mtl.storage.sqlite import SqliteStore
 from mtl.cli.main import main
 from mtl.errors import StorageFailed
 from mtl.log.files import RealFile
 
-limits.STOP_S, stopping.STUCK_S, limits.ZMTP_HEARTBEAT_MS = 4.0, 3.0, 1_000
+broker_limits.STOP_S, stopping.STUCK_S, net_limits.ZMTP_HEARTBEAT_MS = 4.0, 3.0, 1_000
 what, how, dead = sys.argv.pop(1), sys.argv.pop(1), Path(sys.argv.pop(1))
 
 def wrap(kind, name, error):

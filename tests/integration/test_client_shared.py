@@ -9,7 +9,7 @@ import pytest
 
 import mtl
 from mtl.client import Connection, flow
-from mtl.limits import SHARED_MEMORY
+from mtl.net.limits import SHARED_MEMORY
 from mtl.testing import RunningBroker, broker
 from mtl.wire.commands import Content
 from mtl.wire.places import OFFSET

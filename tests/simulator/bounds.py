@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from random import Random
 from types import ModuleType
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
+from mtl.storage import limits as storage_limits
 
 _CHOICES: dict[str, tuple[float, ...]] = {
-    "ADOPT_OCTETS": (256, 1_500, limits.ADOPT_OCTETS),
-    "EXPIRY_CHECK_S": (0.2, limits.EXPIRY_CHECK_S),
-    "GROUP_OCTETS": (300, limits.GROUP_OCTETS),
-    "INBOUND_OCTETS": (4_000, limits.INBOUND_OCTETS, limits.INBOUND_OCTETS),
+    "ADOPT_OCTETS": (256, 1_500, storage_limits.ADOPT_OCTETS),
+    "EXPIRY_CHECK_S": (0.2, broker_limits.EXPIRY_CHECK_S),
+    "GROUP_OCTETS": (300, broker_limits.GROUP_OCTETS),
+    "INBOUND_OCTETS": (4_000, broker_limits.INBOUND_OCTETS, broker_limits.INBOUND_OCTETS),
     "QUEUE_AHEAD": (1, 10, queue_limits.QUEUE_AHEAD),
     "QUEUE_BURY": (1, queue_limits.QUEUE_BURY),
     "QUEUE_DELIVERIES": (1, 3, queue_limits.QUEUE_DELIVERIES),
@@ -22,10 +23,10 @@ _CHOICES: dict[str, tuple[float, ...]] = {
     "QUEUE_OUTSTANDING": (3, queue_limits.QUEUE_OUTSTANDING, queue_limits.QUEUE_OUTSTANDING),
     "QUEUE_RANGES": (2, queue_limits.QUEUE_RANGES, queue_limits.QUEUE_RANGES),
     "QUEUE_RETURNED": (2, queue_limits.QUEUE_RETURNED, queue_limits.QUEUE_RETURNED),
-    "RETENTION_CHECK_S": (0.2, limits.RETENTION_CHECK_S),
-    "TURN_CONTENTS": (1, 5, limits.TURN_CONTENTS),
-    "TURN_OCTETS": (500, limits.TURN_OCTETS),
-    "TURN_SENDS": (1, 3, limits.TURN_SENDS),
+    "RETENTION_CHECK_S": (0.2, broker_limits.RETENTION_CHECK_S),
+    "TURN_CONTENTS": (1, 5, broker_limits.TURN_CONTENTS),
+    "TURN_OCTETS": (500, broker_limits.TURN_OCTETS),
+    "TURN_SENDS": (1, 3, broker_limits.TURN_SENDS),
 }
 
 
@@ -43,4 +44,4 @@ def drawn(random: Random) -> Iterator[None]:
 
 
 def _home(name: str) -> ModuleType:
-    return queue_limits if hasattr(queue_limits, name) else limits
+    return next(home for home in (queue_limits, broker_limits, storage_limits) if hasattr(home, name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mtl import limits
+from mtl.storage import limits as storage_limits
 from tests.simulator.bounds import drawn
 from tests.simulator.faults import Chaos
 from tests.simulator.readers import ReaderApp
@@ -62,5 +62,5 @@ def simulate_commits(seed: int, steps: int, trace: Callable[[str], None] | None 
     """Run one seed; raises `Violation`, or whatever else the code under test raises."""
     world = World(seed, trace)
     with drawn(world.random):
-        limits.ADOPT_OCTETS = world.random.choice(_ADOPT_OCTETS)
+        storage_limits.ADOPT_OCTETS = world.random.choice(_ADOPT_OCTETS)
         return run(Commits(world), steps)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mtl import limits
+from mtl.net import limits as net_limits
 from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.net.ports import Port
 from mtl.net.router import Sent
@@ -344,7 +344,7 @@ class Routers:
     def take_in(self) -> Iterator[tuple[Port, bytes, Message]]:
         """What has arrived, control before data, some of it."""
         for port, inbox in self._inbox.items():
-            for _ in range(min(len(inbox), limits.DRAIN_MESSAGES)):
+            for _ in range(min(len(inbox), net_limits.DRAIN_MESSAGES)):
                 wire, message = inbox.popleft()
                 wire.up.read()
                 self.world.note("heard", lambda: f"{wire} {shown(port, message)}")  # noqa: B023 called at once

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AUDIT_SUMMARY_S
 from mtl.broker.access.sessions import Sessions
@@ -320,17 +321,19 @@ class Broker:
     def _schedule(self, heartbeat_s: float) -> Recurring:
         """All periodic work, with its periods."""
         recurring = Recurring(self._outbox)
-        recurring.add(limits.CURSOR_FLUSH_S, self.parts.cursors.flush, lambda: self.parts.cursors.dirty)
+        recurring.add(
+            broker_limits.CURSOR_FLUSH_S, self.parts.cursors.flush, lambda: self.parts.cursors.dirty
+        )
         recurring.add(queue_limits.QUEUE_TICK_S, self._look_at_queues, lambda: self.parts.queues.any)
-        recurring.add(min(limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.parts.flows.check)
-        recurring.add(limits.EXPIRY_CHECK_S, self._expire)
+        recurring.add(min(broker_limits.HEARTBEAT_CHECK_S, heartbeat_s / 4), self.parts.flows.check)
+        recurring.add(broker_limits.EXPIRY_CHECK_S, self._expire)
         recurring.add(limits.MARK_CHECK_S, self.parts.idle_logs.run, lambda: self.parts.idle_logs.any)
-        recurring.add(limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
+        recurring.add(broker_limits.RETENTION_CHECK_S, self.parts.housekeeping.run)
         recurring.add(USAGE_CHECK_S, self.parts.usage.look)
         recurring.add(CLOCK_NOTE_S, self.parts.ages.note)
-        recurring.add(limits.NAMES_CHECK_S, self.parts.housekeeping.expire_names)
+        recurring.add(broker_limits.NAMES_CHECK_S, self.parts.housekeeping.expire_names)
         recurring.add(AUDIT_SUMMARY_S, self.audit.catch_up, lambda: self.audit.is_behind)
-        recurring.add(limits.FANOUT_RETRY_S, self.parts.fanout.retry, lambda: self.parts.fanout.any)
+        recurring.add(broker_limits.FANOUT_RETRY_S, self.parts.fanout.retry, lambda: self.parts.fanout.any)
         return recurring
 
     def _look_at_queues(self) -> None:

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Audit
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import NewChunk, Prepare, Save
@@ -126,10 +126,12 @@ class Outbox:
                 then()
                 return
             left = unsure
-            if unsure is not None and self.now.mono + limits.SAVE_RETRY_S > answer_at:
+            if unsure is not None and self.now.mono + broker_limits.SAVE_RETRY_S > answer_at:
                 unsure(result)
                 left = None
-            self.later(limits.SAVE_RETRY_S, lambda: self._take_back(before, new, then, left, answer_at))
+            self.later(
+                broker_limits.SAVE_RETRY_S, lambda: self._take_back(before, new, then, left, answer_at)
+            )
 
         self.save(before, new, taken_back)
 

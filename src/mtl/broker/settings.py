@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.access.quotas import QuotaSettings
 from mtl.broker.commands.granting import Ports
@@ -30,7 +31,7 @@ class Settings:
     auto_create: Sequence[str] = ()
     authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
     heartbeat_s: float = limits.HEARTBEAT_S
-    lease_unbound_s: float = limits.LEASE_UNBOUND_S
+    lease_unbound_s: float = broker_limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
     low_watermark: int = 0
     quotas: QuotaSettings = field(default_factory=QuotaSettings)

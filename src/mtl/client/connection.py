@@ -16,6 +16,14 @@ from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.client.feed import Feed
 from mtl.client.incoming import Incoming, ReaderOptions, Start
 from mtl.client.io import Loop, loop
+from mtl.client.limits import (
+    CONSUMER_WINDOW_CONTENTS,
+    PLAIN_WINDOW_CONTENTS,
+    READER_WINDOW,
+    READER_WINDOW_CONTENTS,
+    WRITER_WINDOW,
+    WRITER_WINDOW_CONTENTS,
+)
 from mtl.client.pump import Pump, WriterOptions
 from mtl.client.reader import Reader
 from mtl.client.resources import Administration, listed
@@ -23,16 +31,7 @@ from mtl.client.rfc_feed import RfcFeed
 from mtl.client.settings import DEFAULT_ENDPOINT, Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
-from mtl.limits import (
-    CONSUMER_WINDOW_CONTENTS,
-    PLAIN_WINDOW_CONTENTS,
-    READER_WINDOW,
-    READER_WINDOW_CONTENTS,
-    REQUEST_TIMEOUT_S,
-    RETRY_DEADLINE_S,
-    WRITER_WINDOW,
-    WRITER_WINDOW_CONTENTS,
-)
+from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from mtl.net.curve import client_keys
 from mtl.wire import control as w
 

@@ -22,8 +22,9 @@ from typing import Protocol
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.data_endpoint import data_endpoint
 from mtl.client.io import Loop, Timer
+from mtl.client.limits import PUMP
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
-from mtl.limits import HEARTBEAT_S, PUMP, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict

@@ -9,9 +9,10 @@ from collections import OrderedDict
 import pyarrow as pa
 
 from mtl.client.granted import Granted
+from mtl.client.limits import LOCAL_FILES
 from mtl.client.mapped import MappedFile
 from mtl.errors import Malformed
-from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LocalFiles
 from mtl.wire.packs import ArrowBuffer
 from mtl.wire.places import Place

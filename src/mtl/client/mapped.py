@@ -12,7 +12,7 @@ import os
 
 import pyarrow as pa
 
-from mtl.limits import LOCAL_WINDOW
+from mtl.client.limits import LOCAL_WINDOW
 from mtl.wire.packs import ArrowBuffer
 
 _MADV_POPULATE_READ = 22

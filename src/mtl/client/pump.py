@@ -15,9 +15,10 @@ import msgspec
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.io import Loop, Timer
+from mtl.client.limits import PUMP, QUIET_S
 from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
-from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK, PUMP, QUIET_S
+from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
 from mtl.net.machine import machine_mark
 from mtl.protocol.rfc import RfcWriterFlow
 from mtl.protocol.settlement import Sent

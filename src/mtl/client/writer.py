@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mtl.client.control import Outcome, Waiter
 from mtl.client.io import Loop, process
+from mtl.client.limits import LINGER_S, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
 from mtl.errors import (
@@ -25,7 +26,7 @@ from mtl.errors import (
     Refused,
     Unreachable,
 )
-from mtl.limits import LINGER_S, MAX_PACK_CONTENTS, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CONTENTS
+from mtl.limits import MAX_PACK_CONTENTS
 from mtl.protocol.writing import RefusedContent
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties

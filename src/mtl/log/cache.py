@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Protocol
 
-from mtl.limits import GHOST_BYTES, INDEX_CACHE_BYTES, MAPPED_SEGMENTS, TAIL_BYTES
 from mtl.log.files import Mapped
+from mtl.log.limits import GHOST_BYTES, INDEX_CACHE_BYTES, MAPPED_SEGMENTS, TAIL_BYTES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
-from mtl.limits import MAX_CHUNK_BODY, MAX_CHUNK_RUNS
 from mtl.log.files import octets
+from mtl.log.limits import MAX_CHUNK_BODY, MAX_CHUNK_RUNS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
 from mtl.errors import DirectoryInUse, StorageError, StorageFailed, StorageFull
-from mtl.limits import IOV_BATCH
+from mtl.log.limits import IOV_BATCH
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

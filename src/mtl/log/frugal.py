@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from mtl.limits import OPEN_FILES
 from mtl.log.files import Disk, File, Lock, Mapped, Mode
+from mtl.log.limits import OPEN_FILES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import msgspec
 
 from mtl.errors import Damaged
-from mtl.limits import LOG_EPOCHS
 from mtl.log.chunk import checksum
+from mtl.log.limits import LOG_EPOCHS
 from mtl.log.segment import newer
 
 VERSION = 1

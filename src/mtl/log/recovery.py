@@ -24,11 +24,11 @@ from itertools import pairwise
 from msgspec import structs
 
 from mtl.errors import Damaged
-from mtl.limits import SCAN_BLOCK
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER_SIZE
 from mtl.log.chunk import RunEntry, decode_runs
 from mtl.log.files import File, write_fully
 from mtl.log.flips import one_bit_off
+from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import NEW_MANIFEST, Manifest
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
 from mtl.log.segment import (

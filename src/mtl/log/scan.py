@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mtl.limits import SCAN_BLOCK
 from mtl.log.chunk import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -22,6 +21,7 @@ from mtl.log.chunk import (
     padded,
 )
 from mtl.log.files import File
+from mtl.log.limits import SCAN_BLOCK
 from mtl.log.segment import SegmentHeader, newer
 
 

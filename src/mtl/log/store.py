@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 
 from mtl.errors import Damaged
-from mtl.limits import SCAN_BLOCK
 from mtl.log.files import Disk, File, write_fully
+from mtl.log.limits import SCAN_BLOCK
 from mtl.log.manifest import (
     MANIFEST,
     NEW_MANIFEST,

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mtl.errors import StorageFailed
-from mtl.limits import SEGMENT_CHUNKS
 from mtl.log.change import (
     Adopted,
     AdoptedSegment,
@@ -35,6 +34,7 @@ from mtl.log.chunk import NewChunk, check
 from mtl.log.cutting import CutPlan, plan_cut
 from mtl.log.files import failure
 from mtl.log.group import Group
+from mtl.log.limits import SEGMENT_CHUNKS
 from mtl.log.manifest_keeper import ManifestKeeper
 from mtl.log.recovery import Active, Recovered
 from mtl.log.segment import STASHED, TEMPORARY, SegmentHeader, empty_index, index_name, segment_name

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import zmq
 
-from mtl import limits
 from mtl.errors import OptionError
+from mtl.net import limits as net_limits
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve
 from mtl.net.open_connections import OpenConnections
@@ -236,7 +236,7 @@ class AsyncDealer:
         self._socket = _context().socket(zmq.DEALER)
         # An identity that cannot be guessed: those that the ROUTER generates are consecutive numbers.
         self._socket.setsockopt(zmq.IDENTITY, uuid4().bytes)
-        self._socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
+        self._socket.setsockopt(zmq.LINGER, net_limits.LINGER_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
         self._socket.setsockopt(zmq.SNDHWM, hwm)
         self._socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
@@ -303,7 +303,7 @@ class AsyncDealer:
                 # Only the first frame can be refused: a queue that has room for it takes the rest.
                 for frame in frames[:-1]:
                     put(frame, _FIRST)
-                put(frames[-1], _NOW, len(frames[-1]) < limits.ZERO_COPY)
+                put(frames[-1], _NOW, len(frames[-1]) < net_limits.ZERO_COPY)
                 self._unsent.popleft()
         except zmq.Again:
             pass

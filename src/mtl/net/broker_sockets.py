@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from mtl import limits
+from mtl.net import limits as net_limits
 from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection, Origin
 from mtl.net.pace import Pace
@@ -82,23 +83,28 @@ class BrokerSockets:
 
     def _bind_all(self, opened: ExitStack, endpoint: str, packed_port: int, plain_port: int) -> None:
         if self.shared:
-            self.control = self._bind(opened, endpoint, limits.PACKED_HWM, limits.MAX_FRAME)
+            self.control = self._bind(opened, endpoint, net_limits.PACKED_HWM, limits.MAX_FRAME)
             self.packed = self.plain = self.control
             self._by_port = {Port.CONTROL: self.control}
             return
         self.control = self._bind(
             opened,
             endpoint,
-            limits.CONTROL_HWM,
+            net_limits.CONTROL_HWM,
             limits.MAX_CONTROL_FRAME * 2,
-            limits.QUEUED_OCTETS,
-            limits.CONTROL_WAITING,
+            net_limits.QUEUED_OCTETS,
+            net_limits.CONTROL_WAITING,
         )
         packed = _beside(endpoint, packed_port, "packed")
         plain = _beside(endpoint, plain_port, "plain")
-        self.packed = self._bind(opened, packed, limits.PACKED_HWM, limits.MAX_FRAME)
+        self.packed = self._bind(opened, packed, net_limits.PACKED_HWM, limits.MAX_FRAME)
         self.plain = self._bind(
-            opened, plain, limits.PLAIN_HWM, limits.MAX_FRAME, limits.QUEUED_OCTETS, limits.PLAIN_WAITING
+            opened,
+            plain,
+            limits.PLAIN_HWM,
+            limits.MAX_FRAME,
+            net_limits.QUEUED_OCTETS,
+            net_limits.PLAIN_WAITING,
         )
         self._by_port = {Port.CONTROL: self.control, Port.PACKED: self.packed, Port.PLAIN: self.plain}
 
@@ -148,7 +154,7 @@ class BrokerSockets:
         """Messages of the control socket, with all frames, and their origins. On a shared socket they include data
         commands (`is_command`).
         """
-        for _ in range(limits.DRAIN_MESSAGES):
+        for _ in range(net_limits.DRAIN_MESSAGES):
             received = self.control.receive()
             if received is None:
                 return
@@ -159,7 +165,7 @@ class BrokerSockets:
         command (a pack takes long to handle), and bodies are views. `alone`: read only one command, because probably no
         other one waits and finding that out costs an exception; if others wait, the next poll finds them.
         """
-        left, packed = limits.DRAIN_MESSAGES, port is Port.PACKED
+        left, packed = net_limits.DRAIN_MESSAGES, port is Port.PACKED
         while left > 0 and (
             bursts := self._by_port[port].receive_commands(1 if packed or alone else left, view=packed)
         ):

@@ -6,7 +6,7 @@ import os
 
 import zmq
 
-from mtl.limits import MAX_SOCKETS
+from mtl.net.limits import MAX_SOCKETS
 
 _made: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
 

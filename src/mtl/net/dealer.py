@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zmq
 
-from mtl.limits import MAX_FRAME, PACKED_HWM, PLAIN_HWM
+from mtl.limits import MAX_FRAME, PLAIN_HWM
 from mtl.net.endpoint import Curve
+from mtl.net.limits import PACKED_HWM
 from mtl.net.link import SocketLink
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from mtl.errors import LocalError, OptionError
-from mtl.limits import BURST_BODIES, ZERO_COPY
 from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve, Frames, Ready
+from mtl.net.limits import BURST_BODIES, ZERO_COPY
 from mtl.wire.fields import Buffer
 
 _UP = zmq.EVENT_HANDSHAKE_SUCCEEDED

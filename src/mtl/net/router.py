@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import zmq
 
-from mtl import limits
 from mtl.errors import MtlError
+from mtl.net import limits as net_limits
 from mtl.net.curve import as_server
 from mtl.net.open_connections import OpenConnections
 from mtl.net.origin import Connection, Origin
@@ -75,7 +75,7 @@ def messages(socket: zmq.Socket[bytes], most: int) -> Iterator[tuple[list[bytes]
     `BURST_BODIES` octets.
     """
     receive, octets, received = super(zmq.Socket, socket).recv, 0, 0
-    while received < most and octets <= limits.BURST_BODIES:
+    while received < most and octets <= net_limits.BURST_BODIES:
         try:
             frame = receive(_NOW, False)
         except zmq.Again:
@@ -137,18 +137,18 @@ def bind_router(
     """
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.setsockopt(zmq.LINGER, limits.LINGER_MS)
+    socket.setsockopt(zmq.LINGER, net_limits.LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, hwm)
     socket.setsockopt(zmq.RCVHWM, hwm if max_waiting is None else max_waiting)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, limits.HANDSHAKE_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, net_limits.HANDSHAKE_MS)
     # Heartbeats tell the peer that the broker is alive. A dead peer is detected by TCP_MAXRT, not by the answer to a
     # heartbeat: that takes a timer per peer, and libzmq walks over all timers to stop one. With 1,000 clients it took a
     # tenth of a processor, and the cost grows with their square.
-    socket.setsockopt(zmq.HEARTBEAT_IVL, limits.ZMTP_HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TTL, limits.ZMTP_TIMEOUT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, net_limits.ZMTP_HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, net_limits.ZMTP_TIMEOUT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 0)
-    socket.setsockopt(zmq.TCP_MAXRT, limits.ZMTP_TIMEOUT_MS)
+    socket.setsockopt(zmq.TCP_MAXRT, net_limits.ZMTP_TIMEOUT_MS)
     if "[" in endpoint:  # only then: an IPv4 endpoint would be reported as ::ffff:a.b.c.d
         socket.setsockopt(zmq.IPV6, 1)
     if secret is not None:
@@ -191,7 +191,7 @@ class RouterSocket:
             context, endpoint, hwm=hwm, max_frame=max_frame, max_waiting=max_waiting, secret=secret, zap=zap
         )
         self._queued = Queued(max_queued) if max_queued is not None else None
-        self._large = max_queued // hwm if max_queued is not None else limits.ZERO_COPY
+        self._large = max_queued // hwm if max_queued is not None else net_limits.ZERO_COPY
         self.misframed = 0
         self.mixed = 0
         """Messages dropped because two connections had the same identity within one burst."""
@@ -234,7 +234,7 @@ class RouterSocket:
         lasts: dict[bytes, zmq.Frame] = {}
         octets = weight = 0
         for _ in range(most):
-            if octets > limits.BURST_HEADERS or weight > limits.BURST_BODIES:
+            if octets > net_limits.BURST_HEADERS or weight > net_limits.BURST_BODIES:
                 break
             header: bytes | None = None
             body: zmq.Frame | None
@@ -372,7 +372,7 @@ class RouterSocket:
     ) -> tuple[int, Sent]:
         """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
         put, sent, outcome = self._put, 0, Sent.OK
-        small = max(map(len, bodies), default=0) < min(self._large, limits.ZERO_COPY)
+        small = max(map(len, bodies), default=0) < min(self._large, net_limits.ZERO_COPY)
         try:
             for header, body in zip(headers, bodies, strict=True):
                 if small:
@@ -396,7 +396,7 @@ class RouterSocket:
             for frame in frames:
                 put(frame, _FIRST)
             if counted is None:
-                put(last, _NOW, size < limits.ZERO_COPY)
+                put(last, _NOW, size < net_limits.ZERO_COPY)
             else:
                 whole = zmq.Frame(last, copy=False, track=True)
                 counted.add(frames[0], self.socket.send(whole, _NOW, copy=False, track=True), size)

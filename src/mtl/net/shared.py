@@ -20,7 +20,8 @@ import os
 from pathlib import Path
 
 from mtl.errors import Malformed
-from mtl.limits import MAX_PACK, PACK_OVERHEAD, SHARED_MEMORY
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
+from mtl.net.limits import SHARED_MEMORY
 from mtl.wire.control import SharedMemory
 from mtl.wire.places import SHARED_FROM, Span
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from mtl.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c

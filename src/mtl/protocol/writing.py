@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtl.errors import LocalError
-from mtl.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
+from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.settlement import Sent, Unsettled
 from mtl.wire import commands as c
 from mtl.wire.fields import Buffer

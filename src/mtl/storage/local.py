@@ -35,6 +35,7 @@ from mtl.log import (
 from mtl.log.files import Disk, failure
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import segment_base
+from mtl.storage import limits as storage_limits
 from mtl.storage.api import (
     Append,
     CreateLog,
@@ -304,7 +305,7 @@ class Storage:
             raise Damaged(
                 f"{', '.join(action.stages)}: {staged} contents are staged where {action.contents} were"
             )
-        for large, run in groupby(parts, key=lambda p: p.bytes >= limits.ADOPT_OCTETS):
+        for large, run in groupby(parts, key=lambda p: p.bytes >= storage_limits.ADOPT_OCTETS):
             together = tuple(run)
             yield (
                 writer.adopt(together, action.now_us)

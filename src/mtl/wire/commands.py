@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_HEADER, REJECT_WORDS
 from mtl.wire.fields import (
     EMPTY,
     RESERVED,
@@ -34,6 +33,7 @@ from mtl.wire.fields import (
     known_table,
     read_short,
 )
+from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
 
 __all__ = [
     "COUNT",

@@ -22,13 +22,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import (
-    MAX_FIELD_NAME,
-    MAX_SHORT_STRING,
-    MAX_TABLE,
-    MAX_TABLE_DEPTH,
-    RESERVED_FIELDS,
-)
+from mtl.limits import MAX_SHORT_STRING, MAX_TABLE
+from mtl.wire.limits import MAX_FIELD_NAME, MAX_TABLE_DEPTH, RESERVED_FIELDS
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Octets of a frame. At run time any object with the buffer protocol works (an Arrow buffer, a mapping)."""

@@ -21,17 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from mtl.errors import ContentTooLarge, FieldError, Malformed
-from mtl.limits import (
-    MAX_PACK,
-    MAX_PACK_CONTENTS,
-    MAX_PACK_PROPERTIES,
-    MAX_TABLE,
-    PACK_METADATA,
-    PACK_OVERHEAD,
-)
+from mtl.limits import MAX_PACK, MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES, MAX_TABLE, PACK_OVERHEAD
 from mtl.wire.commands import reserved
 from mtl.wire.fields import EMPTY, Buffer, decode_table
 from mtl.wire.flatbuffers import I16, I64, U8, U32, field, follow, length, read, scalar
+from mtl.wire.limits import PACK_METADATA
 
 RecordBatch: TypeAlias = Any
 """A pyarrow.RecordBatch of SCHEMA; pyarrow has no type hints."""

@@ -12,9 +12,10 @@ import msgspec
 
 from mtl.broker.queues.limits import MAX_QUEUE_DELIVERIES
 from mtl.errors import FieldError
-from mtl.limits import MAX_PATTERN, MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING, MAX_STAGES_PER_COMMIT
+from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
 from mtl.wire import replies as r
 from mtl.wire.fields import encode_short
+from mtl.wire.limits import MAX_PATTERN, MAX_STAGES_PER_COMMIT
 from mtl.wire.replies import (
     Body,
     Count,

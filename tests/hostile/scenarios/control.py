@@ -8,6 +8,7 @@ import time
 import zmq
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.testing import RunningBroker
 from tests.hostile.harness import scenario
 from tests.hostile.scenarios.connections import OPEN, asked
@@ -126,7 +127,7 @@ def describes_that_wait_for_ever(broker: RunningBroker, heavy: bool) -> str:
     after = {f"{number:06}": 1 for number in range(60_000 if heavy else 30_000)}
     after["bystander"] = (1 << 63) - 1
     body = json.dumps({"resource": "bystander", "after": after, "wait": 30_000}).encode()
-    waiting = limits.MAX_WAITING_NAMES // len(after)
+    waiting = broker_limits.MAX_WAITING_NAMES // len(after)
     with minimal_client(broker.endpoint) as client:
         dealer = pipelining(client)
         for _ in range(count):
@@ -162,7 +163,7 @@ def patterns_that_explode(broker: RunningBroker, heavy: bool) -> str:
 @scenario()
 def sessions_without_end(broker: RunningBroker, heavy: bool) -> str:
     """One connection each, which is how they are told apart; the longest silent ones leave."""
-    count = limits.MAX_SESSIONS + 5_000 if heavy else 1_000
+    count = broker_limits.MAX_SESSIONS + 5_000 if heavy else 1_000
     for _ in range(count):
         peer = RawPeer(broker.endpoint).shake_hands()
         assert asked(peer, b"Connection.Open", OPEN)[0] == b"201"

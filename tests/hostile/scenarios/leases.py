@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.testing import RunningBroker
 from tests.hostile.harness import scenario
 from tests.hostile.scenarios.control import pipelining
@@ -23,15 +23,15 @@ def leases_without_end(broker: RunningBroker, heavy: bool) -> str:
                 dealer = pipelining(client)
                 dealer.send_multipart([b"", b"Connection.Profile", b'{"profile":"test"}'])
                 assert dealer.recv_multipart()[1] == b"200"
-                for _ in range(limits.MAX_LEASES_PER_SESSION + 100):
+                for _ in range(broker_limits.MAX_LEASES_PER_SESSION + 100):
                     dealer.send_multipart([b"", b"Connection.Writer", b'{"resources":["resource"]}'])
                     _, code, body = dealer.recv_multipart()
                     granted += code == b"202"
                     refused += code == b"503"
                     assert code == b"202" or json.loads(body)["reason"] == "overloaded"
         assert refused >= 100 * sessions
-        assert granted <= limits.MAX_LEASES
-        if granted < limits.MAX_LEASES - 10:  # the bystander has some, too
+        assert granted <= broker_limits.MAX_LEASES
+        if granted < broker_limits.MAX_LEASES - 10:  # the bystander has some, too
             assert other.ask("Connection.Writer", resources=["resource"])[0] == 202
     return f"{granted:,} leases, then {refused:,} times 503"
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.patterns import is_pattern, matching
 from mtl.protocol.sasl.scram import SALT_OCTETS, Verifier
 from mtl.protocol.sasl.server import ANONYMOUS_USER
@@ -158,7 +159,7 @@ class Accounts:
         known = self._known.setdefault(where, {})
         new = [n for n in dict.fromkeys(names) if n not in known]
         if new:
-            if self._remembered + len(new) > limits.MAX_RIGHTS_REMEMBERED:
+            if self._remembered + len(new) > broker_limits.MAX_RIGHTS_REMEMBERED:
                 self._forget()
                 known, new = self._known.setdefault(where, {}), list(dict.fromkeys(names))
             found = [matching(pattern, new) for pattern in patterns]

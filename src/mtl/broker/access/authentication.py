@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import Event
 from mtl.broker.access.failures import Failures
@@ -43,7 +43,7 @@ class AuthenticationSettings:
 
     anonymous: Anonymous = True
     mechanisms: Sequence[str] = BY_STRENGTH
-    attempts: int = limits.AUTHENTICATION_ATTEMPTS
+    attempts: int = broker_limits.AUTHENTICATION_ATTEMPTS
     plain_without_encryption: bool = False
     sessions_by_identity: bool = False
     protected: bool = False
@@ -171,7 +171,7 @@ class Authenticator:
 
     def _check(self, session: Session, exchange: Exchange, check: Check, then: Then) -> None:
         """Have the password checked in another thread; it takes milliseconds."""
-        if self._checking >= limits.MAX_PASSWORD_CHECKS:
+        if self._checking >= broker_limits.MAX_PASSWORD_CHECKS:
             session.exchange = None
             self.refused(session, exchange.mechanism, check.user, "too many passwords are being checked")
             raise Refused(503, w.OVERLOADED, "too many passwords are being checked; try again")
@@ -200,5 +200,5 @@ def _too_many() -> Refused:
         403,
         w.NOT_AUTHORIZED,
         "too many log-ins failed; check the user and its password, and try again on a new connection in "
-        f"{limits.FAILED_LOGINS_S:.0f} s",
+        f"{broker_limits.FAILED_LOGINS_S:.0f} s",
     )

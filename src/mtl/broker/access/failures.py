@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
 
 _Key = tuple[str, str | None]
@@ -19,7 +19,7 @@ class _Count:
 
 
 class Failures:
-    """Failed log-ins of each address within `limits.FAILED_LOGINS_S`, counted from the first failure."""
+    """Failed log-ins of each address within `FAILED_LOGINS_S`, counted from the first failure."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -28,8 +28,8 @@ class Failures:
     def too_many(self, address: str, user: str) -> bool:
         """Whether this user at this address, or this address with any user, has to wait."""
         return (
-            self._failed((address, user)) >= limits.FAILED_LOGINS
-            or self._failed((address, None)) >= limits.FAILED_LOGINS_ADDRESS
+            self._failed((address, user)) >= broker_limits.FAILED_LOGINS
+            or self._failed((address, None)) >= broker_limits.FAILED_LOGINS_ADDRESS
         )
 
     def count(self, address: str, user: str) -> None:
@@ -37,12 +37,12 @@ class Failures:
         for key in ((address, user), (address, None)):
             self._failed(key)
             self._counts.setdefault(key, _Count(self._outbox.now.mono)).failed += 1
-        while len(self._counts) > limits.MAX_FAILED_LOGINS:
+        while len(self._counts) > broker_limits.MAX_FAILED_LOGINS:
             self._counts.popitem(last=False)
 
     def _failed(self, key: _Key) -> int:
         found = self._counts.get(key)
-        if found is not None and found.since + limits.FAILED_LOGINS_S <= self._outbox.now.mono:
+        if found is not None and found.since + broker_limits.FAILED_LOGINS_S <= self._outbox.now.mono:
             del self._counts[key]
             found = None
         return found.failed if found is not None else 0

@@ -15,8 +15,8 @@ from math import prod
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mtl.broker.limits import MAX_PATTERN_COST, MAX_PATTERN_WORK
 from mtl.errors import Refused
-from mtl.limits import MAX_PATTERN_COST, MAX_PATTERN_WORK
 from mtl.wire.control import BAD_ARGUMENTS
 
 _COUNTED = re.compile(r"\{(\d*),?(\d*)\}")

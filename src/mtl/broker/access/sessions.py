@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts, Changes
 from mtl.broker.access.authentication import AuthenticationSettings, Authenticator
 from mtl.broker.access.quotas import Quota, Quotas
@@ -30,7 +31,7 @@ Answer = Callable[[w.Reply | Refused], None]
 
 
 class Sessions:
-    """Every session, by token and by identity; at most `limits.MAX_SESSIONS`. Sessions without a log-in are evicted
+    """Every session, by token and by identity; at most `MAX_SESSIONS`. Sessions without a log-in are evicted
     first, several at a time, then those silent for longest. Sessions with leases are evicted last.
 
     The first of `vhosts` is the virtual host of a client that names none (PROTOCOL.md 2).
@@ -91,7 +92,7 @@ class Sessions:
         return None
 
     def _keep(self, session: Session) -> None:
-        if len(self._by_id) >= limits.MAX_SESSIONS:
+        if len(self._by_id) >= broker_limits.MAX_SESSIONS:
             self._make_room()
         self._by_id[session.id] = session
         self._of_principal[session.principal] += 1
@@ -100,7 +101,7 @@ class Sessions:
 
     def _make_room(self) -> None:
         """Evict several sessions, since finding them takes a look at all; but at most one with leases."""
-        most = max(1, limits.MAX_SESSIONS // limits.SESSIONS_LEAVING)
+        most = max(1, broker_limits.MAX_SESSIONS // broker_limits.SESSIONS_LEAVING)
         leaving = heapq.nsmallest(most, self._by_id.values(), key=self._worth)
         for session in leaving[:1] + [x for x in leaving[1:] if not self._leases.in_use(x.id)]:
             self._end(session)
@@ -139,10 +140,10 @@ class Sessions:
         self.ended(session.id)
 
     def expire(self) -> None:
-        """End the sessions that were silent for `limits.SESSION_IDLE_S`; a client opens a new one when it needs it.
+        """End the sessions that were silent for `SESSION_IDLE_S`; a client opens a new one when it needs it.
         Sessions with a live lease are kept: a task may write for hours without a control request.
         """
-        horizon = self._outbox.now.mono - limits.SESSION_IDLE_S
+        horizon = self._outbox.now.mono - broker_limits.SESSION_IDLE_S
         silent = [s for s in self._by_id.values() if s.heard < horizon]
         for session in silent:
             if not self._leases.in_use(session.id):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts, Changes
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.authorization import Authorization
@@ -221,8 +222,8 @@ def granted_window(asked: w.Window | None, most: int) -> tuple[int, int]:
     """The contents and the stored octets that may be unconfirmed: as asked for, within bounds (PROTOCOL.md 5.2)."""
     window = asked or w.Window()
     return (
-        min(window.contents or limits.WINDOW_CONTENTS, most),
-        min(window.bytes or limits.WINDOW_OCTETS, limits.MAX_WINDOW_OCTETS),
+        min(window.contents or broker_limits.WINDOW_CONTENTS, most),
+        min(window.bytes or broker_limits.WINDOW_OCTETS, broker_limits.MAX_WINDOW_OCTETS),
     )
 
 

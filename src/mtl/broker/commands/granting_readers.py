@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
 from mtl.broker.commands.granting_queues import QueueGrants
@@ -158,7 +158,7 @@ class ReaderGrants:
         record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
         start = _start(resource, request, record)
         resource.readable(start)
-        granted = granted_window(request.window, limits.MAX_WINDOW_CONTENTS)
+        granted = granted_window(request.window, broker_limits.MAX_WINDOW_CONTENTS)
         local = self._local_files(request)
         lease = ReaderLease(
             terms, resource, start, request.until, granted, request.packed, held, local=local is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed
 from mtl.broker.leases.lease import LeaseTerms
@@ -250,7 +250,7 @@ class WriterGrants:
         local = self._local
         if local is None or request.local != local.machine or not (lease.packed and lease.confirmed_flow):
             return
-        if len(self._lent) >= limits.SHARED_MEMORIES:
+        if len(self._lent) >= broker_limits.SHARED_MEMORIES:
             return
         try:
             lease.memory = local.lend()

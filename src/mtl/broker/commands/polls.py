@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quota, Quotas
@@ -63,8 +63,8 @@ class _Poll:
 
 
 class Polls:
-    """All waiting polls: at most `limits.MAX_WAITERS`, for `limits.MAX_WAITING_NAMES` together, each for at most
-    `limits.MAX_WAIT_S` seconds. A client gets no news of a resource that it may not know of.
+    """All waiting polls: at most `MAX_WAITERS`, for `MAX_WAITING_NAMES` together, each for at most
+    `MAX_WAIT_S` seconds. A client gets no news of a resource that it may not know of.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Polls:
             self._ask(number, poll, resource)
         if poll.is_open:
             self._open.setdefault(poll.vhost, {})[number] = None
-        self._outbox.later(min(request.wait / 1000, limits.MAX_WAIT_S), lambda: self._answer(number))
+        self._outbox.later(min(request.wait / 1000, broker_limits.MAX_WAIT_S), lambda: self._answer(number))
 
     def _admit(self, poll: _Poll, found: int) -> None:
         """Raises `Refused` 503 when there is no room for another poll, 403 above its principal's quota. A poll costs
@@ -108,9 +108,11 @@ class Polls:
         asked = poll.request
         named = (asked.after, asked.incarnations, asked.resources)
         poll.cost = sum(len(names or ()) for names in named) + found
-        if len(self._polls) >= limits.MAX_WAITERS:
-            raise Refused(503, w.OVERLOADED, f"{limits.MAX_WAITERS} requests wait already; ask without wait")
-        if self._names + poll.cost > limits.MAX_WAITING_NAMES:
+        if len(self._polls) >= broker_limits.MAX_WAITERS:
+            raise Refused(
+                503, w.OVERLOADED, f"{broker_limits.MAX_WAITERS} requests wait already; ask without wait"
+            )
+        if self._names + poll.cost > broker_limits.MAX_WAITING_NAMES:
             raise Refused(503, w.OVERLOADED, "too many names are waited for already; ask without wait")
         self._names += poll.cost
         self._of_principal[principal] += 1
@@ -179,7 +181,7 @@ def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
 
 def described(found: Sequence[Resource], *, history: bool = False) -> w.Reply | Refused:
     """The answer that describes these resources, with the epochs of their logs if asked for, or a 413 for too many."""
-    if len(found) > limits.MAX_DESCRIBED:
+    if len(found) > broker_limits.MAX_DESCRIBED:
         return Refused(
             413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.lease import Lease, RequestKey
 from mtl.broker.outbox import Outbox
@@ -48,16 +48,17 @@ class Leases:
         more = 0 if repeats in self._requested else 1
         self._quotas.check(principal, Quota.LEASES, self._of_principal[principal], more)
         own = self._of_session[session]
-        if len(self._by_token) >= limits.MAX_LEASES or own >= limits.MAX_LEASES_PER_SESSION:
+        if len(self._by_token) >= broker_limits.MAX_LEASES or own >= broker_limits.MAX_LEASES_PER_SESSION:
             raise Refused(
                 503, OVERLOADED, "too many leases are open; close some with Lease.Close, or let them expire"
             )
-        if self._names + names > limits.MAX_LEASED_NAMES:
+        if self._names + names > broker_limits.MAX_LEASED_NAMES:
             raise Refused(
                 503,
                 OVERLOADED,
-                f"the open leases name {self._names} resources and this one {names}; {limits.MAX_LEASED_NAMES} is the "
-                "limit. Close leases, or ask for any and all resources instead",
+                f"the open leases name {self._names} resources and this one {names}; "
+                f"{broker_limits.MAX_LEASED_NAMES} is the limit. "
+                "Close leases, or ask for any and all resources instead",
             )
 
     def in_use(self, session: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
 
 
@@ -24,8 +24,8 @@ L = TypeVar("L", bound=Paused)
 
 
 class Pauses(Generic[L]):
-    """Leases to which nothing is sent until their peer sends a frame, or for a while: `limits.BLOCKED_RETRY_S` for a
-    peer that reads, and twice as long, up to `limits.BLOCKED_RETRY_TOP_S`, each time that nothing was sent since.
+    """Leases to which nothing is sent until their peer sends a frame, or for a while: `BLOCKED_RETRY_S` for a
+    peer that reads, and twice as long, up to `BLOCKED_RETRY_TOP_S`, each time that nothing was sent since.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -38,7 +38,9 @@ class Pauses(Generic[L]):
         """Pause a lease: its peer's queue was full at this sequence or number, or (0) nothing at all could be sent."""
         token = lease.terms.token
         place, delay = self._before.get(token, (-1, 0.0))
-        delay = limits.BLOCKED_RETRY_S if at > place else min(2 * delay, limits.BLOCKED_RETRY_TOP_S)
+        delay = (
+            broker_limits.BLOCKED_RETRY_S if at > place else min(2 * delay, broker_limits.BLOCKED_RETRY_TOP_S)
+        )
         self._before[token] = at, delay
         self._until[token] = self._outbox.now.mono + delay, lease
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
@@ -214,10 +214,10 @@ class Consumers:
         if queue.resource.log is None:
             return False
         octets = 0
-        for _ in range(limits.TURN_SENDS):
+        for _ in range(broker_limits.TURN_SENDS):
             sent = self._round(queue)
             octets += sent
-            if not sent or octets >= limits.TURN_OCTETS:
+            if not sent or octets >= broker_limits.TURN_OCTETS:
                 return bool(sent)
         return True
 
@@ -243,7 +243,7 @@ class Consumers:
         if first is None or ref is None:
             return 0
         size = ref.size // ref.count or 1
-        most = min(share, lease.room(size), limits.TURN_CONTENTS)
+        most = min(share, lease.room(size), broker_limits.TURN_CONTENTS)
         last = min(first + most, ref.base + ref.count, queue.end) - 1
         if last < first:
             return 0

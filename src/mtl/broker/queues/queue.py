@@ -9,7 +9,7 @@ import logging
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.queues.queue_state import At, Letter, QueueState
 from mtl.broker.queues.settled import Settled
@@ -172,7 +172,7 @@ class QueueLease(Lease):
     def room(self, size: int) -> int:
         """How many contents of `size` octets may be sent now; at least one when nothing is outstanding."""
         if not self.full:
-            return 0 if self.claiming or self.unsettled else limits.TURN_CONTENTS
+            return 0 if self.claiming or self.unsettled else broker_limits.TURN_CONTENTS
         held = self.unsettled
         octets = (self.window_octets - held.octets) // max(1, size)
         room = min(self.window_contents - held.contents, octets)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
@@ -128,11 +128,11 @@ class Cursors:
         record = self._records.get(key)
         if record is None:
             self.check_readable(key)
-        if record is None and len(self._records) >= limits.MAX_CURSORS:
+        if record is None and len(self._records) >= broker_limits.MAX_CURSORS:
             raise Refused(
                 503,
                 OVERLOADED,
-                f"{limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
+                f"{broker_limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
                 "`mtl cursors delete` forgets those that nobody needs",
             )
         if record is None or not is_of(record, resource):

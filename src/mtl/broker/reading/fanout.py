@@ -1,7 +1,7 @@
 """The `test` profile: contents are fanned out from all writers to all readers, from a bounded ring in memory.
 
 RFC 11 "The Test Profile" (MTL-114 to 116). Nothing is stored or confirmed. A reader that falls behind by more than its
-ring (limits.FANOUT_RING_OCTETS) loses the oldest contents, and they are counted.
+ring (broker_limits.FANOUT_RING_OCTETS) loses the oldest contents, and they are counted.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.outbox import Outbox
 from mtl.broker.writing.writers import WriterLease
@@ -57,7 +58,7 @@ class FanoutLease(Lease):
         """Bound the ring; one content always fits. Returns how many of the oldest were dropped."""
         self._merge()
         dropped = 0
-        while len(self.ring) > 1 and self.octets > limits.FANOUT_RING_OCTETS:
+        while len(self.ring) > 1 and self.octets > broker_limits.FANOUT_RING_OCTETS:
             self.octets -= _cost(self.ring.popleft())
             dropped += 1
         return dropped

@@ -11,6 +11,7 @@ from typing import Final
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
@@ -204,10 +205,10 @@ class Readers:
     def _turn(self, lease: ReaderLease) -> bool:
         """Send up to one turn's octets and Contents; returns whether there may be more to send at once."""
         octets = 0
-        for _ in range(limits.TURN_SENDS):
+        for _ in range(broker_limits.TURN_SENDS):
             sent = self._send_next(lease) if lease.flow is not None and lease.summoned else 0
             octets += sent
-            if not sent or octets >= limits.TURN_OCTETS:
+            if not sent or octets >= broker_limits.TURN_OCTETS:
                 return bool(sent)
         return True
 
@@ -265,7 +266,7 @@ class Readers:
                 (lease.window_octets - lease.unsettled.octets) * ref.count // max(1, ref.size),
             )
             last = min(last, lease.next + max(1, room) - 1)
-        return lease.next, min(last, lease.next + limits.TURN_CONTENTS - 1)
+        return lease.next, min(last, lease.next + broker_limits.TURN_CONTENTS - 1)
 
     def _room(self, lease: ReaderLease, contents: int, size: int) -> bool:
         """Whether the window has room. One Content is always sent when nothing is outstanding, else a pack larger than

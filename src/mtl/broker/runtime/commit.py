@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append, LogAction
 
 _REMEMBERED = 0.9
@@ -22,7 +22,7 @@ class Commits:
     def __init__(self, quiet: Callable[[], bool]) -> None:
         self._quiet = quiet
         self._started: set[int] = set()
-        self._slowest_s = limits.LOOP_COMMIT_S
+        self._slowest_s = broker_limits.LOOP_COMMIT_S
         """Duration of the slowest commit, in seconds; it counts for less with every further one."""
 
     def are_for_the_loop(self, actions: Sequence[LogAction]) -> bool:
@@ -42,6 +42,6 @@ class Commits:
         self._slowest_s = max(seconds, self._slowest_s * _REMEMBERED)
 
     def _small(self, action: LogAction) -> bool:
-        if not isinstance(action, Append) or self._slowest_s >= limits.LOOP_COMMIT_S:
+        if not isinstance(action, Append) or self._slowest_s >= broker_limits.LOOP_COMMIT_S:
             return False
-        return sum(draft.size for draft in action.drafts) <= limits.LOOP_COMMIT
+        return sum(draft.size for draft in action.drafts) <= broker_limits.LOOP_COMMIT

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.errors import OptionError
 from mtl.net.open_connections import CONNECTIONS_OPEN
@@ -36,7 +37,7 @@ class AuthenticationConfig(
     mechanisms: tuple[str, ...] = (EXTERNAL, SCRAM, PLAIN)
     plain_without_encryption: bool = False
     sessions_by_identity: bool = False
-    attempts: int = limits.AUTHENTICATION_ATTEMPTS
+    attempts: int = broker_limits.AUTHENTICATION_ATTEMPTS
 
     def __post_init__(self) -> None:
         """Check constraints that the types do not express."""
@@ -118,7 +119,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
     log: LogConfig = LogConfig()
     quotas: QuotasConfig = QuotasConfig()
     heartbeat: float = limits.HEARTBEAT_S
-    lease_unbound: float = limits.LEASE_UNBOUND_S
+    lease_unbound: float = broker_limits.LEASE_UNBOUND_S
     segment_bytes: int = limits.SEGMENT_BYTES
     low_watermark: int = 0
     memory_bytes: int = MEMORY_OCTETS

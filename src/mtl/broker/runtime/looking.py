@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.core import Broker
 from mtl.broker.runtime.ports import Clock
 from mtl.storage.api import Seen
@@ -29,7 +29,7 @@ class Looking:
     def look(self, now: float) -> None:
         """Start a check when it is due; `now` is in monotonic seconds."""
         if now >= self._due:
-            self._due = now + limits.ACCOUNTS_CHECK_S
+            self._due = now + broker_limits.ACCOUNTS_CHECK_S
             self._run(self._look)
 
     def look_at_once(self) -> None:

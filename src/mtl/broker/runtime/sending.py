@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.runtime.ports import Clock, Outcomes, Sockets
 from mtl.errors import StorageError
@@ -81,7 +81,7 @@ class Sender:
                 return
         waiting = self._waiting.setdefault(action.peer, deque())
         waiting.append(action)
-        if len(waiting) > limits.SEND_BACKLOG:
+        if len(waiting) > broker_limits.SEND_BACKLOG:
             self._gone(action.peer)
 
     def _gone(self, peer: a.Peer) -> None:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Event
 from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.assembly import assemble
@@ -183,7 +183,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until stopped."""
-        sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
+        sys.setswitchinterval(broker_limits.SWITCH_INTERVAL_S)
         gc.freeze()
         while not self._stopping:
             self._turn(serving=True)
@@ -245,9 +245,9 @@ class Server:
                 self._drain(port)
 
     def _drain(self, port: Port) -> None:
-        """Receive from one socket, for at most `limits.DRAIN_S` before the others have their turn."""
+        """Receive from one socket, for at most `DRAIN_S` before the others have their turn."""
         now = clock()
-        until = now.mono + limits.DRAIN_S
+        until = now.mono + broker_limits.DRAIN_S
         taken = self._requests(now) if port is Port.CONTROL else self._commands(port, now)
         for _ in taken:
             if time.monotonic() > until:
@@ -296,7 +296,7 @@ class Server:
     def _finish(self) -> None:
         """Receive nothing more, let the disk finish, close."""
         self._broker.close(clock())
-        deadline = time.monotonic() + limits.STOP_S
+        deadline = time.monotonic() + broker_limits.STOP_S
         while not self._broker.idle and time.monotonic() < deadline:
             self._turn(serving=False)
         if self._workers.under_way:  # their threads may hang for ever

@@ -1,6 +1,6 @@
 """Ends a stopping broker within a bounded time, even if its disk hangs, and reports what is not synced.
 
-The loop gives a disk `limits.STOP_S`. A thread here watches the loop itself, which may be blocked in a read or a sync
+The loop gives a disk `STOP_S`. A thread here watches the loop itself, which may be blocked in a read or a sync
 that never returns. The only way to end such a call is to end the process.
 """
 

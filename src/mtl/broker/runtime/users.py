@@ -1,7 +1,7 @@
 """The administration of users: changes of the records in the data directory, with or without a running broker.
 
 The protocol has no command for this, so that no client can be tricked into it: a person who may write the data
-directory is the administrator. A running broker finds a change within `limits.ACCOUNTS_CHECK_S`.
+directory is the administrator. A running broker finds a change within `ACCOUNTS_CHECK_S`.
 """
 
 from __future__ import annotations

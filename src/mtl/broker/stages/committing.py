@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result, refusal
 from mtl.broker.removing import Leaving
 from mtl.broker.stages.publishing import Answer, Commit
@@ -141,12 +141,12 @@ class Committing:
                 raise Refused(503, w.OVERLOADED, f"a commit of {former[1]!r} is not over yet; try again")
         if last is not None and self._replayed(last, request, answer):
             return
-        if last is None and len(self._applications) + len(self._commits) >= limits.MAX_APPLICATIONS:
+        if last is None and len(self._applications) + len(self._commits) >= broker_limits.MAX_APPLICATIONS:
             raise Refused(
                 503,
                 w.OVERLOADED,
-                f"the last commits of {limits.MAX_APPLICATIONS} applications are remembered, which is the limit; "
-                "`mtl stages` shows them, `mtl stages forget` forgets those that are over",
+                f"the last commits of {broker_limits.MAX_APPLICATIONS} applications are remembered, which is the "
+                "limit; `mtl stages` shows them, `mtl stages forget` forgets those that are over",
             )
         if len(set(request.stages)) != len(request.stages):
             raise Refused(400, w.BAD_ARGUMENTS, "a stage is named twice")

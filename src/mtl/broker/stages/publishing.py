@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.stages.stages import Stage
 from mtl.broker.writing.intake import Intake
@@ -219,7 +219,7 @@ class Commit:
             if isinstance(result, StorageError):
                 self._stick(result)
                 if not isinstance(result, LogStopped):
-                    self._outbox.later(limits.SAVE_RETRY_S, lambda: self._place(resource))
+                    self._outbox.later(broker_limits.SAVE_RETRY_S, lambda: self._place(resource))
                 return
             self._changes[resource.name] = result
             self._apply_if_whole()
@@ -246,7 +246,7 @@ class Commit:
         def marked(result: Result) -> None:
             if isinstance(result, StorageError):
                 self._stick(result)
-                self._outbox.later(limits.SAVE_RETRY_S, self._applied)
+                self._outbox.later(broker_limits.SAVE_RETRY_S, self._applied)
                 return
             for resource in self.targets:
                 resource.intake.apply(self._changes[resource.name])

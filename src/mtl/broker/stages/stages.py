@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.ages import Ages
 from mtl.broker.leases.leases import Leases
@@ -174,11 +174,11 @@ class Stages:
         if spec.id is not None:
             then(self._reopened(vhost, spec, spec.id))
             return
-        if len(self._stages) >= limits.MAX_STAGES:
+        if len(self._stages) >= broker_limits.MAX_STAGES:
             raise Refused(
                 503,
                 w.OVERLOADED,
-                f"there are {limits.MAX_STAGES} stages, which is the limit; see `mtl stages`",
+                f"there are {broker_limits.MAX_STAGES} stages, which is the limit; see `mtl stages`",
             )
         owner = self._quotas.owner(principal)
         self._quotas.check(principal, Quota.STAGES, self._of_owner[owner])
@@ -358,8 +358,8 @@ class Stages:
         was last alive, in monotonic time.
         """
         if stage.record.sealed_us:
-            return limits.SEALED_STAGE_S - self._ages.of(stage.record.sealed_us)
-        return limits.OPEN_STAGE_S - (self._outbox.now.mono - stage.alive)
+            return broker_limits.SEALED_STAGE_S - self._ages.of(stage.record.sealed_us)
+        return broker_limits.OPEN_STAGE_S - (self._outbox.now.mono - stage.alive)
 
     def octets(self) -> Counter[str]:
         """Octets on disk by owner."""

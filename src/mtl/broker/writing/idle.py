@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.resource import Resource
@@ -33,7 +34,7 @@ class Idle:
         """Record the ends of logs that were idle for long enough, MARKS_AT_ONCE at most."""
         due = self._outbox.now.mono - limits.MARK_IDLE_S
         idle = [intake for intake, since in self._grew.items() if since <= due]
-        for intake in idle[: limits.MARKS_AT_ONCE]:
+        for intake in idle[: broker_limits.MARKS_AT_ONCE]:
             if intake.busy or intake.held:
                 self._wait(intake)
                 continue

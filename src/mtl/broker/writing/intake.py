@@ -19,6 +19,7 @@ from typing import Protocol
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
@@ -47,7 +48,7 @@ class Inbound:
     @property
     def full(self) -> bool:
         """Whether no more contents may be accepted for now."""
-        return self.octets > limits.INBOUND_OCTETS
+        return self.octets > broker_limits.INBOUND_OCTETS
 
     def take(self, octets: int) -> None:
         """Octets were accepted."""
@@ -164,7 +165,7 @@ class Intake:
         self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
             self.taken[arrival.lease.key] = arrival.last
-        if self._busy and arrival.properties is None and arrival.size >= limits.PREPARED:
+        if self._busy and arrival.properties is None and arrival.size >= broker_limits.PREPARED:
             self._outbox.prepare(arrival.as_chunk())
 
     def echo(self, arrival: Arrival) -> None:
@@ -319,7 +320,7 @@ class Intake:
     def _next_group(self) -> list[Arrival]:
         group: list[Arrival] = []
         cost = 0
-        while self._pending and cost < limits.GROUP_OCTETS:
+        while self._pending and cost < broker_limits.GROUP_OCTETS:
             arrival = self._pending.popleft()
             cost += arrival.cost
             group.append(arrival)

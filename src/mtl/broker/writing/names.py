@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox, Result, refusal
@@ -89,11 +89,11 @@ class Names:
         another = holder != session or (known is not None and known.epoch != epoch)
         if epoch is not None and not same and another:
             raise fenced(name)
-        if known is None and len(self._records) >= limits.MAX_WRITER_NAMES:
+        if known is None and len(self._records) >= broker_limits.MAX_WRITER_NAMES:
             raise Refused(
                 503,
                 w.OVERLOADED,
-                f"{limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
+                f"{broker_limits.MAX_WRITER_NAMES} writer names are remembered, which is the limit",
             )
         owner = self._quotas.owner(principal)
         if known is None:
@@ -148,7 +148,7 @@ class Names:
 
     def expire(self, then: Callable[[list[int]], None]) -> None:
         """Forget the names that were unused for long; `then` gets their ids, for the logs to remove."""
-        horizon = self._outbox.now.mono - limits.WRITER_NAME_IDLE_S
+        horizon = self._outbox.now.mono - broker_limits.WRITER_NAME_IDLE_S
         keys = [k for k, used in self._used.items() if used < horizon and k not in self._leases]
         idle = [self._records[k] for k in keys]
         if not idle:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.errors import Damaged, NewerVersion, StorageError, StorageFailed
@@ -95,7 +96,7 @@ class Opening:
         self._under_way = 0
         self._probe: Unopened | None = None
         self._timer = False
-        self._retry_s = limits.OPEN_RETRY_S
+        self._retry_s = broker_limits.OPEN_RETRY_S
         self._begun = False
 
     # --- which logs there are -------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class Opening:
         return one.state in {_State.WAITING, _State.OPENING}
 
     def _is_due(self, one: Unopened) -> bool:
-        return one.failed_at is None or self._outbox.now.mono >= one.failed_at + limits.OPEN_RETRY_S
+        return one.failed_at is None or self._outbox.now.mono >= one.failed_at + broker_limits.OPEN_RETRY_S
 
     # --- opening --------------------------------------------------------------------------------------------
 
@@ -254,14 +255,14 @@ class Opening:
         if not self._timer:
             self._timer = True
             self._outbox.later(self._retry_s, self._look_again)
-            self._retry_s = min(2 * self._retry_s, limits.OPEN_RETRY_TOP_S)
+            self._retry_s = min(2 * self._retry_s, broker_limits.OPEN_RETRY_TOP_S)
 
     def _look_again(self) -> None:
         """Try the log that failed longest ago again; the other failed ones wait for the outcome."""
         self._timer = False
         one = next(iter(self._failed.values()), None)
         if one is None:
-            self._retry_s = limits.OPEN_RETRY_S
+            self._retry_s = broker_limits.OPEN_RETRY_S
             return
         self._try_again(one)
         self._probe = one
@@ -271,7 +272,7 @@ class Opening:
     def _probed(self, *, opened: bool) -> None:
         self._probe = None
         if opened:
-            self._retry_s = limits.OPEN_RETRY_S
+            self._retry_s = broker_limits.OPEN_RETRY_S
             for one in list(self._failed.values()):
                 self._try_again(one)
                 self._rest.append(one)

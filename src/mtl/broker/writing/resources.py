@@ -8,7 +8,7 @@ from itertools import compress
 
 import msgspec
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
@@ -194,9 +194,9 @@ class Resources:
         if key in self._creating:
             self._join(key, request, then)
             return
-        if len(self._by_key) + len(self._creating) >= limits.MAX_RESOURCES:
+        if len(self._by_key) + len(self._creating) >= broker_limits.MAX_RESOURCES:
             raise Refused(
-                503, w.OVERLOADED, f"there are {limits.MAX_RESOURCES} resources, which is the limit"
+                503, w.OVERLOADED, f"there are {broker_limits.MAX_RESOURCES} resources, which is the limit"
             )
         self._creating[key] = [then]
         incarnation = self._random(16).hex()

@@ -10,6 +10,7 @@ from itertools import accumulate, takewhile
 from typing import NamedTuple, Protocol, cast
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.writing.intake import Arrival, Inbound, Intake, WriterKey
 from mtl.broker.writing.intakes import Intakes
@@ -151,7 +152,7 @@ class Writers:
             return 0
         fit = _fitting(bodies[at : at + count], limits.MAX_PACK - count * len(usual.properties))
         arrival = Arrival(lease, first, len(fit), fit, usual.properties)
-        if not fit or self._inbound.octets + arrival.cost > limits.INBOUND_OCTETS:
+        if not fit or self._inbound.octets + arrival.cost > broker_limits.INBOUND_OCTETS:
             return 0
         lease.resumed = lease.gapped = False
         self._keep(lease, intake, arrival)
@@ -206,7 +207,7 @@ class Writers:
         return (
             self._inbound.full
             or intake.stopped is not None
-            or len(lease.unconfirmed) >= limits.MAX_UNCONFIRMED
+            or len(lease.unconfirmed) >= broker_limits.MAX_UNCONFIRMED
         )
 
     def _intake(self, lease: WriterLease, name: str) -> Intake | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from mtl.client.limits import AIO_REQUESTS
 from mtl.errors import Closed
-from mtl.limits import AIO_REQUESTS
 
 T = TypeVar("T")
 

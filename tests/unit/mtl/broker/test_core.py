@@ -11,6 +11,7 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import core
+from mtl.broker import limits as broker_limits
 from mtl.broker.assembly import assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.settings import Settings
@@ -72,7 +73,9 @@ def test_next_due_comes_from_timers_and_from_blocked_readers(rig: Rig, client: C
     rig.sleep(2 * limits.MARK_IDLE_S)
     due = rig.broker.next_due
     assert due is not None
-    assert due == rig.mono + limits.HEARTBEAT_CHECK_S  # nothing else is there to do: an idle broker sleeps
+    assert (
+        due == rig.mono + broker_limits.HEARTBEAT_CHECK_S
+    )  # nothing else is there to do: an idle broker sleeps
     flow = client.flow(client.reader("a"))
     flow.room(1)
     flow.summon("a")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.net.ports import Port
 from mtl.storage.api import Append
 from mtl.wire import commands
@@ -23,7 +24,7 @@ from tests.support.core import Client, Flow, Rig
 def resources(client: Client) -> None:
     client.create("a", "b")
     client.fill("a", [b"x"])
-    client.rig.sleep(limits.HEARTBEAT_CHECK_S)  # its flow is forgotten
+    client.rig.sleep(broker_limits.HEARTBEAT_CHECK_S)  # its flow is forgotten
 
 
 def counts(rig: Rig) -> dict[str, int]:
@@ -282,7 +283,7 @@ def test_silent_peers_are_pinged_and_given_up(interval: float) -> None:
         rig.sleep(interval, step=interval / 4)
     assert flow.ponged()
     flow.sent()
-    rig.sleep(3 * interval + 2 * limits.HEARTBEAT_CHECK_S)
+    rig.sleep(3 * interval + 2 * broker_limits.HEARTBEAT_CHECK_S)
     assert rig.broker.parts.flows.counts["dead"] == 1
     assert not flow.ponged()
 
@@ -436,7 +437,7 @@ def test_a_burst_is_what_its_commands_are_one_by_one(named: bool, steps: list[An
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_PACK", LARGEST)
         patch.setattr(limits, "MAX_CONTENT", LARGEST)
-        patch.setattr(limits, "INBOUND_OCTETS", 12 * limits.ARRIVAL_OVERHEAD)
+        patch.setattr(broker_limits, "INBOUND_OCTETS", 12 * limits.ARRIVAL_OVERHEAD)
         patch.setattr(commands, "_COMPARED", 3)
         rigs = [Rig(), Rig()]
         clients = [rig.client() for rig in rigs]

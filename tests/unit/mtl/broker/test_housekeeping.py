@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append, Save, Trim
 from mtl.storage.records import CursorRecord, ResourceRecord
 from mtl.wire import control as w
@@ -30,7 +30,7 @@ def write(client: Client, contents: int) -> None:
 
 
 def run(rig: Rig) -> None:
-    rig.sleep(limits.RETENTION_CHECK_S + 1)
+    rig.sleep(broker_limits.RETENTION_CHECK_S + 1)
 
 
 def earliest(client: Client) -> int:
@@ -331,6 +331,6 @@ def test_cursors_are_looked_through_once_and_not_for_each_resource(monkeypatch: 
         return looked()
 
     monkeypatch.setattr(rig.broker.parts.cursors, "all", counted)
-    rig.sleep(limits.RETENTION_CHECK_S)
+    rig.sleep(broker_limits.RETENTION_CHECK_S)
     assert looks == 1
     assert [client.describe(name).earliest for name in ("b", "c")] == [2, 3]

@@ -8,6 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import ANSWER_S, Outbox, refusal
 from mtl.errors import Refused, StorageFailed
 from mtl.storage.api import Save, Trim
@@ -132,7 +133,7 @@ def test_a_save_that_fails_is_taken_back(
     assert (list(back.put), list(back.forget)) == (back_put, back_forget)
     outbox.completed(back.id, FAILED)
     assert (got, outbox.take()) == ([], [])
-    outbox.now = a.Now(limits.SAVE_RETRY_S, 0)
+    outbox.now = a.Now(broker_limits.SAVE_RETRY_S, 0)
     outbox.run_due()
     (again,) = saves(outbox)
     outbox.completed(again.id, None)
@@ -148,8 +149,8 @@ def test_whoever_waits_is_told_in_time_that_nobody_knows(outbox: Outbox) -> None
     for at in range(10):
         (back,) = saves(outbox)
         outbox.completed(back.id, FAILED)
-        told = told if got else at * limits.SAVE_RETRY_S
-        outbox.now = a.Now((at + 1) * limits.SAVE_RETRY_S, 0)
+        told = told if got else at * broker_limits.SAVE_RETRY_S
+        outbox.now = a.Now((at + 1) * broker_limits.SAVE_RETRY_S, 0)
         outbox.run_due()
     assert got == [("unsure", FAILED)], "once"
     assert told <= ANSWER_S < limits.REQUEST_TIMEOUT_S

@@ -8,6 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
 from mtl.broker.removing import Leaving, remove
 from mtl.errors import StorageFailed
@@ -57,7 +58,7 @@ def test_the_answer_does_not_wait_for_ever() -> None:
     at = 0.0
     while not desk.answers:
         desk.outbox.completed(desk.save().id, FAILED)
-        at += limits.SAVE_RETRY_S
+        at += broker_limits.SAVE_RETRY_S
         desk.outbox.now = a.Now(at, 0)
         desk.outbox.run_due()
         assert at < limits.REQUEST_TIMEOUT_S

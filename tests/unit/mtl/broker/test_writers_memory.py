@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.net.shared import Lent, borrowed
 from mtl.storage.api import Append
@@ -127,11 +127,11 @@ def test_the_memory_of_a_writer_that_was_killed_is_taken_back_before_its_lease_e
     at = Sharing()
     at.flow.send(handed(1, 1, at.put([b"x"])))
     assert at.lease.memory is not None
-    at.rig.sleep(limits.EXPIRY_CHECK_S)
+    at.rig.sleep(broker_limits.EXPIRY_CHECK_S)
     at.flow.send(handed(2, 1, at.put([b"y"])))  # it lives, and has its memory
 
     at.memory.close()  # as the end of its process does
-    at.rig.sleep(limits.EXPIRY_CHECK_S)
+    at.rig.sleep(broker_limits.EXPIRY_CHECK_S)
 
     assert not Path(at.lease.memory.file).exists()
     again = at.client.flow(at.lease)
@@ -142,12 +142,12 @@ def test_the_memory_of_a_writer_that_was_killed_is_taken_back_before_its_lease_e
 
 
 def test_memory_that_was_taken_back_is_there_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SHARED_MEMORIES", 1)
+    monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 1)
     at = Sharing()
     assert at.client.writer("a", packed=True, local="here").memory is None
 
     at.memory.close()
-    at.rig.sleep(limits.EXPIRY_CHECK_S)
+    at.rig.sleep(broker_limits.EXPIRY_CHECK_S)
 
     assert at.client.writer("a", packed=True, local="here").memory is not None
     at.client.close_lease(at.lease)

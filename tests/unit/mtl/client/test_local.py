@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mtl.client import mapped
+from mtl.client.limits import LOCAL_FILES
 from mtl.client.local import NotLocal, Places
 from mtl.errors import Malformed
-from mtl.limits import LOCAL_FILES, MAX_PACK, PACK_OVERHEAD
+from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.places import Place
 from tests.support.descriptors import descriptors

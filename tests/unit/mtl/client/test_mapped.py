@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mtl.client.limits import LOCAL_WINDOW
 from mtl.client.mapped import MappedFile
-from mtl.limits import LOCAL_WINDOW
 from tests.support.descriptors import descriptors
 
 OCTETS = os.urandom(3 * mmap.PAGESIZE + 100)

@@ -7,11 +7,13 @@ import pyarrow as pa
 import pytest
 
 from mtl.client.control import Outcome
+from mtl.client.limits import PUMP, QUIET_S
 from mtl.client.pump import Pump, WriterOptions
 from mtl.errors import Closed, DataLoss, Fenced, NotGranted, Refused
-from mtl.limits import LOCAL_FROM, PUMP, QUIET_S, RESEND_DELAY_S
+from mtl.limits import LOCAL_FROM
 from mtl.net.machine import machine_mark
 from mtl.net.shared import Lent
+from mtl.protocol.limits import RESEND_DELAY_S
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY

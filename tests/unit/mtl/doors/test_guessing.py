@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from mtl.broker.limits import FAILED_LOGINS_ADDRESS, FAILED_LOGINS_S
 from mtl.doors.guessing import Guessing
 from mtl.doors.limits import DOOR_FAILED_LOGINS, DOOR_FAILED_LOGINS_ALL, DOOR_FAILED_S
-from mtl.limits import FAILED_LOGINS_ADDRESS, FAILED_LOGINS_S
 
 
 class Clock:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.limits import MAX_CHUNK_BODY, MAX_CHUNK_RUNS
 from mtl.log.chunk import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -29,6 +28,7 @@ from mtl.log.chunk import (
     encode_header,
     padded,
 )
+from mtl.log.limits import MAX_CHUNK_BODY, MAX_CHUNK_RUNS
 
 u64 = st.integers(0, 2**64 - 1)
 runs = st.builds(RunEntry, u64, u64, st.integers(0, 2**32 - 1))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtl.errors import DirectoryInUse, StorageFailed, StorageFull
-from mtl.limits import IOV_BATCH
 from mtl.log import RealDisk, files
 from mtl.log.files import LOCK_NAME, Disk, failure, write_fully
+from mtl.log.limits import IOV_BATCH
 from tests.support.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.limits import SCAN_BLOCK
 from mtl.log.chunk import ChunkHeader, NewChunk, Place, RunEntry, encode, encode_header
 from mtl.log.files import write_fully
+from mtl.log.limits import SCAN_BLOCK
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
 from mtl.log.segment import SegmentHeader
 from tests.support.faulty_disk import FaultyDisk, FaultyFile

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from mtl import limits
+from mtl.net import limits as net_limits
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import as_client, make_keys
 from mtl.net.endpoint import Curve
@@ -230,7 +230,7 @@ def test_an_address_has_so_many_connections_over_all_sockets(
     """A silent connection counts, and one that is closed makes room for the next. libzmq closes a connection that was
     not let in when the time for its handshake is over; its peer connects again.
     """
-    monkeypatch.setattr(limits, "HANDSHAKE_MS", 300)
+    monkeypatch.setattr(net_limits, "HANDSHAKE_MS", 300)
     setting = Setting("tcp://127.0.0.1:0", shared=shared, most_open=2)
     try:
         silent = setting.peer(zmq.DEALER, setting.sockets.plain.endpoint)

@@ -5,8 +5,8 @@ import os
 import pytest
 import zmq
 
-from mtl.limits import MAX_SOCKETS
 from mtl.net.context import context
+from mtl.net.limits import MAX_SOCKETS
 
 
 def test_a_process_has_one_context_with_room_for_many_sockets() -> None:

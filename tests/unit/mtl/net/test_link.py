@@ -13,9 +13,10 @@ import pytest
 import zmq
 
 from mtl.errors import LocalError, OptionError
-from mtl.limits import BURST_BODIES, MAX_FRAME, PLAIN_HWM, ZERO_COPY
+from mtl.limits import MAX_FRAME, PLAIN_HWM
 from mtl.net.context import context
 from mtl.net.endpoint import Link, Ready
+from mtl.net.limits import BURST_BODIES, ZERO_COPY
 from mtl.net.link import SocketLink
 from mtl.net.network import ZmqNetwork
 

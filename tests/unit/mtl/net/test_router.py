@@ -11,8 +11,8 @@ from random import Random
 import pytest
 import zmq
 
-from mtl import limits
-from mtl.limits import ZERO_COPY
+from mtl.net import limits as net_limits
+from mtl.net.limits import ZERO_COPY
 from mtl.net.origin import Origin
 from mtl.net.pace import Pace
 from mtl.net.router import BindFailed, Queued, RouterSocket, Sent, seed_identities
@@ -178,7 +178,7 @@ def test_commands_come_by_peer_in_the_order_of_each_and_not_more_than_asked_for(
 def test_a_burst_of_large_bodies_ends_before_it_takes_much_memory(
     at: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtl.limits.BURST_BODIES", 10_000)
+    monkeypatch.setattr("mtl.net.limits.BURST_BODIES", 10_000)
     for number in range(10):
         at.say(b"%d" % number, bytes(4_000))
     arrived: list[bytes] = []
@@ -345,8 +345,8 @@ def test_identities_can_be_seeded() -> None:
 
 def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its host lost power, say: nobody closes the connection, and a client that only waits would wait for ever."""
-    monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 100)
-    monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 500)
+    monkeypatch.setattr(net_limits, "ZMTP_HEARTBEAT_MS", 100)
+    monkeypatch.setattr(net_limits, "ZMTP_TIMEOUT_MS", 500)
     at = Setting(zap=False)
     port = int(at.router.endpoint.rpartition(":")[2])
     far = at.context.socket(zmq.DEALER)
@@ -366,14 +366,14 @@ def test_a_peer_notices_that_the_broker_is_gone_without_a_word(monkeypatch: pyte
 
 def test_a_peer_that_acknowledges_what_it_is_sent_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it answers a heartbeat is not waited for: a timer for each peer cost their square."""
-    monkeypatch.setattr(limits, "ZMTP_HEARTBEAT_MS", 10)
-    monkeypatch.setattr(limits, "ZMTP_TIMEOUT_MS", 100)
+    monkeypatch.setattr(net_limits, "ZMTP_HEARTBEAT_MS", 10)
+    monkeypatch.setattr(net_limits, "ZMTP_TIMEOUT_MS", 100)
     at = Setting(zap=False)
     silent = RawPeer(at.router.endpoint).shake_hands()
     pings, size = 30, len(b"\4\7\4PING..")
     try:
         assert len(silent.socket.makefile("rb").read(pings * size)) == pings * size, "it was cut off"
-        assert at.router.socket.getsockopt(zmq.TCP_MAXRT) == limits.ZMTP_TIMEOUT_MS
+        assert at.router.socket.getsockopt(zmq.TCP_MAXRT) == net_limits.ZMTP_TIMEOUT_MS
     finally:
         silent.close()
         at.close()

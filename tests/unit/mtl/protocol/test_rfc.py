@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.limits import RESEND_DELAY_S
 from mtl.protocol.consuming import Answer
+from mtl.protocol.limits import RESEND_DELAY_S
 from mtl.protocol.rfc import RfcConsumerFlow, RfcReaderFlow, RfcWriterFlow
 from mtl.protocol.writing import RefusedContent
 from mtl.wire import commands as c

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mtl.errors import LocalError
-from mtl.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
+from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c
 from mtl.wire.commands import packed_count, packed_properties

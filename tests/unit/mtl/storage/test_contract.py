@@ -243,7 +243,7 @@ def test_staged_contents_are_published_in_order_and_whole(caller: Caller) -> Non
 
 
 def test_a_large_stage(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtl.limits.ADOPT_OCTETS", 1)
+    monkeypatch.setattr("mtl.storage.limits.ADOPT_OCTETS", 1)
     a = caller.resource("a")
     (one,) = caller.stage("s1", "a")
     bodies = [bytes([n]) * 1000 for n in range(20)]

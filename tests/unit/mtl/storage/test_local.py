@@ -18,6 +18,7 @@ from mtl.errors import Damaged, LogStopped, StorageError, StorageFailed, Storage
 from mtl.log import LogOptions, LogReader, NewChunk, RealDisk, RunEntry, Trimmed
 from mtl.log.manifest import MANIFEST, encode_manifest
 from mtl.log.store import Store
+from mtl.storage import limits as storage_limits
 from mtl.storage.api import (
     Append,
     CreateLog,
@@ -265,7 +266,7 @@ def publish(desk: Desk) -> Any:
 def test_publishing_is_repeatable(
     staged: Desk, adopt: int, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", adopt)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", adopt)
     for _ in range(times):
         changes = publish(staged)
         assert not isinstance(changes, StorageError), changes
@@ -281,7 +282,7 @@ def test_publishing_goes_on_after_any_failure(
     staged: Desk, adopt: int, op: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when it failed before the first content was in place: what it began has to be taken back."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", adopt)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", adopt)
     reader, _ = cast(OpenedLog, staged.open()[LOG])
     staged.disk.fail(op, nth=nth, error=errno.ENOSPC)
     for _ in range(3):
@@ -305,7 +306,7 @@ def test_what_completed_steps_changed_survives_the_failure_of_later_ones(
 ) -> None:
     """Whatever fails between the steps of whichever action: the reader shows what is on the disk."""
     rng = random.Random(seed)
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 700)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 700)
     desk = Desk(segment_bytes=2_000)
     desk.perform(Save, (RESOURCE,), ())
     reader = desk.create()
@@ -745,7 +746,7 @@ def test_a_cut_survives_the_failure_of_the_step_after_it(
     staged: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt gets half-way, the second takes that back and fails, the third succeeds."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 600)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 600)
     desk = staged
     big = StageRecord("/", "s3", "app", 1, {"a": "i1"}, 0)
     desk.perform(Save, (big,), ())

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_HEADER, MAX_PACK_CONTENTS, REJECT_WORDS
+from mtl.limits import MAX_PACK_CONTENTS
 from mtl.wire.commands import (
     Command,
     Confirm,
@@ -32,6 +32,7 @@ from mtl.wire.commands import (
     reserved,
 )
 from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
 
 GOLDEN = [
     (Lease(1, "abcd"), "0100000000000000010461626364", ""),

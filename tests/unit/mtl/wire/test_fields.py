@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import FieldError, Malformed
-from mtl.limits import MAX_FIELD_NAME, MAX_TABLE, MAX_TABLE_DEPTH, RESERVED_FIELDS
+from mtl.limits import MAX_TABLE
 from mtl.wire.fields import (
     EMPTY,
     KNOWN_TABLE,
@@ -27,6 +27,7 @@ from mtl.wire.fields import (
     known_table,
     read_short,
 )
+from mtl.wire.limits import MAX_FIELD_NAME, MAX_TABLE_DEPTH, RESERVED_FIELDS
 
 # --- what may be in a table ---------------------------------------------------------------------------------
 

@@ -10,16 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import ContentTooLarge, FieldError, Malformed
-from mtl.limits import (
-    MAX_CONTENT,
-    MAX_PACK,
-    MAX_PACK_CONTENTS,
-    MAX_PACK_PROPERTIES,
-    MAX_TABLE,
-    PACK_METADATA,
-    PACK_OVERHEAD,
-)
+from mtl.limits import MAX_CONTENT, MAX_PACK, MAX_PACK_CONTENTS, MAX_PACK_PROPERTIES, MAX_TABLE, PACK_OVERHEAD
 from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.limits import PACK_METADATA
 from mtl.wire.packs import (
     SCHEMA,
     batch_size,

@@ -7,8 +7,9 @@ import msgspec.inspect
 import pytest
 
 from mtl.errors import FieldError
-from mtl.limits import MAX_PATTERN, MAX_RESOURCES_PER_LEASE
+from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.wire import requests as q
+from mtl.wire.limits import MAX_PATTERN
 from mtl.wire.replies import Retention, Window
 
 GOLDEN: list[tuple[q.Request, str]] = [

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import ON_RESOURCES, Accounts, Changes, Right
 from mtl.protocol.sasl.scram import proves
 from mtl.storage.records import RecordDamage, UserRecord
@@ -85,7 +86,7 @@ def test_those_without_limits_need_no_grant() -> None:
 
 
 def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_RIGHTS_REMEMBERED", 3)
+    monkeypatch.setattr(broker_limits, "MAX_RIGHTS_REMEMBERED", 3)
     known = accounts(user("etl", None, "read a.*"))
     for _ in range(2):
         assert known.may("etl", "/", READ, ["a", "b", "ab", "c"]) == [True, False, True, False]

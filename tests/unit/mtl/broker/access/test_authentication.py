@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.net.origin import Origin
 from mtl.protocol.sasl import plain
@@ -109,7 +109,7 @@ def test_plain_is_checked_elsewhere() -> None:
 
 
 def test_so_many_passwords_are_checked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_PASSWORD_CHECKS", 1)
+    monkeypatch.setattr(broker_limits, "MAX_PASSWORD_CHECKS", 1)
     rig = rig_with(user("me", "secret"), protected=True)
     first, second = Client(rig), Client(rig)
     for client in (first, second):
@@ -209,7 +209,7 @@ def test_the_third_failure_of_a_session_is_a_403_and_so_is_what_follows() -> Non
 def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "FAILED_LOGINS", 4)
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 4)
     rig = rig_with(user("me", "secret"), attempts=2)
     for _ in range(2):
         client = Client(rig, Origin("here"))
@@ -222,14 +222,14 @@ def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
             login(Client(rig, Origin("here")), Credentials("me", password))
         assert caught.value.status == 403
     login(Client(rig, Origin("elsewhere")), ME)
-    rig.sleep(limits.FAILED_LOGINS_S + 1)
+    rig.sleep(broker_limits.FAILED_LOGINS_S + 1)
     login(Client(rig, Origin("here")), ME)
 
 
 @pytest.mark.parametrize("password", ["wrong", "secret"])
 def test_a_lock_out_comes_before_the_proof(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
     """A conversation that began before the lock-out tells nothing either: 402 for a right proof would be an oracle."""
-    monkeypatch.setattr(limits, "FAILED_LOGINS", 1)
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS", 1)
     rig = rig_with(user("me", "secret"))
     client, other = Client(rig, Origin("here")), Client(rig, Origin("here"))
     scram = ScramClient("me", password)
@@ -403,7 +403,7 @@ def test_behind_curve_a_lease_belongs_to_the_key_of_who_asked_for_it() -> None:
 
 
 def test_sessions_that_nobody_was_let_in_to_leave_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 3)
     rig = rig_with(user("me", "secret"))
     client = logged_in(rig, "me")
     for _ in range(10):

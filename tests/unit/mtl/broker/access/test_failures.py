@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.failures import Failures
 from mtl.broker.outbox import Outbox
 
@@ -20,28 +20,28 @@ def fail(failures: Failures, times: int, address: str, user: str) -> None:
 
 def test_a_user_from_an_address_has_so_many_tries_in_a_time(outbox: Outbox) -> None:
     failures = Failures(outbox)
-    fail(failures, limits.FAILED_LOGINS - 1, "here", "me")
+    fail(failures, broker_limits.FAILED_LOGINS - 1, "here", "me")
     assert not failures.too_many("here", "me")
     fail(failures, 1, "here", "me")
     assert failures.too_many("here", "me")
     assert not failures.too_many("there", "me"), "nobody locks another's user out"
     assert not failures.too_many("here", "you"), "one wrong password does not lock out a whole machine"
-    outbox.now = a.Now(limits.FAILED_LOGINS_S, 0)
+    outbox.now = a.Now(broker_limits.FAILED_LOGINS_S, 0)
     assert not failures.too_many("here", "me")
 
 
 def test_a_list_of_names_buys_nothing(outbox: Outbox) -> None:
     failures = Failures(outbox)
-    for number in range(limits.FAILED_LOGINS_ADDRESS):
+    for number in range(broker_limits.FAILED_LOGINS_ADDRESS):
         assert not failures.too_many("here", "someone")
         failures.count("here", f"user {number}")
     assert failures.too_many("here", "someone")
 
 
 def test_the_oldest_leave_first(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FAILED_LOGINS", 4)
+    monkeypatch.setattr(broker_limits, "MAX_FAILED_LOGINS", 4)
     failures = Failures(outbox)
     for address in ("a", "b", "c"):
-        fail(failures, limits.FAILED_LOGINS, address, "me")
+        fail(failures, broker_limits.FAILED_LOGINS, address, "me")
     assert [failures.too_many(x, "me") for x in "abc"] == [False, True, True]
     assert len(failures._counts) == 4

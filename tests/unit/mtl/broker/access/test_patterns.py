@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.broker.access.patterns import matching
+from mtl.broker.limits import MAX_PATTERN_COST, MAX_PATTERN_WORK
 from mtl.errors import Refused
-from mtl.limits import MAX_PATTERN, MAX_PATTERN_COST, MAX_PATTERN_WORK
+from mtl.wire.limits import MAX_PATTERN
 
 LONG_NAMES = [("ab" * 127) + chr(65 + n % 26) for n in range(100)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import DEFAULTS, Quota, Quotas, QuotaSettings
 from mtl.errors import Refused
 from mtl.protocol.sasl.client import Credentials
@@ -60,11 +60,11 @@ def test_a_user_has_its_own_quota_or_that_of_everybody() -> None:
 
 def test_one_user_leaves_others_half_of_what_there_is_or_more() -> None:
     most = {
-        Quota.SESSIONS: limits.MAX_SESSIONS,
-        Quota.LEASES: limits.MAX_LEASES,
-        Quota.WAITS: limits.MAX_WAITERS,
-        Quota.WRITER_NAMES: limits.MAX_WRITER_NAMES,
-        Quota.STAGES: limits.MAX_STAGES,
+        Quota.SESSIONS: broker_limits.MAX_SESSIONS,
+        Quota.LEASES: broker_limits.MAX_LEASES,
+        Quota.WAITS: broker_limits.MAX_WAITERS,
+        Quota.WRITER_NAMES: broker_limits.MAX_WRITER_NAMES,
+        Quota.STAGES: broker_limits.MAX_STAGES,
     }
     assert all(DEFAULTS[quota] * 2 <= limit for quota, limit in most.items())
     assert set(DEFAULTS) == set(Quota)
@@ -150,7 +150,7 @@ def test_writer_names() -> None:
     rig.restart()
     rig.broker.users([user("me", "secret"), user("you", "secret")], rig.now())
     above(logged_in(rig, "me"), w.Writer(resources=["a"], confirm="full", writer="y"), Quota.WRITER_NAMES, 2)
-    rig.sleep(limits.WRITER_NAME_IDLE_S + 2 * limits.NAMES_CHECK_S, 300.0)
+    rig.sleep(broker_limits.WRITER_NAME_IDLE_S + 2 * broker_limits.NAMES_CHECK_S, 300.0)
     logged_in(rig, "me").ask(w.Writer(resources=["a"], confirm="full", writer="y"), w.DataLease)
 
 

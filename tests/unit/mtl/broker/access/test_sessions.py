@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 
@@ -165,9 +165,9 @@ def test_an_open_with_a_token_of_the_last_run_opens_a_session_that_is_kept(rig: 
 
 def test_a_silent_session_is_forgotten(rig: Rig) -> None:
     client = rig.client()
-    rig.sleep(limits.SESSION_IDLE_S - 10, step=60)
+    rig.sleep(broker_limits.SESSION_IDLE_S - 10, step=60)
     client.ask(w.ResourceList(), w.Resources)
-    rig.sleep(limits.SESSION_IDLE_S + 10, step=60)
+    rig.sleep(broker_limits.SESSION_IDLE_S + 10, step=60)
     refused = client.refused(w.ResourceList())
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
 
@@ -186,8 +186,8 @@ def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
 def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leases_one(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_SESSIONS", 30)
-    monkeypatch.setattr(limits, "SESSIONS_LEAVING", 10)
+    monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 30)
+    monkeypatch.setattr(broker_limits, "SESSIONS_LEAVING", 10)
     clients = [rig.client() for _ in range(30)]
     rig.client()
     assert len(rig.broker.parts.sessions) == 28
@@ -203,7 +203,7 @@ def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leas
 def test_the_longest_silent_session_leaves_first_one_with_leases_last(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(broker_limits, "MAX_SESSIONS", 3)
     leasing, silent, talking = rig.client(), rig.client(), rig.client()
     leasing.create("a")
     leasing.writer("a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
 from mtl.errors import DataLoss, Refused
 from mtl.storage.api import Save
@@ -28,7 +28,7 @@ def test_the_202_says_what_was_granted(client: Client) -> None:
         w.DataLease,
     )
     assert (lease.group, lease.packed, lease.from_) == ("g", False, None)
-    assert lease.window == w.Window(contents=7, bytes=limits.WINDOW_OCTETS)
+    assert lease.window == w.Window(contents=7, bytes=broker_limits.WINDOW_OCTETS)
     assert set(lease.incarnations or {}) == {"a", "b"}
     plain = client.ask(w.Reader(resources=["a"]), w.DataLease)
     assert (plain.group, plain.window) == (queue_limits.DEFAULT_QUEUE, None)

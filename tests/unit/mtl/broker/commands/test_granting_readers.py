@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.errors import DataLoss, Refused
 from mtl.storage.api import Save
@@ -45,7 +45,9 @@ def test_defaults(client: Client) -> None:
 
 def test_a_window_is_granted_up_to_the_limits(client: Client) -> None:
     lease = client.reader("a", window=w.Window(contents=1 << 40, bytes=1 << 50))
-    assert lease.window == w.Window(contents=limits.MAX_WINDOW_CONTENTS, bytes=limits.MAX_WINDOW_OCTETS)
+    assert lease.window == w.Window(
+        contents=broker_limits.MAX_WINDOW_CONTENTS, bytes=broker_limits.MAX_WINDOW_OCTETS
+    )
 
 
 @pytest.mark.parametrize(

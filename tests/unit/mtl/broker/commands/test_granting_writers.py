@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.errors import DataLoss, Fenced
 from mtl.log.segment import segment_base
@@ -411,7 +411,7 @@ def test_a_broker_that_lends_none(client: Client) -> None:
 
 
 def test_memory_goes_with_its_lease_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SHARED_MEMORIES", 2)
+    monkeypatch.setattr(broker_limits, "SHARED_MEMORIES", 2)
     client = Rig(local_writes=LocalWrites("here", lend)).client()
     client.create("a")
     first, second, third = (client.ask(HERE, w.DataLease) for _ in range(3))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.commands.polls import _Poll
 from mtl.broker.writing.resource import Resource
 from mtl.wire import control as w
@@ -138,16 +138,16 @@ def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhi
 
 
 def test_waits_are_bounded(rig: Rig, filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WAITERS", 1)
+    monkeypatch.setattr(broker_limits, "MAX_WAITERS", 1)
     request = w.ResourceDescribe(resource="a", after={"a": 2}, wait=1 << 40)
     asked = filled.begin(request)
     assert filled.refused(request).reason == w.OVERLOADED
-    rig.sleep(limits.MAX_WAIT_S + 1)
+    rig.sleep(broker_limits.MAX_WAIT_S + 1)
     assert asked.answered
 
 
 def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WAITING_NAMES", 8)
+    monkeypatch.setattr(broker_limits, "MAX_WAITING_NAMES", 8)
     request = w.ResourceDescribe(resources=["a", "b"], after={"a": 9, "b": 9}, wait=1_000)
     asked = filled.begin(request)
     assert filled.refused(request).reason == w.OVERLOADED
@@ -159,7 +159,7 @@ def test_the_names_of_waits_are_bounded(filled: Client, monkeypatch: pytest.Monk
 def test_too_many_resources_for_one_answer_are_not_described(
     filled: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_DESCRIBED", 1)
+    monkeypatch.setattr(broker_limits, "MAX_DESCRIBED", 1)
     for request in (w.ResourceList(), w.ResourceDescribe()):
         assert (filled.refused(request).status, filled.refused(request).reason) == (413, w.TOO_LARGE)
     assert filled.ask(w.ResourceList(pattern="a"), w.Resources).resources

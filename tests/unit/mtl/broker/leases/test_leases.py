@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 
-T2 = limits.LEASE_UNBOUND_S
+T2 = broker_limits.LEASE_UNBOUND_S
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,9 @@ def test_tokens_are_128_bits_and_differ(client: Client) -> None:
     assert {len(bytes.fromhex(x)) for x in tokens} == {16}
 
 
-@pytest.mark.parametrize(("seconds", "lives"), [(T2 - 5, True), (T2 + 2 * limits.EXPIRY_CHECK_S, False)])
+@pytest.mark.parametrize(
+    ("seconds", "lives"), [(T2 - 5, True), (T2 + 2 * broker_limits.EXPIRY_CHECK_S, False)]
+)
 def test_an_unbound_lease_expires(rig: Rig, client: Client, seconds: float, lives: bool) -> None:
     lease = client.reader("a")
     rig.sleep(seconds)
@@ -66,7 +68,7 @@ def test_timers_run_after_what_arrived_meanwhile(rig: Rig, client: Client) -> No
 
 @pytest.mark.parametrize("what", ["all", "of one session"])
 def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    monkeypatch.setattr(limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
+    monkeypatch.setattr(broker_limits, "MAX_LEASES" if what == "all" else "MAX_LEASES_PER_SESSION", 3)
     leases = [client.reader("a") for _ in range(3)]
     for request in (w.Reader(resources=["a"]), w.Writer(resources=["a"])):
         refused = client.refused(request)
@@ -92,7 +94,7 @@ def test_an_end_is_told_once(rig: Rig, client: Client) -> None:
 def test_there_is_a_limit_of_names_in_all_leases(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_LEASED_NAMES", 3)
+    monkeypatch.setattr(broker_limits, "MAX_LEASED_NAMES", 3)
     client.create("b")
     lease = client.writer("a", "b")
     client.reader("a")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox
 
@@ -40,7 +40,7 @@ def test_a_pause_ends_by_time_or_by_a_frame() -> None:
     rig.at(10.0005)
     pauses.pause(other)
     assert one in pauses
-    assert pauses.next == 10.0 + limits.BLOCKED_RETRY_S
+    assert pauses.next == 10.0 + broker_limits.BLOCKED_RETRY_S
     assert pauses.end(other)
     assert not pauses.end(other)
     assert pauses.over() == []
@@ -53,13 +53,15 @@ def test_a_pause_ends_by_time_or_by_a_frame() -> None:
 def test_a_peer_that_reads_has_short_pauses() -> None:
     """With 20 ms each, a plain reader fell to a quarter of its rate: its queue is full every thousand contents."""
     rig = Rig()
-    assert [rig.paused(at) for at in (1_000, 2_000, 3_000)] == [pytest.approx(limits.BLOCKED_RETRY_S)] * 3
+    assert [rig.paused(at) for at in (1_000, 2_000, 3_000)] == [
+        pytest.approx(broker_limits.BLOCKED_RETRY_S)
+    ] * 3
 
 
 def test_a_peer_that_reads_nothing_is_tried_less_and_less() -> None:
     rig = Rig()
     waits = [rig.paused(1_000) for _ in range(10)]
-    assert waits[:3] == pytest.approx([limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])
-    assert waits[-1] == pytest.approx(limits.BLOCKED_RETRY_TOP_S)
+    assert waits[:3] == pytest.approx([broker_limits.BLOCKED_RETRY_S * factor for factor in (1, 2, 4)])
+    assert waits[-1] == pytest.approx(broker_limits.BLOCKED_RETRY_TOP_S)
     rig.pauses.end(rig.one)  # it was heard from
-    assert rig.paused(1_000) == pytest.approx(limits.BLOCKED_RETRY_S)
+    assert rig.paused(1_000) == pytest.approx(broker_limits.BLOCKED_RETRY_S)

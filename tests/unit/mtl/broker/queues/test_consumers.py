@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.api import Save
 from mtl.storage.records import QueueRecord
 from mtl.wire import commands as c
@@ -377,7 +377,7 @@ def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Clie
 
 def test_at_most_so_many_octets_are_sent_in_one_turn(rig: Rig, client: Client) -> None:
     client.fill("a", [b"x" * (3 << 20)] * 4)
-    flow = consumer(client, "a", window=w.Window(contents=10, bytes=limits.MAX_WINDOW_OCTETS))
+    flow = consumer(client, "a", window=w.Window(contents=10, bytes=broker_limits.MAX_WINDOW_OCTETS))
     assert len(flow.contents()) == 4
     assert rig.broker.statistics()["queues-delivered"] == 4
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.queues import limits as queue_limits
 from mtl.storage.api import Save
 from mtl.storage.records import QueueRecord
@@ -227,7 +227,7 @@ def test_a_queue_that_could_not_be_deleted_is_there(rig: Rig, client: Client) ->
     assert client.refused(delete).reason == w.OVERLOADED
     assert client.refused(w.Reader(resources=["a"])).reason == w.OVERLOADED, "not certain to be there"
     rig.store.hook = lambda _: None
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert position(client).unsettled == 2
     client.close_lease(client.reader("a", start=None))
 

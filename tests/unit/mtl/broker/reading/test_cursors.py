@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.storage.api import Save
 from mtl.storage.records import CursorRecord
@@ -87,7 +87,7 @@ def test_describe_flushes(rig: Rig, client: Client) -> None:
 
 def test_a_moved_cursor_is_flushed_within_a_tenth_of_a_second(rig: Rig, client: Client) -> None:
     client.flow(hold(client)).confirm(5)
-    rig.sleep(limits.CURSOR_FLUSH_S, step=limits.CURSOR_FLUSH_S)
+    rig.sleep(broker_limits.CURSOR_FLUSH_S, step=broker_limits.CURSOR_FLUSH_S)
     assert saved(rig) == 6
 
 
@@ -95,7 +95,7 @@ def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
     flow = client.flow(hold(client))
     rig.hold(Save)
     flow.confirm(5)
-    rig.sleep(limits.CURSOR_FLUSH_S, step=limits.CURSOR_FLUSH_S)
+    rig.sleep(broker_limits.CURSOR_FLUSH_S, step=broker_limits.CURSOR_FLUSH_S)
     asked = client.begin(w.CursorDescribe(group="g"))
     assert not asked.answered
     rig.let_go()
@@ -111,7 +111,7 @@ def test_a_flush_that_fails_is_told_and_tried_again(rig: Rig, client: Client) ->
     rig.store.hook = full
     assert client.refused(w.CursorDescribe()).status == 503
     rig.store.hook = FaultyStore().hook
-    rig.sleep(1, step=limits.CURSOR_FLUSH_S)
+    rig.sleep(1, step=broker_limits.CURSOR_FLUSH_S)
     assert saved(rig) == 6
 
 
@@ -147,7 +147,7 @@ def test_a_cursor_that_could_not_be_deleted_is_still_there(rig: Rig, client: Cli
     assert client.refused_in_time(w.CursorDelete(group="g", resource="a")).reason == w.STORAGE
     assert client.refused(w.CursorOpen(group="g", resource="a")).reason == w.OVERLOADED
     rig.store.hook = FaultyStore().hook
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert cursor(client).position == 6
     client.flow(hold(client)).confirm(7)
     assert cursor(client).position == 8
@@ -244,7 +244,7 @@ def test_a_single_confirm_does_not_jump_over_what_an_explicit_start_left_out(cli
 
 
 def test_there_is_a_limit_of_cursors(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CURSORS", 2)
+    monkeypatch.setattr(broker_limits, "MAX_CURSORS", 2)
     for group in ("one", "two"):
         client.ask(w.CursorOpen(group=group, resource="a"), w.CursorOpened)
     refused = client.refused(w.CursorOpen(group="three", resource="a"))
@@ -438,7 +438,7 @@ def test_a_cursor_does_not_run_to_the_foremost_lease_when_they_end_one_by_one(
     if end == "fence":
         hold(rig.client(), "another")
     elif end == "expire":
-        rig.sleep(10 * limits.LEASE_UNBOUND_S)
+        rig.sleep(10 * broker_limits.LEASE_UNBOUND_S)
     else:
         for lease in rig.broker.parts.leases:
             rig.broker.parts.leases.end(lease)

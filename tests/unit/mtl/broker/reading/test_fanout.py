@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
 from mtl.broker.reading.fanout import OVERHEAD, PROBE, TURN, Fanout, FanoutLease
 from mtl.net.ports import Port
@@ -151,20 +152,20 @@ def test_properties_count_in_what_waits_for_a_slow_reader(
 ) -> None:
     properties = {"k": "v" * 100}
     room = OVERHEAD + len(encode_table(properties)) + 1
-    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 3 * room)
+    monkeypatch.setattr(broker_limits, "FANOUT_RING_OCTETS", 3 * room)
     slow, writer = reading(client), writing(client)
     slow.room(0)
     for number in range(1, 10):
         writer.content(number, b"%d" % number, "", properties)
     slow.room(None)
-    rig.sleep(limits.FANOUT_RETRY_S, step=limits.FANOUT_RETRY_S)
+    rig.sleep(broker_limits.FANOUT_RETRY_S, step=broker_limits.FANOUT_RETRY_S)
     assert slow.bodies() == [b"7", b"8", b"9"]
 
 
 def test_a_slow_reader_keeps_the_newest_in_order(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 5 * (OVERHEAD + 6))
+    monkeypatch.setattr(broker_limits, "FANOUT_RING_OCTETS", 5 * (OVERHEAD + 6))
     slow, quick = reading(client), reading(client)
     writer = writing(client)
     slow.room(2)
@@ -173,7 +174,7 @@ def test_a_slow_reader_keeps_the_newest_in_order(
     assert slow.bodies() == [b"1", b"2"]
     assert len(quick.bodies()) == 10
     slow.room(None)
-    rig.sleep(limits.FANOUT_RETRY_S, step=limits.FANOUT_RETRY_S)
+    rig.sleep(broker_limits.FANOUT_RETRY_S, step=broker_limits.FANOUT_RETRY_S)
     contents = slow.contents()
     assert [(x.sequence, x.body) for x in contents] == [(n, b"%d" % n) for n in range(6, 11)]
     assert rig.broker.statistics()["test-dropped"] == 3
@@ -252,7 +253,7 @@ def test_order_is_kept_in_a_burst(rig: Rig, client: Client) -> None:
 
 
 def test_the_ring_is_bounded_in_octets_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FANOUT_RING_OCTETS", 1_000)
+    monkeypatch.setattr(broker_limits, "FANOUT_RING_OCTETS", 1_000)
     lease = FanoutLease(None)  # type: ignore[arg-type]  # sending would need its terms
     lease.flow = cast(Any, SimpleNamespace(peer=(Port.PLAIN, b"peer")))
     dropped = [lease.keep(c.Content(n, "resource", EMPTY, bytes(300 - OVERHEAD))) for n in range(5)]

@@ -8,6 +8,7 @@ import pytest
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -203,13 +204,13 @@ def test_the_default_window(rig: Rig, client: Client) -> None:
     flow.pack(1, [b""] * 5_000)
     reader = client.flow(client.reader("many"))
     reader.summon("many")
-    assert reader.numbers() == list(range(1, limits.WINDOW_CONTENTS + 1))
+    assert reader.numbers() == list(range(1, broker_limits.WINDOW_CONTENTS + 1))
 
 
 def test_turns_are_bounded_so_that_nobody_waits_long(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "TURN_OCTETS", 1)
+    monkeypatch.setattr(broker_limits, "TURN_OCTETS", 1)
     flows = [client.flow(client.reader("a", packed=True)) for _ in range(2)]
     for flow in flows:
         flow.queue(*c.encode(c.Summon(9, "a")))
@@ -226,18 +227,18 @@ def test_turns_are_bounded_so_that_nobody_waits_long(
 
 def test_a_full_queue_costs_no_more_where_there_are_many_small_chunks(rig: Rig, client: Client) -> None:
     """What is made ready behind the first chunk without room is made ready in vain, and again with every retry."""
-    client.fill("a", [b"%d" % n for n in range(2 * limits.TURN_SENDS)])  # each in a chunk of its own
+    client.fill("a", [b"%d" % n for n in range(2 * broker_limits.TURN_SENDS)])  # each in a chunk of its own
     flow = client.flow(client.reader("a", packed=True, window=window(contents=10_000)))
     rig.sockets.room[flow.peer] = 1
     flow.queue(*c.encode(c.Summon(99, "a")))
     rig.broker.advance()
     made = rig.broker.take()
-    assert sum(isinstance(action, a.Deliver) for action in made) == limits.TURN_SENDS
+    assert sum(isinstance(action, a.Deliver) for action in made) == broker_limits.TURN_SENDS
     rig.carry_out(made)
     del rig.sockets.room[flow.peer]
     rig.run()
     rig.sleep(1)
-    assert sum(isinstance(x, c.Content) for x in flow.sent()) == 2 * limits.TURN_SENDS + 2
+    assert sum(isinstance(x, c.Content) for x in flow.sent()) == 2 * broker_limits.TURN_SENDS + 2
 
 
 @pytest.mark.requirement("MTL-88", "MTL-94", "MTL-95")
@@ -326,7 +327,7 @@ def test_a_full_peer_pauses_and_misses_nothing(rig: Rig, client: Client, packed:
     seen = list(flow.contents())
     for _ in range(20):
         flow.room(1)
-        rig.sleep(limits.BLOCKED_RETRY_S)
+        rig.sleep(broker_limits.BLOCKED_RETRY_S)
         seen += flow.contents()
     assert [x.sequence for x in seen] == ([1, 6] if packed else list(range(1, 11)))
     assert rig.broker.statistics()["readers-blocked"] > 0

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.commit import Commits
 from mtl.log import NewChunk
 from mtl.storage.api import Append, Draft, LogAction, Trim
 
-QUICK_S = limits.LOOP_COMMIT_S / 10
+QUICK_S = broker_limits.LOOP_COMMIT_S / 10
 
 
 class Setting:
@@ -61,14 +61,14 @@ def at() -> Setting:
 
 def test_a_small_group_of_an_idle_broker_is_written_by_the_loop(at: Setting) -> None:
     assert at.here(group(2))
-    assert at.here(pack(3, limits.LOOP_COMMIT))
+    assert at.here(pack(3, broker_limits.LOOP_COMMIT))
     assert at.threads == []
 
 
 def test_a_large_group_is_not(at: Setting) -> None:
-    assert not at.here(pack(2, limits.LOOP_COMMIT + 1))
+    assert not at.here(pack(2, broker_limits.LOOP_COMMIT + 1))
     assert at.run() == [2]
-    assert not at.here(group(3, limits.LOOP_COMMIT + 1))
+    assert not at.here(group(3, broker_limits.LOOP_COMMIT + 1))
 
 
 def test_nothing_else_that_is_done_to_logs_is(at: Setting) -> None:

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.core import Broker
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.looking import Looking
@@ -54,11 +54,11 @@ def place() -> Place:
 
 
 def test_it_looks_once_in_a_while(place: Place) -> None:
-    for now in (5.0, 5.0, 5.0 + limits.ACCOUNTS_CHECK_S / 2, 5.0 + limits.ACCOUNTS_CHECK_S):
+    for now in (5.0, 5.0, 5.0 + broker_limits.ACCOUNTS_CHECK_S / 2, 5.0 + broker_limits.ACCOUNTS_CHECK_S):
         place.looking.look(now)
     assert place.looks == 2
     place.looking.look_at_once()
-    place.looking.look(5.0 + limits.ACCOUNTS_CHECK_S)
+    place.looking.look(5.0 + broker_limits.ACCOUNTS_CHECK_S)
     assert place.looks == 3
 
 

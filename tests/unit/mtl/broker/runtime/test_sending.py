@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.ports import Outcomes
 from mtl.broker.runtime.sending import Sender
 from mtl.errors import Damaged, StorageFailed
@@ -129,7 +129,7 @@ def test_contents_wait_behind_commands() -> None:
 
 
 def test_a_peer_that_reads_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SEND_BACKLOG", 3)
+    monkeypatch.setattr(broker_limits, "SEND_BACKLOG", 3)
     desk = Desk()
     desk.room(0)
     for _ in range(4):

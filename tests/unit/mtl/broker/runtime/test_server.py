@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import zmq
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.rest import Rest
@@ -204,7 +204,7 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_a_bug_in_a_thread_ends_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loudly, instead of leaving everybody waiting."""
-    monkeypatch.setattr(limits, "STOP_S", 0)
+    monkeypatch.setattr(broker_limits, "STOP_S", 0)
 
     def bug(_: object, __: object) -> object:
         raise AssertionError("a bug")

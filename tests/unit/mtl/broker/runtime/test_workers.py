@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.actions import CheckPassword
 from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.protocol.sasl.scram import make_verifier
@@ -112,7 +112,7 @@ def test_a_small_group_of_an_idle_broker_is_performed_at_once(monkeypatch: pytes
     at.workers.finished(1)
     assert at.change([group(2)]) == [(2, "done 2")]
     assert 2 not in at.answers
-    monkeypatch.setattr(limits, "LOOP_COMMIT_S", 0.0)
+    monkeypatch.setattr(broker_limits, "LOOP_COMMIT_S", 0.0)
     at.engine.together = True
     assert at.change([group(3)]) == []
     at.end()

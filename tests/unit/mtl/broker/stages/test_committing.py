@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss
+from mtl.storage import limits as storage_limits
 from mtl.storage.api import Append, Publish, Roll, Save, Trim
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
@@ -87,7 +88,7 @@ def test_readers_that_wait_are_sent_what_appears(client: Client) -> None:
 def test_large_stages_are_adopted_small_ones_copied(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 2_000)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 2_000)
     stages = [
         client.staged("app", 1, "a", bodies)
         for bodies in ([b"s1"], [b"L" * 3_000], [b"s2"], [b"s3"], [b"L" * 2_500])
@@ -133,7 +134,7 @@ def test_durability_os_takes_commits_too(rig: Rig, client: Client) -> None:
 
 
 def test_there_is_a_limit_of_applications(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_APPLICATIONS", 2)
+    monkeypatch.setattr(broker_limits, "MAX_APPLICATIONS", 2)
     for application in ("one", "two"):
         client.commit(application, 1)
     stage = client.staged("three", 1, "a", [b"x"])
@@ -159,7 +160,7 @@ def test_what_was_there_goes_in_the_same_step(
     rig: Rig, client: Client, adopt: bool, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sequences go on, its files go, what is appended meanwhile stays."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     client.ask(w.ResourceDelete(resource="a"), w.Ok)
     client.create("a", durability=durability)
     client.fill("a", [b"old", b"older"])
@@ -429,7 +430,7 @@ def test_no_action_meets_another_one_of_the_same_log(rig: Rig, client: Client) -
     flow = client.flow(client.writer("busy", writer="w"))
     actions: list[Callable[[], object]] = [
         lambda: flow.content(1, b"x"),
-        lambda: rig.sleep(limits.RETENTION_CHECK_S),
+        lambda: rig.sleep(broker_limits.RETENTION_CHECK_S),
         *(
             lambda n=n, stage=stage: client.begin(commit(1, stage, application=f"app{n}"))
             for n, stage in enumerate(stages)

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
+from mtl.storage import limits as storage_limits
 from mtl.storage.api import Publish, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -68,7 +70,7 @@ def test_nothing_goes_on_until_a_failed_commit_point_is_taken_back(rig: Rig, cli
     assert client.refused(commit(1, stage)).reason == w.STORAGE, "and so is who asks again"
     assert client.refused(DELETE["a"]).reason == w.OVERLOADED
     rig.store.hook = FaultyStore().hook
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert client.describe("a").trouble is None
     client.commit("app", 1, stage)
     client.fill("a", [b"after"])
@@ -81,7 +83,7 @@ def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
     rig: Rig, client: Client, op: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever waits is told, nothing piles up in memory, nothing is seen in part, and it is done in the end."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     stage = staged(client, 1, {"a": [b"x"], "b": [b"y"]})
     client.fill("a", [b"before"])
     found = rig.broker.parts.resources.find("/", "a")
@@ -96,7 +98,7 @@ def test_a_disk_that_refuses_after_the_commit_point_delays_the_commit(
         flow.content(1, b"no", "a")
         assert rig.inbound_octets() == 0
         assert client.refused(commit(1, stage)).status == 503
-    rig.sleep(20 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    rig.sleep(20 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     if (
         client.describe("a").state == "stopped"
     ):  # nobody knows what is on the disk: only opening it again tells
@@ -124,7 +126,7 @@ def test_a_mark_that_cannot_be_saved_is_tried_again(rig: Rig, client: Client) ->
     rig.store.hook = second
     assert client.refused(commit(1, stage)).status == 503
     assert client.sequences("a") == (1, 1)
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     assert client.read("a") == [b"x"]
     assert leavings(rig) == []
 
@@ -171,7 +173,7 @@ def test_a_crash_between_any_two_steps_leaves_all_or_nothing(
     """And a repetition brings it to its end. `landed`: the transaction under way is on the disk all the same. What is
     replaced is there before, and not after.
     """
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     before: Contents = {"a": [b"before"], "b": []}
     whole: Contents = {"a": [b"x"] if replaced else [b"before", b"x"], "b": [b"y", b"z"]}
     outcomes = set()
@@ -212,7 +214,7 @@ def test_a_power_cut_between_any_two_steps_of_a_commit_into_what_was_not_synced(
     where: str, adopt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Durability "os": what lay there may go, but not once a commit that comes after it is remembered."""
-    monkeypatch.setattr(limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
+    monkeypatch.setattr(storage_limits, "ADOPT_OCTETS", 0 if adopt else 1 << 30)
     outcomes = set()
     crashed, step = True, 0
     while crashed:
@@ -284,7 +286,7 @@ def test_a_redo_on_a_full_disk_does_not_keep_the_broker_from_serving(rig: Rig, c
     assert rig.broker.ready
     assert visible_ends(client) == {"a": 1, "b": 1}
     client.fill("c", [b"z"])
-    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    rig.sleep(10 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
 
@@ -327,7 +329,7 @@ def test_the_resource_that_a_commit_is_stuck_on_can_be_deleted_and_the_others_go
 def test_one_that_waits_for_another_can_be_deleted_too(rig: Rig, client: Client) -> None:
     stuck_on_b(rig, client, failures=3)
     client.ask(DELETE["a"], w.Ok)
-    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    rig.sleep(10 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     assert names(client) == ["b"]
     assert client.read("b") == [b"y"]
     assert leavings(rig) == []
@@ -370,7 +372,7 @@ def test_a_resource_that_cannot_be_deleted_stays_in_the_commit(rig: Rig, client:
 
     rig.store.hook = full
     assert client.refused(DELETE["b"]).status == 503
-    rig.sleep(10 * limits.SAVE_RETRY_S, step=limits.SAVE_RETRY_S)
+    rig.sleep(10 * broker_limits.SAVE_RETRY_S, step=broker_limits.SAVE_RETRY_S)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
     assert leavings(rig) == []
 
@@ -402,7 +404,7 @@ def test_a_crash_between_any_two_steps_of_such_a_delete(landed: bool, power: boo
         except Crashed:
             rig.crash(power=power, landed=landed)
         client = rig.client()
-        rig.sleep(2 * limits.SAVE_RETRY_S)
+        rig.sleep(2 * broker_limits.SAVE_RETRY_S)
         found = names(client)
         assert client.read("a") == [b"x"], step
         assert found == ["a"] or client.read("b") == [b"y"], step

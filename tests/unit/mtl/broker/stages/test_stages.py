@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append, CreateLog, DropLogs, Save
 from mtl.storage.records import StageRecord
 from mtl.wire import commands as c
@@ -64,7 +64,7 @@ def test_describe_tells_everything(rig: Rig, client: Client) -> None:
     assert (second.stage, second.state, second.contents) == (sealed, "sealed", {"b": 2})
     assert second.bytes > 0
     assert second.created == START_US + 10_000_000
-    assert second.expires == second.created + int(limits.SEALED_STAGE_S * 1e6)
+    assert second.expires == second.created + int(broker_limits.SEALED_STAGE_S * 1e6)
     assert [x.stage for x in stages(client, "other")] == [sealed]
 
 
@@ -111,7 +111,7 @@ def test_a_stage_that_cannot_be_saved_is_refused(rig: Rig, client: Client) -> No
 
 
 def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_STAGES", 1)
+    monkeypatch.setattr(broker_limits, "MAX_STAGES", 1)
     client.stage("app", 1, "a")
     spec = w.StageSpec(application="app", version=1)
     assert client.refused(w.Writer(resources=["a"], confirm="full", stage=spec)).reason == w.OVERLOADED
@@ -158,7 +158,7 @@ def test_an_abort_that_cannot_be_saved_leaves_the_stage(rig: Rig, client: Client
     rig.store.hook = full
     assert client.refused_in_time(w.StageAbort(stages=[stage])).reason == w.STORAGE
     rig.store.hook = FaultyStore().hook
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     client.commit("app", 1, stage)
     assert client.read("a") == [b"x"]
 
@@ -195,7 +195,7 @@ def test_files_of_a_discarded_stage_go_after_a_crash_too(rig: Rig, client: Clien
 
 
 def rest(rig: Rig, seconds: float) -> None:
-    rig.sleep(seconds, step=limits.EXPIRY_CHECK_S)
+    rig.sleep(seconds, step=broker_limits.EXPIRY_CHECK_S)
 
 
 @pytest.mark.parametrize("margin", [-60, 60])
@@ -206,7 +206,7 @@ def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, ma
     found = rig.broker.parts.leases.find(lease.lease)
     assert found is not None
     rig.broker.parts.leases.end(found)
-    rest(rig, limits.OPEN_STAGE_S + margin)
+    rest(rig, broker_limits.OPEN_STAGE_S + margin)
     assert len(records(rig)) == (1 if margin < 0 else 0)
     assert len(files(rig)) == (1 if margin < 0 else 0)
 
@@ -214,7 +214,7 @@ def test_an_open_stage_goes_an_hour_after_its_lease(rig: Rig, client: Client, ma
 def test_what_expires_is_told(rig: Rig, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "mtl.broker")
     stage = client.staged("app", 3, "a", [b"x", b"y"])
-    rig.sleep(limits.SEALED_STAGE_S + 600, step=300)
+    rig.sleep(broker_limits.SEALED_STAGE_S + 600, step=300)
     (line,) = [text for text in caplog.messages if "never committed" in text]
     assert line.startswith(f"stage {stage} of version 3 of 'app' was never committed and goes: 2 contents, ")
 
@@ -222,7 +222,7 @@ def test_what_expires_is_told(rig: Rig, client: Client, caplog: pytest.LogCaptur
 def test_an_open_stage_lives_as_long_as_its_lease(rig: Rig, client: Client) -> None:
     lease = client.stage("app", 1, "a")
     flow = client.flow(lease)
-    for _ in range(int(2 * limits.OPEN_STAGE_S / 10)):
+    for _ in range(int(2 * broker_limits.OPEN_STAGE_S / 10)):
         rig.sleep(10, step=5)
         flow.send(c.Pong())
     assert records(rig) == [lease.stage]
@@ -234,10 +234,10 @@ def test_a_sealed_stage_goes_after_a_day_whatever_happens(
     rig: Rig, client: Client, how: str, margin: float
 ) -> None:
     client.staged("app", 1, "a", [b"x"])
-    rig.sleep(limits.SEALED_STAGE_S / 2, step=600)
+    rig.sleep(broker_limits.SEALED_STAGE_S / 2, step=600)
     if how:
         getattr(rig, how)()
-    rig.sleep(limits.SEALED_STAGE_S / 2 + margin, step=300)
+    rig.sleep(broker_limits.SEALED_STAGE_S / 2 + margin, step=300)
     assert len(records(rig)) == (1 if margin < 0 else 0)
 
 
@@ -247,7 +247,7 @@ def test_the_hour_of_an_open_stage_begins_anew_with_the_broker(rig: Rig, client:
     rig.mono += 100_000
     rig.wall_us += 100_000 * 1_000_000
     rig.start()
-    rest(rig, limits.OPEN_STAGE_S - 60)
+    rest(rig, broker_limits.OPEN_STAGE_S - 60)
     assert records(rig) == [lease.stage]
 
 
@@ -264,7 +264,7 @@ def test_a_clock_that_is_set_ends_no_sealed_stage(
         rig.start()
     rest(rig, 60)
     assert records(rig) == [stage]
-    rig.sleep(limits.SEALED_STAGE_S - 600, step=300)
+    rig.sleep(broker_limits.SEALED_STAGE_S - 600, step=300)
     assert records(rig) == [stage]
     if hours > 0:
         rig.sleep(1_200, step=300)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.log.store import Store
 from mtl.storage.api import Mark
 from tests.support.core import Client, Rig
@@ -72,7 +73,7 @@ def test_a_disk_that_does_not_take_it_is_asked_again(rig: Rig, client: Client) -
 
 
 def test_so_many_logs_at_a_time(monkeypatch: pytest.MonkeyPatch, rig: Rig, client: Client) -> None:
-    monkeypatch.setattr(limits, "MARKS_AT_ONCE", 1)
+    monkeypatch.setattr(broker_limits, "MARKS_AT_ONCE", 1)
     for name in ("a", "b"):
         client.fill(name, [b"x"])
     rig.sleep(limits.MARK_IDLE_S)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.turns import Turns
@@ -132,7 +133,7 @@ def test_a_log_whose_turn_comes_when_it_is_held_lets_the_next_one_go_and_comes_a
 
 
 def test_a_group_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GROUP_OCTETS", 10 * limits.ARRIVAL_OVERHEAD)
+    monkeypatch.setattr(broker_limits, "GROUP_OCTETS", 10 * limits.ARRIVAL_OVERHEAD)
     desk = Desk()
     desk.intake.hold(lambda: None)
     desk.add(*range(1, 31))
@@ -165,7 +166,7 @@ def test_a_pack_stays_what_it_is_and_plain_neighbours_share_a_chunk(pattern: str
 
 def test_a_large_pack_that_waits_is_prepared_and_then_appended_as_it_is() -> None:
     desk = Desk()
-    large = bytes(limits.PREPARED)
+    large = bytes(broker_limits.PREPARED)
     for number, body, properties in (
         (1, large, None),
         (2, large, None),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.records import WriterRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.core import Client, Rig
 from tests.support.faulty_store import FaultyStore, refuse
 
-DAY_S = limits.WRITER_NAME_IDLE_S
+DAY_S = broker_limits.WRITER_NAME_IDLE_S
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def write(client: Client, name: str, number: int = 1) -> None:
 
 
 def pass_time(rig: Rig, seconds: float) -> None:
-    rig.sleep(seconds, step=limits.NAMES_CHECK_S)
+    rig.sleep(seconds, step=broker_limits.NAMES_CHECK_S)
 
 
 def test_ids_are_never_those_of_a_stage_and_never_the_same(rig: Rig, client: Client) -> None:
@@ -45,7 +45,7 @@ def test_ids_are_never_those_of_a_stage_and_never_the_same(rig: Rig, client: Cli
 
 def test_a_name_that_nobody_uses_is_forgotten_with_its_numbers(rig: Rig, client: Client) -> None:
     write(client, "w")
-    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     assert saved(rig) == {}
     client = rig.client()
     lease = client.writer("a", writer="w")
@@ -56,7 +56,7 @@ def test_an_id_does_not_come_again_after_its_name_has_expired(rig: Rig, client: 
     """The log still knows the numbers of the old id in its chunks: a writer with the same one would lose contents."""
     write(client, "w")
     (former,) = saved(rig).values()
-    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     rig.crash()
     client = rig.client()
     write(client, "another")
@@ -72,7 +72,7 @@ def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
     (number,) = saved(rig).values()
     writer = rig.storage._writers[found.intake.key]
     assert number in writer.last_numbers
-    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     assert number not in writer.last_numbers
     assert number not in found.intake.last
     assert not found.intake.held
@@ -105,15 +105,15 @@ def test_a_name_that_cannot_be_forgotten_is_tried_again(rig: Rig, client: Client
         raise refuse(full=False)
 
     rig.store.hook = failing
-    pass_time(rig, DAY_S + 2 * limits.NAMES_CHECK_S)
+    pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     rig.store.hook = FaultyStore().hook
     assert list(saved(rig)) == ["w"]
-    pass_time(rig, 2 * limits.NAMES_CHECK_S)
+    pass_time(rig, 2 * broker_limits.NAMES_CHECK_S)
     assert saved(rig) == {}
 
 
 def test_there_is_a_limit(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_WRITER_NAMES", 2)
+    monkeypatch.setattr(broker_limits, "MAX_WRITER_NAMES", 2)
     for name in ("one", "two", "one"):
         client.writer("a", writer=name)
     refused = client.refused(w.Writer(resources=["a"], confirm="full", writer="three"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.storage.api import LogAction, OpenLog, Publish, Save
 from mtl.wire import commands as c
@@ -179,7 +180,7 @@ def test_a_poll_is_answered_when_a_log_opens_that_has_news(rig: Rig, many: Clien
     rig.sleep(1)
     assert not asked.answered, "its client would ask again at once"
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert asked.reply(w.Resources).resources[0].next == 2
 
 
@@ -222,7 +223,7 @@ def test_a_log_opens_by_itself_when_the_disk_allows_and_until_then_has_no_positi
         assert "opening" in refused.message
     rig.sleep(60)
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert rig.broker.opening.unopened == 0
     assert [many.sequences(name) for name in NAMES] == [(1, 2)] * len(NAMES)
     assert [many.read(name) for name in NAMES] == [[name.encode()] for name in NAMES]
@@ -263,9 +264,9 @@ def attempts(rig: Rig, work: Callable[[], object]) -> int:
 def test_a_failing_disk_is_tried_with_one_log_at_a_time_and_ever_more_seldom(rig: Rig, many: Client) -> None:
     fail_opens(rig)
     rig.let_go()
-    assert attempts(rig, lambda: rig.sleep(limits.OPEN_RETRY_S, 0.1)) <= 1
+    assert attempts(rig, lambda: rig.sleep(broker_limits.OPEN_RETRY_S, 0.1)) <= 1
     rig.sleep(60)
-    assert 5 <= attempts(rig, lambda: rig.sleep(10 * limits.OPEN_RETRY_TOP_S)) <= 11
+    assert 5 <= attempts(rig, lambda: rig.sleep(10 * broker_limits.OPEN_RETRY_TOP_S)) <= 11
 
 
 def test_a_request_has_a_log_tried_again_but_not_at_once(rig: Rig, many: Client) -> None:
@@ -275,7 +276,7 @@ def test_a_request_has_a_log_tried_again_but_not_at_once(rig: Rig, many: Client)
     assert attempts(rig, lambda: many.describe("r13")) == 1
     assert attempts(rig, lambda: [many.describe("r13") for _ in range(10)]) == 0
     rig.disk.heal()
-    rig.mono += limits.OPEN_RETRY_S
+    rig.mono += broker_limits.OPEN_RETRY_S
     assert many.describe("r13").next == 2
 
 
@@ -311,7 +312,7 @@ def test_what_opens_late_is_said_once_in_the_log(
     rig.let_go()
     rig.sleep(60)
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     told = [(x.levelname, x.message.partition(": ")[0]) for x in caplog.records]
     key = rig.broker.parts.resources.need("/", "r03").intake.key
     assert told == [("ERROR", f"{key} is stopped"), ("INFO", f"{key} is open")]
@@ -325,7 +326,7 @@ def test_a_resource_is_deleted_although_its_log_does_not_open(rig: Rig, many: Cl
     rig.let_go()
     many.ask(w.ResourceDelete(resource="r13"), w.Ok)
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert rig.broker.opening.unopened == 0
     many.create("r13")
     assert many.sequences("r13") == (1, 1)
@@ -341,7 +342,7 @@ def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_f
     asked = many.begin(w.ResourceDelete(resource="r13"))
     if not rig.held:  # it was opened for the request
         raise AssertionError("nothing is being saved")
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
 
     def full(when: str) -> None:
         if when == "begin":
@@ -352,7 +353,7 @@ def test_a_log_is_not_opened_while_its_resource_is_deleted_and_opens_when_that_f
     rig.let_go()
     with pytest.raises(Refused, match="storage"):
         asked.reply(w.Ok)
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert many.read("r13") == [b"r13"]
 
 
@@ -374,7 +375,7 @@ def test_a_named_writer_of_any_and_all_waits_for_every_number(rig: Rig) -> None:
     refused = client.refused(request)
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     rig.disk.heal()
-    rig.mono += limits.OPEN_RETRY_S
+    rig.mono += broker_limits.OPEN_RETRY_S
     assert client.ask(request, w.DataLease).last == {"a": 2, "b": 1}
 
 
@@ -424,7 +425,7 @@ def test_a_stage_whose_logs_do_not_open_is_not_committed_in_part(rig: Rig, clien
     refused = client.refused(commit(1, stage))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     client.ask(commit(1, stage), w.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
@@ -435,8 +436,8 @@ def test_a_stage_that_expires_before_its_logs_open_is_gone(rig: Rig, client: Cli
     rig.stop()
     rig.disk.fail("open", count=1_000_000, when=lambda path: "stages/" in path, error=errno.ENOSPC)
     rig.start()
-    rig.sleep(limits.SEALED_STAGE_S + limits.EXPIRY_CHECK_S, step=3600)
-    rig.sleep(2 * limits.EXPIRY_CHECK_S)
+    rig.sleep(broker_limits.SEALED_STAGE_S + broker_limits.EXPIRY_CHECK_S, step=3600)
+    rig.sleep(2 * broker_limits.EXPIRY_CHECK_S)
     assert leavings(rig) == []
     assert rig.broker.opening.unopened == 0
 
@@ -470,7 +471,7 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
     flow.content(1, b"no", "a")
     assert flow.sent() == [c.Reject(1, False, True)]
     rig.disk.heal()
-    rig.sleep(2 * limits.OPEN_RETRY_TOP_S)
+    rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
     assert visible(client) == {"a": [b"before", b"x"], "b": [b"y"]}
     assert applications(client)["app"].version == 1
     assert leavings(rig) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.errors import DataLoss, Refused
 from mtl.storage.api import Append, CreateLog, Save
 from mtl.storage.records import ResourceRecord
@@ -118,13 +118,13 @@ def test_while_it_cannot_be_taken_back_nobody_is_told(rig: Rig, client: Client) 
     asked = client.begin(w.ResourceCreate(resource="a"))
     assert not asked.answered
     rig.store.hook = FaultyStore().hook
-    rig.sleep(limits.SAVE_RETRY_S)
+    rig.sleep(broker_limits.SAVE_RETRY_S)
     with pytest.raises(Refused, match="storage"):
         asked.reply(w.ResourceCreated)
 
 
 def test_there_is_a_limit(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_RESOURCES", 2)
+    monkeypatch.setattr(broker_limits, "MAX_RESOURCES", 2)
     client.create("a", "b")
     assert client.refused(w.ResourceCreate(resource="c")).reason == w.OVERLOADED
 
@@ -274,7 +274,7 @@ def test_a_delete_while_records_cannot_be_written_is_answered_and_does_nothing_b
         assert client.refused(again).reason == w.STORAGE, "it is not known whether it is there"
     rig.store.hook = lambda _: None
     if how == "space":
-        rig.sleep(2 * limits.SAVE_RETRY_S)
+        rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     elif how == "restart":
         rig.restart()
     else:
@@ -300,7 +300,7 @@ def test_a_create_while_records_cannot_be_written_is_answered(rig: Rig, client: 
     assert "not known yet whether resource 'a' was made" in refused.message
     assert client.refused(w.ResourceCreate(resource="a")).reason == w.STORAGE
     rig.store.hook = lambda _: None
-    rig.sleep(2 * limits.SAVE_RETRY_S)
+    rig.sleep(2 * broker_limits.SAVE_RETRY_S)
     client.create("a")
     assert len(directories(rig)) == 1
 
@@ -454,7 +454,7 @@ def test_a_deletion_that_failed_while_retention_was_at_work_takes_back_nothing_o
     client.create("a", retention=w.Retention(contents=1))
     client.fill("a", [bytes(1_000)] * 5)
     rig.hold(Save)
-    rig.sleep(limits.RETENTION_CHECK_S + 1)
+    rig.sleep(broker_limits.RETENTION_CHECK_S + 1)
     deleting = client.begin(w.ResourceDelete(resource="a"))
     saves = iter([None, refuse(full=False)])  # that of retention, and the deletion's
 

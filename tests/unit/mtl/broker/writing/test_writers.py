@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from mtl import limits
+from mtl.broker import limits as broker_limits
 from mtl.storage.api import Append
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -365,7 +366,7 @@ def test_under_confirm_none_what_fails_is_dropped_and_counted(rig: Rig, client: 
 def test_overload_pushes_back_and_does_not_stop_reading(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "INBOUND_OCTETS", 3 * limits.ARRIVAL_OVERHEAD)
+    monkeypatch.setattr(broker_limits, "INBOUND_OCTETS", 3 * limits.ARRIVAL_OVERHEAD)
     flow = client.flow(client.writer("a"))
     rig.hold(Append)
     for number in range(1, 7):
@@ -390,7 +391,7 @@ def test_empty_contents_count_too(rig: Rig, client: Client) -> None:
 def test_a_flow_that_stands_still_in_one_resource_is_bounded(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_UNCONFIRMED", 3)
+    monkeypatch.setattr(broker_limits, "MAX_UNCONFIRMED", 3)
     flow = client.flow(client.writer("a", "b"))
     rig.hold(Append)
     flow.content(1, b"", "a")

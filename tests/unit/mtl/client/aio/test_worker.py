@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from mtl.client.aio.worker import Worker
+from mtl.client.limits import AIO_REQUESTS
 from mtl.errors import Closed
-from mtl.limits import AIO_REQUESTS
 from tests.support.aio import in_loop, until
 
 

@@ -1,0 +1,218 @@
+"""The bounds of the broker. Units as in `mtl.limits`, which has the bounds that packages share."""
+
+from __future__ import annotations
+
+# --- names and field tables ---------------------------------------------------------------------------------
+
+MAX_PATTERN_COST = 4_000
+"""Characters of a regular expression over names times its counted repetitions: at 30,000 RE2 took half a minute for
+1,000 names."""
+
+MAX_PATTERN_WORK = 50_000_000
+"""Characters of a regular expression times the characters of all names that it is matched against. RE2 does some 100
+million a second when it cannot cache its states. Enough for fifteen characters on the names of 100,000 resources."""
+
+# --- the log ------------------------------------------------------------------------------------------------
+
+MARKS_AT_ONCE = 32
+"""Logs whose end is recorded in one check: each takes two syncs in the threads that also commit groups."""
+
+SHARED_MEMORIES = 64
+"""Writers that share memory with the broker at a time. With more writers the processor is the bottleneck and not the
+socket."""
+
+# --- the broker: control ------------------------------------------------------------------------------------
+
+MAX_SESSIONS = 20_000
+"""Control sessions kept; some 500 octets each. When another one is opened the longest silent ones are dropped."""
+
+SESSIONS_LEAVING = 100
+"""One in so many sessions is dropped at a time: finding the longest silent ones takes some 20 ms, too much for each of
+a flood of new sessions."""
+
+SESSION_IDLE_S = 3600.0
+"""Time after which a silent control session is dropped; its client opens a new one after the reply `not-open`."""
+
+AUTHENTICATION_ATTEMPTS = 3
+"""Failed log-ins of one session, after which the broker replies 403 and the client has to open another session."""
+
+FAILED_LOGINS = 10
+"""Failed log-ins of one user from one address within FAILED_LOGINS_S; further ones are refused without a check until
+that time is over. Per address, so that nobody can lock out another user; a guesser has 14,400 tries a day."""
+
+FAILED_LOGINS_ADDRESS = 100
+"""The same for all users of one address together, against guesses with many user names. Higher than FAILED_LOGINS,
+since many clients may share an address."""
+
+FAILED_LOGINS_S = 60.0
+"""Period of FAILED_LOGINS and FAILED_LOGINS_ADDRESS."""
+
+MAX_FAILED_LOGINS = 20_000
+"""(address, user) pairs counted at once, some 200 octets each; the oldest leave first."""
+
+MAX_PASSWORD_CHECKS = 100
+"""PLAIN passwords that wait for their check at once; each takes as long as SCRAM_ITERATIONS, on a thread of its own."""
+
+MAX_RIGHTS_REMEMBERED = 100_000
+"""Cached results of matching a grant's pattern with a name, some 100 octets each, until users or grants change."""
+
+ACCOUNTS_CHECK_S = 1.0
+"""Interval at which the broker checks for changes by `mtl user` or `mtl grant`."""
+
+MAX_LEASES = 20_000
+"""Live leases; some 2 KB each."""
+
+MAX_LEASES_PER_SESSION = 2_000
+"""Live leases of one session, so that one client cannot use up everybody's."""
+
+MAX_LEASED_NAMES = 2_000_000
+"""Names of resources in all live leases together, some 100 octets each: each lease may have MAX_RESOURCES_PER_LEASE."""
+
+MAX_RESOURCES = 100_000
+"""Resources of a broker; each costs some 2 KB of memory and two files on the disk."""
+
+MAX_DESCRIBED = 5_000
+"""Resources in one reply. More do not fit MAX_CONTROL_FRAME; the check comes before the work of describing them."""
+
+MAX_WAITERS = 10_000
+"""Describes that wait for news at once; each is a client that would poll otherwise."""
+
+MAX_WAITING_NAMES = 200_000
+"""Names in all waiting Describes together; each costs some 300 octets, and a request may have tens of thousands."""
+
+MAX_WAIT_S = 30.0
+"""Longest wait of a Describe; shorter than the time-out of any client."""
+
+MAX_WRITER_NAMES = 1_000_000
+"""Writer names kept; the library generates one per writer, and each costs some 300 octets until it expires."""
+
+WRITER_NAME_IDLE_S = 24 * 3600.0
+"""Time after which an unused writer name is dropped together with its publishing numbers."""
+
+NAMES_CHECK_S = 600.0
+"""Interval of the check for such names."""
+
+# --- the broker: leases and heartbeats ----------------------------------------------------------------------
+
+HEARTBEAT_CHECK_S = 1.0
+"""Interval of the heartbeat check, or a quarter of the heartbeat interval if that is shorter: the delay of a Ping."""
+
+LEASE_UNBOUND_S = 60.0
+"""How long a lease without a data flow is kept: long enough for a restart of the broker or the client."""
+
+EXPIRY_CHECK_S = 5.0
+"""Interval of the check for expired leases, sessions and stages."""
+
+# --- the broker: contents in --------------------------------------------------------------------------------
+
+INBOUND_OCTETS = 256 << 20
+"""Contents taken in and not yet synced, over all resources. Above it contents are pushed back (Reject, recycle) and
+never left unread, because Pings and Confirms share the socket."""
+
+MAX_UNCONFIRMED = 1 << 20
+"""Contents of one writing lease that are taken in and not confirmed. A resource that makes no progress holds back the
+Confirms of a flow's other resources, and each costs some 200 octets meanwhile."""
+
+GROUP_OCTETS = 32 << 20
+"""Octets of one group commit of one log: large enough that the cost of the sync is negligible, small enough that a slow
+disk confirms ten times a second."""
+
+# --- the broker: contents out -------------------------------------------------------------------------------
+
+WINDOW_CONTENTS = 1_000
+"""A reader's window when it asks for none (PROTOCOL.md 5.2)."""
+
+WINDOW_OCTETS = 8 << 20
+"""The same in stored octets."""
+
+MAX_WINDOW_CONTENTS = 1_000_000
+"""Largest window granted. The broker keeps some 100 octets for each unsettled content, or for each run of contents sent
+in a row. It also bounds the list that a Confirm out of order has to split."""
+
+MAX_WINDOW_OCTETS = 1 << 30
+"""The same in stored octets; they stay in the log, not in memory."""
+
+TURN_OCTETS = 8 << 20
+"""Octets sent to one reader before the next reader is served: a few packs, so that no reader waits long."""
+
+TURN_SENDS = 64
+"""Chunks, or runs of plain contents, that are prepared in such a turn: as many packs as the queues of both ends hold.
+With small chunks (each content was confirmed before the next) thousands would fit TURN_OCTETS. All that are prepared
+after the queue is full are wasted work."""
+
+TURN_CONTENTS = 1_000
+"""Plain contents in one run, for the same reason: sending takes one or two microseconds of Python for each."""
+
+BLOCKED_RETRY_S = 0.001
+"""Delay before the broker tries again to send to a reader whose queue was full; a frame from that reader ends it early.
+ZeroMQ does not report room in a ROUTER's queue. With 20 ms an active reader fell to a quarter of its rate."""
+
+BLOCKED_RETRY_TOP_S = 0.02
+"""The same for a reader that has not read anything for a while, so that the loop prepares fewer contents in vain."""
+
+FANOUT_RING_OCTETS = 16 << 20
+"""Contents that wait for a slow reader of the `test` profile, each with `mtl.broker.reading.fanout.OVERHEAD`: a burst
+of 100,000 small ones. The oldest are dropped and counted. A ring of 1,000 contents lost half of a burst of 5,000."""
+
+FANOUT_RETRY_S = 0.02
+"""Interval of the attempts to send from these rings."""
+
+# --- the broker: groups, stages, retention ------------------------------------------------------------------
+
+CURSOR_FLUSH_S = 0.1
+"""Longest time until a moved cursor is durable (PROTOCOL.md 5.3)."""
+
+MAX_CURSORS = 200_000
+"""Cursors of a broker, some 1 KB each, until they or their resources are deleted: two groups for MAX_RESOURCES."""
+
+MAX_APPLICATIONS = 100_000
+"""Applications whose last commit is kept, some 1 KB each: a hundred new queries a day for three years."""
+
+MAX_STAGES = 100_000
+"""Stages at a time. 200 tasks every few seconds whose stages are never committed stay below this: stages expire."""
+
+SEALED_STAGE_S = 24 * 3600.0
+"""How long a sealed stage waits for its Stage.Commit: a driver may be restarted a day later."""
+
+OPEN_STAGE_S = 3600.0
+"""How long an open stage without a lease is kept: its task is dead, and a retry has a stage of its own."""
+
+SAVE_RETRY_S = 0.5
+"""Pause before mandatory work that failed on the disk is tried again, such as a commit past its commit point."""
+
+OPEN_RETRY_S = 0.5
+OPEN_RETRY_TOP_S = 10.0
+"""Pause before another attempt to open a log that failed because the disk is full or failing; doubles up to
+OPEN_RETRY_TOP_S. One log is tried at a time, and all of them once that one opens. Within OPEN_RETRY_S a request for
+such a log gets the error of the last attempt."""
+
+RETENTION_CHECK_S = 5.0
+"""Interval of the retention check of each resource."""
+
+# --- sockets ------------------------------------------------------------------------------------------------
+
+DRAIN_S = 0.02
+"""Seconds for which one socket is read before the others are served: a peer may make each message as costly as the
+limits allow while the other sockets wait."""
+
+SEND_BACKLOG = 10_000
+"""Commands that wait for one peer's full queue. A peer with more of them does not read; its flow is ended."""
+
+# --- the broker: threads ------------------------------------------------------------------------------------
+
+PREPARED = 64 << 10
+"""Packs of at least so many octets get their checksum from another thread, during the sync of earlier groups. For
+smaller packs waking a thread costs as much as the checksum."""
+
+LOOP_COMMIT = 64 << 10
+"""Octets of a group that the idle loop may write and sync itself (`mtl.broker.runtime.commit`)."""
+
+LOOP_COMMIT_S = 0.001
+"""The loop does not write groups itself if a recent group took this long or none was written yet: a slow disk would
+delay all other work."""
+
+SWITCH_INTERVAL_S = 0.0002
+"""sys.setswitchinterval of the broker: with a busy loop it allows 1,000 group commits a second, Python's default 70."""
+
+STOP_S = 30.0
+"""How long a stopping broker waits for its disk before it gives up."""

@@ -1,0 +1,53 @@
+"""The bounds and the pace of the client. Units as in `mtl.limits`, which has the bounds that packages share."""
+
+from __future__ import annotations
+
+LOCAL_WINDOW = 16 << 20
+"""Octets of a broker's file that are mapped at once: a few packs, so that the cost of mapping is negligible and the
+memory is released soon."""
+
+LOCAL_FILES = 2
+"""Files of the broker that a reader keeps open: the current segment and the next one."""
+
+READER_WINDOW_CONTENTS = 320_000
+"""Default window of a packed reader: eight full packs, and as many of 10,000 contents as its queue takes (PACKED_HWM).
+Each time half of it is consumed, three threads in two processes are woken, which costs as much as reading a pack."""
+
+READER_WINDOW = 32 << 20
+"""The same in octets: the memory cost of a slow reader. Packs that are sent as file name and offset cost none."""
+
+PLAIN_WINDOW_CONTENTS = 20_000
+"""Default window of a plain reader in contents; its octets are those of a packed one."""
+
+CONSUMER_WINDOW_CONTENTS = 100
+"""Default window of a consumer of a queue. Contents in the window are not available to other consumers; if the consumer
+dies, each of them loses one delivery attempt."""
+
+WRITER_WINDOW_CONTENTS = 200_000
+"""Default of a writer's unconfirmed contents; small contents reach it before the octets."""
+
+WRITER_WINDOW = 16 << 20
+"""Default of a writer's unconfirmed octets: the writer sends them again after a crash of the broker."""
+
+MAX_UNSENT = 512
+"""Contents between a writer's application and its sending thread. Above this the application waits; otherwise the two
+threads compete for Python's interpreter lock at every send."""
+
+PUMP = 1_000
+"""Contents sent, and contents received, before other flows and timers are served: some two milliseconds, and the queue
+of a plain socket. With 256 a reader took a fifth more processor time."""
+
+QUIET_S = 2.0
+"""A writer whose contents are not confirmed for this long asks whether its lease still holds."""
+
+LINGER_S = 0.005
+"""How long a packed writer waits for more contents before it sends a pack that is not full."""
+
+PACK_TARGET = 256 << 10
+"""Octets at which a packed writer's buffer leaves without waiting; above some 100 KiB packs get no cheaper."""
+
+PACK_TARGET_CONTENTS = 2_000
+"""The same in contents."""
+
+AIO_REQUESTS = 8
+"""Threads of one asyncio connection that wait for replies: requests are few, and answered within milliseconds."""

@@ -1,0 +1,42 @@
+"""The bounds of the log. Units as in `mtl.limits`, which has the bounds that packages share."""
+
+from __future__ import annotations
+
+from mtl import limits
+
+SEGMENT_CHUNKS = 1 << 18
+"""Chunks at which a segment of any size is sealed: the newest segment's index is in memory, 32 octets per chunk."""
+
+LOG_EPOCHS = 1_000
+"""Epochs in a log's manifest: one a day for almost three years, in 25 KB that are rewritten with each new segment. A
+position in an older epoch is accepted without a check."""
+
+MAX_CHUNK_BODY = 64 << 20
+"""Body of one chunk. Verifying reads a chunk whole; packs are far smaller (MAX_PACK)."""
+
+MAX_CHUNK_RUNS = limits.MAX_PACK_CONTENTS
+"""Writers' runs in one chunk: each has at least one content."""
+
+IOV_BATCH = 512
+"""Buffers in one writev: below IOV_MAX of every system (1,024 on Linux and macOS)."""
+
+SCAN_BLOCK = 4 << 20
+"""Octets that a scan reads at a time: above 1 MiB nothing gets faster. A larger chunk is read as a whole."""
+
+OPEN_FILES = 512
+"""Log files open at a time; the least recently used one is closed, and reopened when it is needed. Without this limit
+each log would keep one or two files open, and many systems give a process only a thousand or so."""
+
+MAPPED_SEGMENTS = 256
+"""Sealed segments that are mapped at a time, over all logs. Each takes a file descriptor and address space; the
+least recently read one is unmapped. Segments without a mapping are read with pread."""
+
+INDEX_CACHE_BYTES = 64 << 20
+"""Indexes of sealed segments kept in memory, over all logs: 2 million chunks."""
+
+TAIL_BYTES = 64 << 20
+"""Newly appended bodies kept in memory, over all logs, so that readers at the end of a log need no disk read."""
+
+GHOST_BYTES = 4 << 30
+"""Octets of removed segments that are still mapped because a frame in flight refers to them: their disk space is not
+free yet. Above this, contents are copied instead of mapped, so that a slow peer cannot hold more of the disk."""

@@ -1,0 +1,53 @@
+"""The bounds of the sockets. Units as in `mtl.limits`, which has the bounds that packages share."""
+
+from __future__ import annotations
+
+SHARED_MEMORY = 24 << 20
+"""Memory that a packed writer shares with a broker on its machine: WRITER_WINDOW plus two packs. A pack that does not
+fit goes through the socket. Only pages that were written to take memory, and packs reuse them."""
+
+MAX_SOCKETS = 16_384
+"""ZeroMQ sockets of one process: libzmq's default of 1,023 is some 250 readers; a Spark driver has one per resource."""
+
+CONTROL_HWM = 1_000
+"""Control messages queued per peer; a REQ has one."""
+
+CONTROL_WAITING = 64
+"""Requests of one peer queued for the broker; each may have MAX_CONTROL_FRAME. Then its TCP connection is not read."""
+
+PACKED_HWM = 32
+"""Packed Contents queued per peer: HWM counts messages, and 32 packs of 4 MiB are 128 MiB already."""
+
+PLAIN_WAITING = 256
+"""Plain contents of one peer queued for the broker. More do not make it faster."""
+
+LINGER_MS = 500
+"""How long a closing socket goes on sending: long enough for a last reply on loopback."""
+
+HANDSHAKE_MS = 10_000
+"""Time for a peer's ZMTP handshake; then it is disconnected."""
+
+ZMTP_HEARTBEAT_MS = 5_000
+"""Interval of libzmq's own heartbeats: a peer that sends no Pings detects by them that the broker is gone."""
+
+ZMTP_TIMEOUT_MS = 15_000
+"""Time after which a peer that receives nothing disconnects, and after which the broker disconnects a peer that does
+not acknowledge data at TCP level."""
+
+DRAIN_MESSAGES = 4_000
+"""Messages read from one socket before the other sockets are served. libzmq reads one message of each peer in turn, so
+with many peers a batch still has several messages of each, which cost less together than one by one."""
+
+BURST_HEADERS = 64 << 10
+"""Octets of headers read in one batch. DRAIN_S is checked between batches; properties take up to 0.25 us per octet."""
+
+BURST_BODIES = 4 << 20
+"""Octets of bodies read in one batch. INBOUND_OCTETS is checked between batches; 1,000 bodies of MAX_CONTENT would be
+4 GiB. One body is always read."""
+
+QUEUED_OCTETS = 16 << 20
+"""Octets of large frames that libzmq holds for one peer of a socket with long queues (replies, plain contents): its
+high-water mark counts messages, and a thousand of MAX_CONTENT would be 4 GiB. One frame is always accepted."""
+
+ZERO_COPY = 64 << 10
+"""Frames from this size on are sent without copying (measured: below it the copy is cheaper)."""

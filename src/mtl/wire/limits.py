@@ -1,0 +1,30 @@
+"""The bounds of what is encoded and decoded. Units as in `mtl.limits`, which has the bounds that packages share."""
+
+from __future__ import annotations
+
+from mtl import limits
+
+PACK_METADATA = 4 << 10
+"""The flatbuffer of a pack. That of the fixed schema has some 220 octets."""
+
+MAX_FIELD_NAME = 128
+"""Octets of a field name (PROTOCOL.md 1; AMQP's own bound)."""
+
+MAX_TABLE_DEPTH = 16
+"""Nesting of field tables: deeper is an attack on the stack, not data."""
+
+REJECT_WORDS = 255
+"""Octets of what a consumer says of a content that it rejects: a sentence. The record of a queue has it until the dead
+letter is durable."""
+
+RESERVED_FIELDS = 256
+"""Octets that the broker's own `mtl-` entries (count, timestamp, ...) may add to a delivered table."""
+
+MAX_HEADER = 10 + limits.MAX_SHORT_STRING + limits.MAX_TABLE + RESERVED_FIELDS
+"""Header frame of a data command: type, sequence, a name and a field table of the largest size."""
+
+MAX_PATTERN = 1_000
+"""Characters of a regular expression over resource names; nobody writes a longer one by hand."""
+
+MAX_STAGES_PER_COMMIT = 20_000
+"""Stages of one Stage.Commit: one per task of a Spark job, which has a few thousand. So many ids fit a frame."""
