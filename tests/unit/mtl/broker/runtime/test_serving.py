@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.serving import serve
 from mtl.broker.runtime.users import Users
 from mtl.errors import OptionError
+
+PATIENCE_S = 20.0
 
 
 def config(data: Path, endpoint: str = "tcp://127.0.0.1:0") -> BrokerConfig:
@@ -67,8 +70,9 @@ def test_sighup_reads_users_and_settings_again_and_does_not_stop_the_broker(
             raise OptionError("no such level")
 
     def stop() -> None:
-        while "user-added" not in caplog.text:
-            threading.Event().wait(0.01)
+        until = time.monotonic() + PATIENCE_S
+        while "user-added" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
 
     assert serve(config(tmp_path), say, reload=reload) == 0
