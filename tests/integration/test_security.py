@@ -321,7 +321,7 @@ def test_the_command_line_makes_users_and_logs_in(keys: Path) -> None:
         place.mtl("user", "add", "new", "--password-file", str(longer), *key)
         assert "already" in place.mtl("user", "add", "new", "--no-password", code=1)
         assert "no user" in place.mtl("grant", "nobody", "--read", ".*", code=1)
-        assert "say what" in place.mtl("grant", "new", code=1)
+        assert "no right is given" in place.mtl("grant", "new", code=1)
         place.mtl("user", "key", "new", str(keys / "stranger.pub"), "--remove")
         [new] = [
             x for x in map(json.loads, place.mtl("user", "list", "--json").splitlines()) if x["user"] == "new"
