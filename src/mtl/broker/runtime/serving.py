@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -59,7 +60,7 @@ def serve(
 
     # Before the start, which may take a while: without a handler SIGHUP ends the process.
     signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=read_again, daemon=True).start())
-    server = Server(config)
+    server = _started(config)
     started.append(server)
 
     def stop() -> None:
@@ -84,6 +85,15 @@ def serve(
         if beside is not None:
             beside.stop()
     return 0
+
+
+def _started(config: BrokerConfig) -> Server:
+    """Without garbage collection: the objects of a start stay. With 10,000 resources collections took a third of it."""
+    gc.disable()
+    try:
+        return Server(config)
+    finally:
+        gc.enable()
 
 
 def _after_input(then: Callable[[], None]) -> None:
