@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 CONNECTIONS_OPEN = 10_000
 """Connections that one address may have open at the same time: some 3,000 executors behind one address, with three
-connections each. Connections that send nothing cost a file descriptor and some 10 KiB of libzmq."""
+connections each. A silent connection costs a file descriptor, too."""
 
 
 def peer_address(descriptor: int) -> str | None:

@@ -72,9 +72,6 @@ class Flow(Protocol):
 class Lease:
     """One granted lease. `flow` is the data flow to which it is bound, `packed` whether it uses packs."""
 
-    writes = False
-    """Whether the lease is a writer's."""
-
     def __init__(self, terms: LeaseTerms, *, packed: bool = False) -> None:
         self.terms = terms
         self.packed = packed

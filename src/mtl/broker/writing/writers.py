@@ -73,8 +73,6 @@ class WriterLease(Lease):
     (`resumed`) may begin lower, with the numbers that the earlier one left unconfirmed.
     """
 
-    writes = True
-
     def __init__(
         self,
         terms: LeaseTerms,
