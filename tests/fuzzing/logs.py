@@ -173,10 +173,10 @@ def run_recovery(data: bytes) -> None:
     at = reader.earliest
     for _ in range(100):
         try:
-            ref = reader.find(at)
+            ref = reader.snapshot().find(at)
             if ref is None:
                 break
-            reader.read(ref)
+            reader.snapshot().read(ref)
         except StorageError:
             break
         assert ref.base <= at < ref.base + ref.count
@@ -184,9 +184,9 @@ def run_recovery(data: bytes) -> None:
     with suppress(StorageError):
         end = writer.next
         reader.apply(writer.append([NewChunk(1, b"one more")], now_us=2))
-        added = reader.find(end)
+        added = reader.snapshot().find(end)
         assert added is not None
-        assert bytes(reader.read(added)) == b"one more"
+        assert bytes(reader.snapshot().read(added)) == b"one more"
     writer.close()
     reader.close()
 

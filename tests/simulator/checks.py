@@ -23,6 +23,7 @@ from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.machine import ROOT, BrokerProcess, Machine
 from tests.simulator.model import Model, Tag, Version, Violation
 from tests.simulator.queues import DEAD
+from tests.support.engines import chunks
 
 Contents = dict[str, dict[int, Tag]]
 """Per resource: sequence to tag."""
@@ -80,16 +81,13 @@ def _sort_letters(letters: Letters, found: list[dict[str, Any]]) -> None:
 def read_log(log: LogView, name: str) -> dict[int, tuple[Tag, dict[str, Any]]]:
     """Every content of a log and its properties; raises for gaps."""
     tags: dict[int, tuple[Tag, dict[str, Any]]] = {}
-    ref = log.find(log.earliest)
     at = log.earliest
-    while ref is not None:
+    for ref, pack, _ in chunks(log):
         if ref.base != at:
             raise Violation(f"{name}: a chunk begins at {ref.base} where {at} is due")
-        batch = decode_pack(log.read(ref), ref.count)
-        for properties, body in unpack(batch):
+        for properties, body in unpack(decode_pack(pack, ref.count)):
             tags[at] = bytes(body).decode(), decode_table(properties)
             at += 1
-        ref = log.following(ref)
     if at != log.next:
         raise Violation(f"{name} ends at {at}, not at {log.next}")
     return tags

@@ -18,6 +18,7 @@ from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.checks import Contents, interrupted_at, open_log_of
 from tests.simulator.machine import ROOT, Machine, MemoryMachine
 from tests.simulator.model import Tag, Violation
+from tests.support.engines import chunks
 
 _EXCHANGED = 0.3
 """So often two files of two logs are exchanged, if there are two."""
@@ -95,8 +96,8 @@ def _read(machine: Machine, record: ResourceRecord, base: int | None) -> dict[in
     at = log.earliest
     tags: dict[int, Tag] = {}
     try:
-        while (ref := log.find(at)) is not None:
-            for _, body in unpack(decode_pack(log.read(ref), ref.count)):
+        for ref, pack, _ in chunks(log):
+            for _, body in unpack(decode_pack(pack, ref.count)):
                 tags[at] = bytes(body).decode()
                 at += 1
     except StorageError:

@@ -10,13 +10,15 @@ import random
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from mtl.errors import StorageError
 from mtl.storage.api import (
     Append,
+    Chunk,
+    Contents,
     CreateLog,
     Draft,
     DropLogs,
@@ -26,6 +28,8 @@ from mtl.storage.api import (
     NewChunk,
     OpenLog,
     Publish,
+    Question,
+    Read,
     Restored,
     RunEntry,
     Save,
@@ -83,25 +87,28 @@ class FaultyPlace:
 
 
 class MemoryPlace:
-    """`threads` and `before_answer` are those of the engine."""
+    """`threads`, `at_hand` and `before_answer` are those of the engine."""
 
-    def __init__(self, directory: Path | None = None, threads: int = 0) -> None:
+    def __init__(self, directory: Path | None = None, threads: int = 0, *, at_hand: bool = True) -> None:
         self.memory = Memory()
         self.threads = threads
+        self.at_hand = at_hand
         self.before_answer: Callable[[StorageAction], None] = lambda _: None
 
     def _before(self, action: StorageAction) -> None:
         self.before_answer(action)
 
     def open(self) -> Engine:
-        return MemoryEngine(self.memory, threads=self.threads, before_answer=self._before)
+        return MemoryEngine(
+            self.memory, threads=self.threads, at_hand=self.at_hand, before_answer=self._before
+        )
 
 
 PLACES: dict[str, Callable[[Path], Place]] = {
     "directory": DirectoryPlace,
     "faulty": FaultyPlace,
     "memory": MemoryPlace,
-    "memory-threads": lambda directory: MemoryPlace(directory, threads=4),
+    "memory-threads": lambda directory: MemoryPlace(directory, threads=4, at_hand=False),
 }
 
 
@@ -213,24 +220,44 @@ class Caller:
             if isinstance(r, kind) and name in {r.key, getattr(r, "name", "")}
         )
 
+    def ask(self, key: LogKey, question: Question) -> Any:
+        """The answer to a question, read."""
+        return self.perform(Read(self.id(), key, self.views[key].snapshot(), question))
+
+    def bases(self, key: LogKey, first: int) -> list[int]:
+        """The bases of all chunks from the one with the content `first` on."""
+        return [x.ref.base for x in self.ask(key, Contents(first, 1 << 40, octets=1 << 40, most=1 << 40))]
+
     def bodies(self, key: LogKey) -> list[bytes]:
         return [body for _, _, body in contents(self.views[key])]
+
+
+def chunks(view: LogView) -> list[Chunk]:
+    """Every chunk that a view shows. Raises `StorageError`."""
+    found: list[Chunk] = []
+    at = view.earliest
+    while at < view.next:
+        question = Contents(at, view.next, octets=1 << 40, most=1 << 40)
+        more = cast(tuple[Chunk, ...], view.snapshot().answer(question))
+        if not more:
+            break
+        found += more
+        at = more[-1].ref.end
+    return found
 
 
 def contents(view: LogView) -> list[tuple[int, int, bytes]]:
     """Every content that a view shows: sequence, append time, body. There are no gaps."""
     found = []
     at = view.earliest
-    ref = view.find(at)
-    while ref is not None:
-        bodies = [bytes(body) for _, body in unpack(trust_pack(view.read(ref)))]
-        assert len(bodies) == ref.count
-        for sequence, body in enumerate(bodies, ref.base):
+    for chunk in chunks(view):
+        bodies = [bytes(body) for _, body in unpack(trust_pack(chunk.body))]
+        assert len(bodies) == chunk.ref.count
+        for sequence, body in enumerate(bodies, chunk.ref.base):
             if sequence >= view.earliest:
                 assert sequence == at
-                found.append((sequence, ref.time_us, body))
+                found.append((sequence, chunk.ref.time_us, body))
                 at += 1
-        ref = view.following(ref)
     assert at == view.next
     return found
 

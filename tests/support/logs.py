@@ -30,6 +30,7 @@ from mtl.log import (
 )
 from mtl.log.files import Disk
 from mtl.log.manifest import MANIFEST
+from mtl.log.questions import Range, RangeFrom
 from tests.support.faulty_disk import FaultyDisk
 
 LOG = "/data/log"
@@ -61,6 +62,9 @@ class Commit:
     adopt: bool
 
 
+FILLED_BODY = bytes(range(200))
+
+
 def make_dirs(disk: Disk, *paths: str) -> None:
     for path in paths:
         disk.make_dir(path)
@@ -75,11 +79,11 @@ def files(disk: Disk, directory: str = LOG) -> list[str]:
 def read_all(reader: LogReader) -> list[Stored]:
     """Everything a reader finds, and that it finds it in one piece."""
     found = []
-    ref = reader.find(reader.earliest)
+    ref = reader.snapshot().find(reader.earliest)
     while ref is not None:
-        found.append(Stored(ref.base, ref.count, bytes(reader.read(ref))))
+        found.append(Stored(ref.base, ref.count, bytes(reader.snapshot().read(ref))))
         assert not found[:-1] or found[-2].end == ref.base, "a gap"
-        ref = reader.following(ref)
+        ref = reader.snapshot().following(ref)
     return found
 
 
@@ -278,7 +282,7 @@ class LogUnderTest:
         assert read_all(reader) == self.visible
         assert (reader.earliest, reader.next, writer.next) == (self.earliest, self.next, self.next)
         assert writer.last_numbers == self.numbers
-        refs = [reader.find(one.base) for one in self.visible]
+        refs = [reader.snapshot().find(one.base) for one in self.visible]
         times = [ref.time_us for ref in refs if ref is not None]
         assert times == sorted(times)
         assert all(time <= reader.last_time == writer.last_time for time in times[-1:])
@@ -291,3 +295,19 @@ class LogUnderTest:
         infos = list(reader.segments())
         assert sum(info.bytes for info in infos) == reader.bytes
         assert [info.base for info in infos[1:]] == [info.end for info in infos[:-1]]
+
+
+def filled_log(disk: FaultyDisk, groups: int = 12, *, segment_bytes: int = 1100) -> LogUnderTest:
+    """Contents of two per chunk, one chunk per group, 320 octets each: three to a segment. Closed and opened again."""
+    log = LogUnderTest(disk, LogOptions(segment_bytes=segment_bytes))
+    for at in range(groups):
+        log.append(NewChunk(2, bytes([at % 256]) + FILLED_BODY))
+    log.close()
+    log.open()
+    return log
+
+
+def range_of(reader: LogReader, start: int, contents: int | None = None) -> Range:
+    found = reader.snapshot().answer(RangeFrom(start, contents))
+    assert isinstance(found, Range)
+    return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mtl.net.ports import Port
 from mtl.protocol.sasl.scram import Verifier
-from mtl.storage.api import ChunkRef, LogView, StorageAction
+from mtl.storage.api import Chunk, StorageAction
 from mtl.wire.commands import Buffer, Content
 
 Peer = tuple[Port, bytes]
@@ -53,8 +53,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one; or, if
-    `told`, as a packed Content with the place of the chunk instead of its octets.
+    """Send the contents first..last of a chunk to a reader, as one packed Content or unpacked one by one. A chunk with
+    a place is sent as a packed Content with that place instead of the octets.
 
     The content sequence is the position. With a `number` it is a delivery number, beginning with `number`; a property
     then has the position, and `again` marks contents that may have been delivered before. When the peer's queue becomes
@@ -63,13 +63,11 @@ class Deliver:
 
     peer: Peer
     lease: str
-    log: LogView
     resource: str
-    ref: ChunkRef
+    chunk: Chunk
     first: int
     last: int
     packed: bool
-    told: bool = False
     number: int | None = None
     again: bool = False
 

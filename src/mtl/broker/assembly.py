@@ -30,9 +30,11 @@ from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.dead_letters import DeadLetters
 from mtl.broker.queues.queue import QueueLease
 from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.ahead import AheadLimit
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
+from mtl.broker.reading.reads import Reads
 from mtl.broker.settings import Settings
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
@@ -204,18 +206,21 @@ class _Reading:
     queues: Queues
     consumers: Consumers
     dead_letters: DeadLetters
+    reads: Reads
 
 
 def _reading(base: _Base, logs: _Logs) -> _Reading:
     out, leases, opening = base.out, base.leases, base.opening
     queues = Queues(out, base.random, logs.resources, base.unreadable)
+    reads, aheads = Reads(out), AheadLimit()
     return _Reading(
-        Readers(out, leases),
+        Readers(out, leases, reads, aheads),
         Fanout(out),
         Cursors(out, of_kind(base.restored.records, kept.CursorRecord), leases, base.unreadable),
         queues,
-        Consumers(out, opening, queues, logs.resources, leases),
-        DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes),
+        Consumers(out, opening, queues, logs.resources, leases, reads, aheads),
+        DeadLetters(opening, logs.resources, queues, base.inbound, base.space, base.intakes, reads),
+        reads,
     )
 
 
@@ -253,7 +258,7 @@ def _requests(
     usage = Usage(out, base.accounts, base.quotas, leases, resources, stages)
     local_writes = base.settings.local_writes
     writers = WriterGrants(granting, leases, base.opening, resources, stages, logs.names, usage, local_writes)
-    polls = Polls(out, resources, authorization, base.quotas)
+    polls = Polls(out, resources, reading.reads, authorization, base.quotas)
     requests = Requests(
         out,
         base.ages,
@@ -271,6 +276,7 @@ def _requests(
         granting,
         _reader_grants(base, logs, reading, granting),
         writers,
+        reading.reads,
         COMMANDS,
     )
     return _Requests(granting, writers, polls, usage, requests)
@@ -292,7 +298,7 @@ def _granting(base: _Base, logs: _Logs, authorization: Authorization, sessions: 
 
 
 def _reader_grants(base: _Base, logs: _Logs, reading: _Reading, granting: Granting) -> ReaderGrants:
-    queue_grants = QueueGrants(granting, logs.resources, reading.queues, reading.consumers)
+    queue_grants = QueueGrants(granting, logs.resources, reading.queues, reading.consumers, reading.reads)
     return ReaderGrants(
         granting,
         logs.resources,
@@ -300,6 +306,7 @@ def _reader_grants(base: _Base, logs: _Logs, reading: _Reading, granting: Granti
         reading.fanout,
         reading.cursors,
         queue_grants,
+        reading.reads,
         base.settings.local_reads,
     )
 
@@ -326,4 +333,5 @@ def _housekeeping(base: _Base, logs: _Logs, reading: _Reading, committing: Commi
         committing,
         logs.names,
         base.ages,
+        reading.reads,
     )

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Sequence
 
 from mtl.broker.ages import Ages
-from mtl.broker.outbox import Outbox
+from mtl.broker.outbox import Outbox, Result
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.readers import Readers
+from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names
@@ -17,7 +18,7 @@ from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import StorageError
 from mtl.log.retention import Hold, RetentionPolicy, plan
-from mtl.storage.api import ForgetWriters, Roll, Trim
+from mtl.storage.api import ForgetWriters, NewestTime, Roll, Trim
 from mtl.storage.records import CursorRecord
 
 log = logging.getLogger("mtl.broker")
@@ -36,8 +37,10 @@ class Housekeeping:
         committing: Committing,
         names: Names,
         ages: Ages,
+        reads: Reads,
     ) -> None:
         self._outbox = outbox
+        self._reads = reads
         self._ages = ages
         self._resources = resources
         self._cursors = cursors
@@ -50,13 +53,16 @@ class Housekeeping:
         """Roll the segments that are due by age; trim resources by their retention policies."""
         cursors = self._cursors_by_resource()
         for resource in self._resources:
-            intake = resource.intake
-            if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
-                continue
-            try:
-                self._see_to(resource, cursors.get(resource.key, ()))
-            except StorageError as e:  # the age of a segment may have to be read from the disk
-                log.error("resource %r, retention: %s", resource.name, e)
+            self._keep_in_bounds(resource, cursors.get(resource.key, ()))
+
+    def _keep_in_bounds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
+        intake = resource.intake
+        if resource.stopped or intake.busy or intake.held or self._committing.concerns(resource):
+            return
+        if resource.log is not None and resource.log.roll_due(self._ages.stamp):
+            self._roll(resource)
+        elif resource.record.retention is not None:
+            self._trim(resource, cursors)
 
     def _cursors_by_resource(self) -> dict[ResourceKey, list[CursorRecord]]:
         """Index all cursors once: a search through all of them for each resource takes minutes where both are many."""
@@ -64,12 +70,6 @@ class Housekeeping:
         for cursor in self._cursors.all():
             found.setdefault((cursor.vhost, cursor.resource), []).append(cursor)
         return found
-
-    def _see_to(self, resource: Resource, cursors: Sequence[CursorRecord]) -> None:
-        if resource.log is not None and resource.log.roll_due(self._ages.stamp):
-            self._roll(resource)
-        elif resource.record.retention is not None:
-            self._trim(resource, cursors)
 
     def expire_names(self) -> None:
         """Forget the writer names that were unused for long, in the logs too."""
@@ -116,6 +116,9 @@ class Housekeeping:
             holds=self._holds(resource, cursors),
             too_old=self._ages.stamp,
         )
+        if planned.unknown is not None:
+            self._reads.ask(resource, NewestTime(planned.unknown), lambda found: self._found(resource, found))
+            return
         if planned.earliest <= reader.earliest:
             return
         for loss in planned.losses:
@@ -140,6 +143,13 @@ class Housekeeping:
 
         # The log is held meanwhile: only one action of a log is with the disk at a time.
         intake.hold(lambda: self._resources.trimmed(resource, planned.earliest, saved))
+
+    def _found(self, resource: Resource, newest_time: Result) -> None:
+        """The age of a segment was read: plan again, with the cursors of now."""
+        if isinstance(newest_time, StorageError):
+            log.error("resource %r, retention: %s", resource.name, newest_time)
+        elif not resource.deleting:
+            self._keep_in_bounds(resource, self._cursors_by_resource().get(resource.key, ()))
 
     def _holds(self, resource: Resource, cursors: Sequence[CursorRecord]) -> list[Hold]:
         """The holds on a resource: cursors and queues of groups that retention waits for, and readers that pin."""

@@ -10,7 +10,7 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Audit
 from mtl.errors import Refused, StorageError
-from mtl.storage.api import NewChunk, Prepare, Save
+from mtl.storage.api import NewChunk, Prepare, Read, Save
 from mtl.storage.records import AnyRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -36,6 +36,7 @@ class Outbox:
         self.now = a.Now(0.0, 0)
         self.audit = Audit(lambda: self.now.mono)
         self._waiting: dict[int, Then] = {}
+        self._reads: set[int] = set()
         self._last_id = 0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -77,6 +78,11 @@ class Outbox:
         self._last_id += 1
         self._waiting[self._last_id] = then
         self.actions.append(make(self._last_id))
+
+    def read(self, make: Callable[[int], Read], then: Then) -> None:
+        """The same for a read; a clean stop does not wait for its result."""
+        self.submit(make, then)
+        self._reads.add(self._last_id)
 
     def prepare(self, chunk: NewChunk) -> None:
         """Announce a chunk that is going to be appended, so that its checksum is computed ahead; no result."""
@@ -137,12 +143,13 @@ class Outbox:
 
     def completed(self, number: int, result: Result) -> None:
         """Pass the result of an action to its continuation; an unknown number is a programming error."""
+        self._reads.discard(number)
         self._waiting.pop(number)(result)
 
     @property
     def idle(self) -> bool:
-        """Whether no action is waiting for its result."""
-        return not self._waiting
+        """Whether no action but reads is waiting for its result."""
+        return len(self._waiting) == len(self._reads)
 
     def take(self) -> list[a.Action]:
         """All actions since the last call."""

@@ -1,10 +1,8 @@
-"""The memory of readers, bounded over all logs: mappings, indexes, and the bodies appended last.
-
-Belongs to one thread, as all readers of one broker do.
-"""
+"""The memory of readers, bounded over all logs: mappings, indexes, and the bodies appended last. Any thread uses it."""
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -17,8 +15,12 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class Droppable(Protocol):
-    """An owner of an index, which can be dropped and read again."""
+class Owner(Protocol):
+    """An owner of a mapping and of an index, which can be dropped and read again. Nothing is kept for one that is
+    `gone`.
+    """
+
+    gone: bool
 
     def drop_index(self) -> None: ...
 
@@ -37,71 +39,94 @@ class ReadCache:
         self._tail_limit = tail_bytes
         self._index_limit = index_bytes
         self._ghost_limit = ghost_limit
-        self._maps: OrderedDict[Hashable, tuple[Mapped, int]] = OrderedDict()
-        self._lent: list[tuple[Hashable, weakref.ref[Mapped], int]] = []
+        self._lock = threading.Lock()
+        """Held for all but the tail, which only one thread changes."""
+        self._maps: OrderedDict[Owner, tuple[Mapped, int]] = OrderedDict()
+        self._lent: list[tuple[Owner, weakref.ref[Mapped], int]] = []
         self._ghosts: list[tuple[weakref.ref[Mapped], int]] = []
-        self._indexes: OrderedDict[Droppable, int] = OrderedDict()
+        self._indexes: OrderedDict[Owner, int] = OrderedDict()
         self._index_bytes = 0
         self._tail: OrderedDict[tuple[Hashable, int], Buffer] = OrderedDict()
         self._tail_bytes = 0
+
+    def leave(self, owner: Owner) -> None:
+        """The file of an owner is removed, or not shown any more: drop its index, and count its mapping as a ghost for
+        as long as a frame refers to it.
+        """
+        with self._lock:
+            self._forget_index(owner)
+            found = self._maps.pop(owner, None)
+            if found is not None:
+                self._lent.append((owner, weakref.ref(found[0]), found[1]))
+                del found
+            self._ghosts += [(mapped, length) for key, mapped, length in self._lent if key is owner]
+            self._lent = [lent for lent in self._lent if lent[0] is not owner]
 
     # --- mappings -------------------------------------------------------------------------------------------
 
     @property
     def mapped_bytes(self) -> int:
         """Octets of the mappings that are kept."""
-        return sum(length for _, length in self._maps.values())
+        with self._lock:
+            return sum(length for _, length in self._maps.values())
 
     @property
     def ghost_bytes(self) -> int:
         """Octets of removed files whose space is not free, because a frame in flight refers to a mapping."""
-        self._ghosts = [ghost for ghost in self._ghosts if ghost[0]() is not None]
-        return sum(length for _, length in self._ghosts)
+        with self._lock:
+            self._ghosts = [ghost for ghost in self._ghosts if ghost[0]() is not None]
+            return sum(length for _, length in self._ghosts)
 
     @property
     def may_map(self) -> bool:
         return not self._ghosts or self.ghost_bytes < self._ghost_limit
 
-    def mapping(self, key: Hashable) -> Mapped | None:
-        found = self._maps.get(key)
-        if found is None:
-            return None
-        self._maps.move_to_end(key)
-        return found[0]
+    def mapping(self, owner: Owner) -> Mapped | None:
+        with self._lock:
+            found = self._maps.get(owner)
+            if found is None:
+                return None
+            self._maps.move_to_end(owner)
+            return found[0]
 
-    def keep_mapping(self, key: Hashable, mapped: Mapped, length: int) -> None:
-        self._maps[key] = mapped, length
-        while len(self._maps) > self._mapped_segments:
-            oldest, (evicted, size) = self._maps.popitem(last=False)
-            self._lent = [lent for lent in self._lent if lent[1]() is not None]
-            self._lent.append((oldest, weakref.ref(evicted), size))
-
-    def drop_mapping(self, key: Hashable) -> None:
-        """The file is removed: count its mapping as a ghost for as long as a frame refers to it."""
-        found = self._maps.pop(key, None)
-        if found is not None:
-            self._lent.append((key, weakref.ref(found[0]), found[1]))
-            del found
-        self._ghosts += [(mapped, length) for owner, mapped, length in self._lent if owner is key]
-        self._lent = [lent for lent in self._lent if lent[0] is not key]
+    def keep_mapping(self, owner: Owner, mapped: Mapped, length: int) -> None:
+        """Keep a mapping of `length` octets. The least recently used one beyond the limit is left to its frames."""
+        with self._lock:
+            if owner.gone:
+                self._ghosts.append((weakref.ref(mapped), length))
+                return
+            self._maps[owner] = mapped, length
+            while len(self._maps) > self._mapped_segments:
+                oldest, (evicted, size) = self._maps.popitem(last=False)
+                self._lent = [lent for lent in self._lent if lent[1]() is not None]
+                self._lent.append((oldest, weakref.ref(evicted), size))
 
     # --- indexes --------------------------------------------------------------------------------------------
 
-    def keep_index(self, owner: Droppable, size: int) -> None:
+    def keep_index(self, owner: Owner, size: int) -> None:
         """`owner` has loaded an index of `size` octets; the least recently used owners may have to drop theirs."""
-        self.forget_index(owner)
-        self._indexes[owner] = size
-        self._index_bytes += size
-        while self._index_bytes > self._index_limit and len(self._indexes) > 1:
-            dropped, size = self._indexes.popitem(last=False)
-            self._index_bytes -= size
-            dropped.drop_index()
+        with self._lock:
+            self._forget_index(owner)
+            if owner.gone:
+                owner.drop_index()
+                return
+            self._indexes[owner] = size
+            self._index_bytes += size
+            while self._index_bytes > self._index_limit and len(self._indexes) > 1:
+                dropped, size = self._indexes.popitem(last=False)
+                self._index_bytes -= size
+                dropped.drop_index()
 
-    def use_index(self, owner: Droppable) -> None:
-        if owner in self._indexes:
-            self._indexes.move_to_end(owner)
+    def use_index(self, owner: Owner) -> None:
+        with self._lock:
+            if owner in self._indexes:
+                self._indexes.move_to_end(owner)
 
-    def forget_index(self, owner: Droppable) -> None:
+    def forget_index(self, owner: Owner) -> None:
+        with self._lock:
+            self._forget_index(owner)
+
+    def _forget_index(self, owner: Owner) -> None:
         self._index_bytes -= self._indexes.pop(owner, 0)
 
     # --- the tail -------------------------------------------------------------------------------------------

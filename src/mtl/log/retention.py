@@ -29,12 +29,12 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """Contents [base, end) in `bytes` octets. `newest_time()` (µs) is called only when age decides."""
+    """Contents [base, end) in `bytes` octets. `newest_time`: append time of the newest one in µs, None if not known."""
 
     base: int
     end: int
     bytes: int
-    newest_time: Callable[[], int]
+    newest_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """The log's new earliest sequence, and the losses by the hard limit."""
+    """The log's new earliest sequence, and the losses by the hard limit. `unknown`: the base of a segment whose newest
+    time decides and is not known; find it out, and plan again.
+    """
 
     earliest: int
     losses: tuple[Loss, ...] = ()
+    unknown: int | None = None
 
 
 def plan(
@@ -85,6 +88,7 @@ def plan(
     confirmed = bounds == (None, None, None) and any(hold.group for hold in binding)
     left = total_bytes
     first = earliest = forced = 0
+    unknown = None
     for segment, is_newest in _with_newest(segments):
         first = first or segment.base
         earliest = max(earliest, first)
@@ -92,7 +96,12 @@ def plan(
             break
         over = policy.hard_bytes is not None and left > policy.hard_bytes
         free = held_from is None or segment.end <= held_from
-        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy, too_old)
+        wanted = confirmed or _wanted(segment, left, next_sequence - segment.end, policy)
+        if not over and free and not wanted and policy.age_s is not None:
+            if segment.newest_time is None:
+                unknown = segment.base
+                break
+            wanted = segment.newest_time < too_old(policy.age_s)
         if not over and not (free and wanted):
             break
         earliest, left = segment.end, left - segment.bytes
@@ -102,7 +111,7 @@ def plan(
         for hold in binding
         if hold.position < forced
     )
-    return RetentionPlan(earliest, losses)
+    return RetentionPlan(earliest, losses, unknown)
 
 
 def _with_newest(segments: Iterable[SegmentInfo]) -> Iterator[tuple[SegmentInfo, bool]]:
@@ -115,16 +124,8 @@ def _with_newest(segments: Iterable[SegmentInfo]) -> Iterator[tuple[SegmentInfo,
         segment = following
 
 
-def _wanted(
-    segment: SegmentInfo,
-    left: int,
-    contents_after: int,
-    policy: RetentionPolicy,
-    too_old: Callable[[float], int],
-) -> bool:
-    """Whether a bound of the policy asks for the removal of the segment."""
+def _wanted(segment: SegmentInfo, left: int, contents_after: int, policy: RetentionPolicy) -> bool:
+    """Whether the bounds of octets or contents ask for the removal of the segment."""
     if policy.bytes is not None and left - segment.bytes >= policy.bytes:
         return True
-    if policy.contents is not None and contents_after >= policy.contents:
-        return True
-    return policy.age_s is not None and segment.newest_time() < too_old(policy.age_s)
+    return policy.contents is not None and contents_after >= policy.contents

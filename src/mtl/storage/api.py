@@ -1,8 +1,8 @@
 """The interface between the broker and a storage engine: actions and answers as values, and two protocols.
 
 The core makes actions. The loop has an engine perform them and returns every result by the action's `id`, in any order.
-Two guarantees: a log has at most one action at a time under way, and `Save` and `DropLogs` are performed in the order
-in which they were made.
+Two guarantees: a log has at most one action at a time under way, apart from any number of `Read`, and `Save` and
+`DropLogs` are performed in the order in which they were made.
 
 The answer to a failed action is its `StorageError`; then no part of it was stored that the broker may show. After
 `LogStopped` it is unknown what was stored: the log accepts nothing until it is opened again. An engine also answers
@@ -20,12 +20,32 @@ from mtl.errors import StorageError
 from mtl.log.change import ChunkRef, LogOptions
 from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from mtl.log.manifest import History
+from mtl.log.questions import (
+    Answer,
+    ByTime,
+    Chunk,
+    Contents,
+    NewestTime,
+    NotAtHand,
+    Question,
+    Range,
+    RangeFrom,
+)
 from mtl.log.retention import SegmentInfo
 from mtl.storage.keys import LogKey
 from mtl.storage.records import AnyRecord, RecordDamage, UserRecord
 from mtl.wire.fields import Buffer
 
 # --- actions ------------------------------------------------------------------------------------------------
+
+
+class Snapshot(Protocol):
+    """A log at one moment, `earliest` included. The core only passes it on; the engine asks it, in any thread."""
+
+    earliest: int
+
+    def answer(self, question: Question) -> Answer:
+        """Read the answer. Raises `StorageError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +182,27 @@ class Save:
     forget: Sequence[AnyRecord] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Answer a question about the contents of a log. Answer: that of the question.
+
+    `snapshot` is the log when the question was asked. Reads never wait for other actions on the log. What retention
+    removed meanwhile cannot be read: the broker asks again when the log begins later than the snapshot.
+    """
+
+    id: int
+    log: LogKey
+    snapshot: Snapshot
+    question: Question
+
+
 WriterAction = Append | Publish | Trim | Roll | ForgetWriters
 """What changes a log that is open."""
 
 LogAction = CreateLog | OpenLog | Mark | WriterAction
 """What is done to one log."""
 
-AnsweredAction = LogAction | Save
+AnsweredAction = LogAction | Save | Read
 """What has an `id`, and an answer."""
 
 StorageAction = AnsweredAction | Prepare | DropLogs
@@ -186,12 +220,12 @@ on this log that failed.
 
 
 class LogView(Protocol):
-    """The broker's view of one log: contents [earliest, next). Belongs to the loop's thread and changes only there,
-    by `apply` and `trim`.
+    """The broker's view of one log: contents [earliest, next). Belongs to the loop's thread, changes only there, by
+    `apply` and `trim`, and never reads the disk.
 
     `bytes` is the room that the log takes, `last_time` the append time of its newest content in µs, `epoch` the id of
     this run's epoch, which begins with its first contents (None for a staged log). `history` are the epochs that have
-    contents, ascending. Methods that look into the log raise `Damaged` or `StorageFailed` when it cannot be read.
+    contents, ascending.
     """
 
     next: int
@@ -211,41 +245,23 @@ class LogView(Protocol):
     def epoch_of(self, sequence: int) -> str | None:
         """The id of the epoch that appended a content; None when that is not known."""
 
-    def find(self, sequence: int) -> ChunkRef | None:
-        """The chunk that holds `sequence`, None outside [earliest, next)."""
+    def tail(self, sequence: int) -> Chunk | None:
+        """The chunk that holds `sequence`, if its body is in memory: contents that were appended a short time ago."""
 
-    def following(self, ref: ChunkRef) -> ChunkRef | None:
-        """The next chunk, None at the end. Where retention took what followed, the earliest chunk there is."""
+    def place(self, chunk: Chunk) -> Chunk:
+        """A chunk of the tail by its place. Asked only of an engine that has a `directory`."""
 
-    def oldest_time(self) -> int | None:
-        """Append time of the earliest content in µs, None for an empty log."""
+    def at_hand(self, question: Question) -> Answer:
+        """The answer to a question. Raises `NotAtHand` when it has to be read (`Read`)."""
 
-    def at_time(self, us: int) -> ChunkRef | None:
-        """The first chunk appended at or after `us`, None when all are older."""
-
-    def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
-        """The end (exclusive) of what can be read from `start` within so many contents and stored octets. Octets end
-        with a chunk, and the chunk of `start` is always within.
-        """
-
-    def stored_between(self, start: int, end: int) -> int:
-        """Octets of the chunks that hold [start, end), as far as they are in the log."""
+    def snapshot(self) -> Snapshot:
+        """The log at this moment, for a `Read`."""
 
     def segments(self) -> Iterator[SegmentInfo]:
         """The parts that retention removes as a whole, oldest first."""
 
     def roll_due(self, too_old: Callable[[float], int]) -> bool:
         """Whether a `Roll` is due. `too_old` makes an age (s) the append time (µs) below which contents are older."""
-
-    def read(self, ref: ChunkRef) -> memoryview:
-        """The body of a chunk, verified, read-only, and valid whatever happens to the log. `LookupError` for one below
-        `earliest` that is not at hand any more.
-        """
-
-    def place(self, ref: ChunkRef) -> tuple[str, int]:
-        """The file and the offset of a chunk's body, for a reader on this machine. Asked only of an engine that has a
-        `directory`. Verified and refused as by `read`.
-        """
 
     def apply(self, change: Change) -> None:
         """Take a change over; every change once, in order."""
@@ -322,11 +338,15 @@ class Engine(Protocol):
 
 __all__ = [
     "STAGE_WRITER",
+    "Answer",
     "AnsweredAction",
     "Append",
+    "ByTime",
     "Change",
     "Changes",
+    "Chunk",
     "ChunkRef",
+    "Contents",
     "CreateLog",
     "Draft",
     "DropLogs",
@@ -340,16 +360,23 @@ __all__ = [
     "LogView",
     "Mark",
     "NewChunk",
+    "NewestTime",
+    "NotAtHand",
     "OpenLog",
     "OpenedLog",
     "Prepare",
     "Publish",
+    "Question",
+    "Range",
+    "RangeFrom",
+    "Read",
     "Restored",
     "Roll",
     "RunEntry",
     "Save",
     "Seen",
     "SegmentInfo",
+    "Snapshot",
     "StorageAction",
     "Trim",
     "WriterAction",

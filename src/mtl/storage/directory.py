@@ -10,7 +10,19 @@ from pathlib import Path
 from mtl import limits
 from mtl.errors import OptionError, StorageError
 from mtl.log import FrugalDisk, Lock, RealDisk
-from mtl.storage.api import CreateLog, DropLogs, Lane, OpenLog, Prepare, Restored, Save, Seen, StorageAction
+from mtl.storage import limits as storage_limits
+from mtl.storage.api import (
+    CreateLog,
+    DropLogs,
+    Lane,
+    OpenLog,
+    Prepare,
+    Read,
+    Restored,
+    Save,
+    Seen,
+    StorageAction,
+)
 from mtl.storage.keys import LogKey
 from mtl.storage.local import Storage
 from mtl.storage.records import UserRecord
@@ -25,6 +37,7 @@ _LANES: dict[type, Lane] = {
     CreateLog: Lane("creations"),
     OpenLog: Lane("openings", limits.OPENINGS),
     Prepare: Lane("prepare"),
+    Read: Lane("reads", storage_limits.READ_THREADS),
 }
 """The lanes of actions other than group commits, so that these never delay one."""
 

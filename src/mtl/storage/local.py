@@ -48,6 +48,7 @@ from mtl.storage.api import (
     OpenedLog,
     OpenLog,
     Publish,
+    Read,
     Restored,
     Roll,
     Save,
@@ -65,14 +66,14 @@ from mtl.wire.packs import encode_pack
 
 log = logging.getLogger("mtl.broker")
 
-DiskAction = LogAction | Save
+DiskAction = LogAction | Save | Read
 
 
 class Storage:
     """The logs' writing halves and the records, below one directory.
 
     `perform` may be called from several threads at once, with at most one action at a time per log and one on the
-    records; the core ensures that.
+    records, and any number of reads; the core ensures that.
     """
 
     def __init__(self, disk: Disk, directory: str, records: RecordStore, segment_bytes: int) -> None:
@@ -163,6 +164,8 @@ class Storage:
         """Carry out one action; its result, or the `StorageError` it failed with."""
         if isinstance(action, Save):
             return self._failing(action, lambda: self._tombstones.save(action.put, action.forget))
+        if isinstance(action, Read):
+            return self._failing(action, lambda: action.snapshot.answer(action.question))
         result = self._failing(action, lambda: self._log_action(action))
         writer = self._writers.get(action.log)
         if isinstance(result, StorageError) and writer is not None and writer.stopped:

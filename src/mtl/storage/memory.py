@@ -33,6 +33,7 @@ from mtl.storage.api import (
     OpenLog,
     Prepare,
     Publish,
+    Read,
     Restored,
     Roll,
     Save,
@@ -41,7 +42,7 @@ from mtl.storage.api import (
     Trim,
 )
 from mtl.storage.keys import LogKey, place_of
-from mtl.storage.memory_log import Chunk, CutBack, Emptied, Grown, MemoryLog
+from mtl.storage.memory_log import CutBack, Emptied, Grown, KeptChunk, MemoryLog
 from mtl.storage.records import DECODERS, AnyRecord, ResourceRecord, StageRecord
 from mtl.wire.packs import encode_pack
 
@@ -60,7 +61,7 @@ class _KeptLog:
     """A log. `counted` are its octets for the limit: 0 for a stage whose contents were published."""
 
     def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[KeptChunk] = []
         self.numbers: dict[int, int] = {}
         self.epochs: History = ()
         self.earliest = 1
@@ -99,7 +100,8 @@ class Memory:
 
 class MemoryEngine:
     """Without `threads` everything has one lane and is performed in batches. With `threads`, logs are performed by so
-    many at once. `before_answer` is called with each action that was performed, on its thread, before the answer is
+    many at once. Without `at_hand` the broker has to read every content by an action, as from a place far away; with it
+    none. `before_answer` is called with each action that was performed, on its thread, before the answer is
     given: waiting there delays answers and changes their order. `random` makes the token of a run.
     """
 
@@ -111,11 +113,13 @@ class MemoryEngine:
         memory: Memory | None = None,
         *,
         threads: int = 0,
+        at_hand: bool = True,
         before_answer: Callable[[StorageAction], None] = lambda _: None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._memory = memory if memory is not None else Memory()
         self._threads = threads
+        self._at_hand = at_hand
         self._before_answer = before_answer
         self._run = random(4).hex()
         self._methods: dict[type, Callable[[Any], object]] = {
@@ -130,6 +134,7 @@ class MemoryEngine:
             ForgetWriters: self._forget,
             Roll: lambda _: (),
             Mark: lambda _: True,
+            Read: lambda action: action.snapshot.answer(action.question),
         }
 
     def restore(self) -> Restored:
@@ -146,7 +151,9 @@ class MemoryEngine:
         return Restored(records)
 
     def lane(self, action: StorageAction) -> Lane:
-        """One for all, unless there are `threads`."""
+        """One for all but reads, unless there are `threads`."""
+        if isinstance(action, Read):
+            return Lane("reads", self._threads or 1)
         if not self._threads:
             return Lane("memory", together=True)
         return Lane("records") if isinstance(action, Save | DropLogs) else Lane("logs", self._threads)
@@ -222,7 +229,15 @@ class MemoryEngine:
 
     def _view(self, key: LogKey, kept: _KeptLog) -> MemoryLog:
         epoch = run_id(kept.epochs, self._run) if key.startswith("resources/") else None
-        return MemoryLog(kept.chunks, kept.earliest, kept.next, kept.last_time, kept.epochs, epoch)
+        return MemoryLog(
+            kept.chunks,
+            kept.earliest,
+            kept.next,
+            kept.last_time,
+            kept.epochs,
+            epoch,
+            at_hand=self._at_hand,
+        )
 
     def _open(self, action: OpenLog) -> OpenedLog | None:
         if action.log.startswith("stages/") and action.log not in self._memory.logs:
@@ -255,7 +270,7 @@ class MemoryEngine:
                 "memory-bytes"
             )
 
-    def _epoch(self, key: LogKey, kept: _KeptLog, grown: Sequence[Chunk]) -> Epoch | None:
+    def _epoch(self, key: LogKey, kept: _KeptLog, grown: Sequence[KeptChunk]) -> Epoch | None:
         """The epoch that these chunks begin, if they are the first ones of this run."""
         own = run_id(kept.epochs, self._run)
         if not grown or not key.startswith("resources/") or (kept.epochs and kept.epochs[-1].id == own):
@@ -305,10 +320,10 @@ class MemoryEngine:
             self._memory.count(kept, -sum(chunk.ref.stored for chunk in gone))
 
 
-def _add(kept: _KeptLog, count: int, body: bytes, time_us: int) -> Chunk:
+def _add(kept: _KeptLog, count: int, body: bytes, time_us: int) -> KeptChunk:
     stored = len(body) + OVERHEAD
     ref = ChunkRef(kept.next, count, time_us, len(body), stored, kept.next, kept.offset, 0)
-    chunk = Chunk(ref, body)
+    chunk = KeptChunk(ref, body)
     kept.chunks.append(chunk)
     kept.next, kept.last_time, kept.offset = ref.end, time_us, kept.offset + stored
     return chunk

@@ -1,18 +1,29 @@
-"""The broker's view of a log in memory, and the changes to it. Belongs to the loop's thread."""
+"""The broker's view of a log in memory, the changes to it, and its snapshots."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from mtl.log.manifest import Epoch, History, begun, epoch_of
-from mtl.storage.api import ChunkRef, SegmentInfo
+from mtl.storage.api import (
+    Answer,
+    ByTime,
+    Chunk,
+    ChunkRef,
+    Contents,
+    NewestTime,
+    NotAtHand,
+    Question,
+    Range,
+    RangeFrom,
+    SegmentInfo,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class KeptChunk:
     """A chunk and its body, which nothing changes."""
 
     ref: ChunkRef
@@ -23,7 +34,7 @@ class Chunk:
 class Grown:
     """Chunks were added. `epoch`: the one that begins with them, None when they belong to the one before."""
 
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[KeptChunk, ...]
     epoch: Epoch | None
 
 
@@ -41,20 +52,87 @@ class Emptied:
     earliest: int
 
 
+class MemorySnapshot:
+    """Contents [earliest, next). The lists may grow meanwhile; the log replaces them when it removes chunks."""
+
+    __slots__ = ("_bases", "_chunks", "earliest", "next")
+
+    def __init__(self, chunks: Sequence[KeptChunk], bases: Sequence[int], earliest: int, end: int) -> None:
+        self._chunks = chunks
+        self._bases = bases
+        self.earliest = earliest
+        self.next = end
+
+    def answer(self, question: Question) -> Answer:
+        """Answer at once, and without an error."""
+        match question:
+            case Contents():
+                return self._contents(question)
+            case ByTime(us):
+                return self._at_time(us)
+            case RangeFrom():
+                return self._range(question)
+            case NewestTime(base):
+                place = bisect_left(self._bases, base)
+                found = place < len(self._bases) and self._bases[place] == base
+                return self._chunks[place].ref.time_us if found else None
+
+    def chunk(self, sequence: int) -> Chunk | None:
+        """The chunk that holds a content."""
+        if not self.earliest <= sequence < self.next:
+            return None
+        kept = self._chunks[bisect_right(self._bases, sequence) - 1]
+        return Chunk(kept.ref, memoryview(kept.body))
+
+    def _contents(self, asked: Contents) -> tuple[Chunk, ...]:
+        found: list[Chunk] = []
+        octets = 0
+        chunk = self.chunk(max(asked.first, self.earliest))
+        while chunk is not None and chunk.ref.base < asked.end:
+            if found and (octets + chunk.ref.size > asked.octets or len(found) >= asked.most):
+                break
+            octets += chunk.ref.size
+            found.append(chunk)
+            chunk = self.chunk(chunk.ref.end)
+        return tuple(found)
+
+    def _at_time(self, us: int) -> ChunkRef | None:
+        place = bisect_left(self._chunks, us, key=lambda kept: kept.ref.time_us)
+        ref = None if place == len(self._chunks) else self._chunks[place].ref
+        return ref if ref is not None and ref.base < self.next else None
+
+    def _range(self, asked: RangeFrom) -> Range:
+        start = max(asked.start, self.earliest)
+        first = self.chunk(start)
+        if first is None:
+            return Range(start, 0, None)
+        end = self.next if asked.contents is None else min(self.next, start + asked.contents)
+        if asked.octets is not None:
+            until = first.ref.offset + asked.octets
+            place = bisect_right(self._chunks, until, key=lambda kept: kept.ref.offset + kept.ref.stored)
+            end = min(end, max(first.ref.end, self._chunks[place - 1].ref.end if place else 0))
+        last = self.chunk(end - 1)
+        octets = 0 if last is None else last.ref.offset + last.ref.stored - first.ref.offset
+        return Range(end, octets, first.ref.time_us)
+
+
 class MemoryLog:
     """A `LogView`. Every chunk is a segment of its own, so retention removes chunks. The `offset` of a chunk is the
-    number of octets of all chunks that ever were before it.
+    number of octets of all chunks that ever were before it. Without `at_hand` every content has to be read.
     """
 
     def __init__(
         self,
-        chunks: Sequence[Chunk],
+        chunks: Sequence[KeptChunk],
         earliest: int,
         end: int,
         last_time: int,
         epochs: History,
         epoch: str | None,
+        *,
+        at_hand: bool = True,
     ) -> None:
+        self._at_hand = at_hand
         self._chunks = list(chunks)
         self._bases = [chunk.ref.base for chunk in chunks]
         self._epochs = epochs
@@ -80,67 +158,33 @@ class MemoryLog:
 
     # --- finding --------------------------------------------------------------------------------------------
 
-    def find(self, sequence: int) -> ChunkRef | None:
+    def tail(self, sequence: int) -> Chunk | None:
         """The chunk that holds a content."""
-        if not self.earliest <= sequence < self.next:
-            return None
-        return self._chunks[bisect_right(self._bases, sequence) - 1].ref
+        return self.snapshot().chunk(sequence) if self._at_hand else None
 
-    def following(self, ref: ChunkRef) -> ChunkRef | None:
-        """The chunk after this one."""
-        return self.find(max(ref.end, self.earliest))
+    def place(self, chunk: Chunk) -> Chunk:
+        """There is no file. Raises `LookupError`."""
+        raise LookupError(f"chunk {chunk.ref.base} is in the broker's memory")
 
-    def oldest_time(self) -> int | None:
-        """When the earliest content was appended."""
-        first = self.find(self.earliest)
-        return None if first is None else first.time_us
+    def at_hand(self, question: Question) -> Answer:
+        """Every answer, or none."""
+        if not self._at_hand:
+            raise NotAtHand
+        return self.snapshot().answer(question)
 
-    def at_time(self, us: int) -> ChunkRef | None:
-        """The first chunk that is not older."""
-        place = bisect_left(self._chunks, us, key=lambda chunk: chunk.ref.time_us)
-        return None if place == len(self._chunks) else self._chunks[place].ref
-
-    def end_within(self, start: int, contents: int | None = None, bytes: int | None = None) -> int:  # noqa: A002
-        """See `LogView`."""
-        start = max(start, self.earliest)
-        end = self.next if contents is None else min(self.next, start + contents)
-        first = self.find(start)
-        if first is None or bytes is None:
-            return max(start, end)
-        until = first.offset + bytes
-        place = bisect_right(self._chunks, until, key=lambda chunk: chunk.ref.offset + chunk.ref.stored)
-        last = self._chunks[place - 1].ref.end if place else first.end
-        return min(end, max(first.end, last))
-
-    def stored_between(self, start: int, end: int) -> int:
-        """See `LogView`."""
-        first, last = self.find(max(start, self.earliest)), self.find(min(end, self.next) - 1)
-        if first is None or last is None or first.base > last.base:
-            return 0
-        return last.offset + last.stored - first.offset
+    def snapshot(self) -> MemorySnapshot:
+        """The log at this moment."""
+        return MemorySnapshot(self._chunks, self._bases, self.earliest, self.next)
 
     def segments(self) -> Iterator[SegmentInfo]:
         """One for each chunk."""
-        for chunk in self._chunks:
-            ref = chunk.ref
-            yield SegmentInfo(ref.base, ref.end, ref.stored, partial(getattr, ref, "time_us"))
+        for kept in self._chunks:
+            ref = kept.ref
+            yield SegmentInfo(ref.base, ref.end, ref.stored, ref.time_us)
 
     def roll_due(self, too_old: Callable[[float], int]) -> bool:  # noqa: ARG002
         """Never: a chunk can go as it is."""
         return False
-
-    # --- reading --------------------------------------------------------------------------------------------
-
-    def read(self, ref: ChunkRef) -> memoryview:
-        """The body of a chunk."""
-        place = bisect_left(self._bases, ref.base)
-        if ref.end <= self.earliest or place == len(self._bases) or self._bases[place] != ref.base:
-            raise LookupError(f"chunk {ref.base} lies below {self.earliest}, where the log begins")
-        return memoryview(self._chunks[place].body)
-
-    def place(self, ref: ChunkRef) -> tuple[str, int]:
-        """There is no file."""
-        raise LookupError(f"chunk {ref.base} is in the broker's memory")
 
     # --- following ------------------------------------------------------------------------------------------
 
@@ -155,7 +199,7 @@ class MemoryLog:
             case Emptied(earliest):
                 self.trim(earliest)
 
-    def _grow(self, chunks: tuple[Chunk, ...], epoch: Epoch | None) -> None:
+    def _grow(self, chunks: tuple[KeptChunk, ...], epoch: Epoch | None) -> None:
         if epoch is not None:
             self._epochs = begun(self._epochs, epoch)
         for chunk in chunks:

@@ -8,11 +8,13 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
+from mtl.broker.outbox import Result
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource
-from mtl.broker.writing.resources import Resources
-from mtl.errors import Refused, StorageError
-from mtl.storage.api import LogView
+from mtl.broker.writing.resources import Resources, unknown
+from mtl.errors import Refused
+from mtl.storage.api import ByTime, ChunkRef, Range, RangeFrom
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
@@ -21,12 +23,18 @@ class CursorRequests:
     """Every method answers exactly once; a `Refused` that it raises is the answer."""
 
     def __init__(
-        self, ages: Ages, authorization: Authorization, resources: Resources, cursors: Cursors
+        self,
+        ages: Ages,
+        authorization: Authorization,
+        resources: Resources,
+        cursors: Cursors,
+        reads: Reads,
     ) -> None:
         self._ages = ages
         self._authorization = authorization
         self._resources = resources
         self._cursors = cursors
+        self._reads = reads
 
     def open(self, caller: Caller, request: w.CursorOpen, answer: Answer) -> None:
         """Create a cursor, or find it."""
@@ -83,13 +91,48 @@ class CursorRequests:
                     answer(unreadable)
                     return
             asked.sort(key=lambda r: (r.group, r.resource))
-            answer(w.Cursors(cursors=[self._info(r) for r in asked]))
+            self._describe(asked, answer)
 
         self._cursors.flush(flushed)
+
+    def _describe(self, asked: list[CursorRecord], answer: Answer) -> None:
+        """Ask the log of each cursor that is behind for the octets and the time of what it has not confirmed."""
+        behind: dict[int, tuple[Resource, RangeFrom]] = {}
+        for at, record in enumerate(asked):
+            resource = self._resources.find(record.vhost, record.resource)
+            log = resource.log if resource is not None else None
+            if resource is not None and log is not None:
+                start = max(self._start(record, resource), log.earliest)
+                if start < log.next:
+                    behind[at] = resource, RangeFrom(start)
+
+        def known(answers: list[Result]) -> None:
+            # An error is reported to readers, and left out of the description.
+            found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
+            answer(w.Cursors(cursors=[self._info(r, found.get(at)) for at, r in enumerate(asked)]))
+
+        self._reads.ask_all(list(behind.values()), known)
 
     def reset(self, caller: Caller, request: w.CursorReset, answer: Answer) -> None:
         """Move a cursor forward or back; from a live holder only with `force`."""
         resource = self._resource(caller, request)
+        if request.to is not None:
+            self._reset(caller, request, resource, resource.resolve(request.to, request.log_epoch), answer)
+            return
+
+        def found(ref: ChunkRef | None) -> None:
+            to = resource.end if ref is None else max(ref.base, resource.earliest)
+            self._reset(caller, request, resource, to, answer)
+
+        self._reads.request(
+            resource, ByTime(request.timestamp or 0), answer, found
+        )  # one of the two is given
+
+    def _reset(
+        self, caller: Caller, request: w.CursorReset, resource: Resource, position: int, answer: Answer
+    ) -> None:
+        if self._resource(caller, request) is not resource:
+            raise unknown(request.resource)  # deleted while its contents were read
         key = (caller.vhost, request.group, request.resource)
         before = self._need(key)
         held = self._cursors.holding(key)
@@ -113,7 +156,7 @@ class CursorRequests:
                 )
             )
 
-        self._cursors.reset(key, resource, _target(resource, request), caller.principal, saved)
+        self._cursors.reset(key, resource, position, caller.principal, saved)
 
     def delete(self, caller: Caller, request: w.CursorDelete, answer: Answer) -> None:
         """Delete a cursor; the leases that hold it end."""
@@ -137,16 +180,24 @@ class CursorRequests:
             raise Refused(404, w.UNKNOWN_CURSOR, f"group {key[1]!r} has no cursor on {key[2]!r}")
         return record
 
-    def _info(self, record: CursorRecord) -> w.CursorInfo:
+    def _parting(self, record: CursorRecord, resource: Resource) -> int | None:
+        """Where the cursor's log differs from the present one; None if nowhere, or it was another resource."""
+        same = resource.record.incarnation == record.incarnation
+        return resource.parting(self._cursors.durable(record), record.log_epoch) if same else None
+
+    def _start(self, record: CursorRecord, resource: Resource) -> int:
+        """The first content that the group has not confirmed."""
+        parting = self._parting(record, resource)
+        return self._cursors.durable(record) if parting is None else parting
+
+    def _info(self, record: CursorRecord, behind: Range | None) -> w.CursorInfo:
         resource = self._resources.find(record.vhost, record.resource)
         position = self._cursors.durable(record)
         log = resource.log if resource is not None else None
         end = position if resource is None else log.next if log is not None else None
         held = self._cursors.holding(key_of(record))
-        same = resource is not None and resource.record.incarnation == record.incarnation
-        parting = resource.parting(position, record.log_epoch) if resource is not None and same else None
+        parting = None if resource is None else self._parting(record, resource)
         start = position if parting is None else parting
-        octets, since = (0, None) if log is None else _unread(log, start)
         return w.CursorInfo(
             group=record.group,
             resource=record.resource,
@@ -154,8 +205,10 @@ class CursorRequests:
             position=position,
             next=end,
             behind=None if end is None else max(0, end - start),
-            bytes_behind=octets if end is not None else None,
-            seconds_behind=None if end is None else self._age_s(since),
+            bytes_behind=None if end is None else behind.octets if behind is not None else 0,
+            seconds_behind=None
+            if end is None
+            else self._age_s(behind.time_us if behind is not None else None),
             held=held is not None,
             holder=record.holder or None,
             epoch=record.epoch,
@@ -165,22 +218,3 @@ class CursorRequests:
 
     def _age_s(self, since: int | None) -> float:
         return 0.0 if since is None else self._ages.of(since)
-
-
-def _target(resource: Resource, request: w.CursorReset) -> int:
-    if request.to is not None:
-        return resource.resolve(request.to, request.log_epoch)
-    ref = resource.readable().at_time(request.timestamp or 0)  # one of the two is given
-    return resource.end if ref is None else max(ref.base, resource.earliest)
-
-
-def _unread(log: LogView, start: int) -> tuple[int, int | None]:
-    """Stored octets from `start` on, as far as they are kept, and the append time of the oldest of them (µs)."""
-    first = max(start, log.earliest)
-    if first >= log.next:
-        return 0, None
-    try:
-        oldest = log.find(first)
-        return log.stored_between(first, log.next), None if oldest is None else oldest.time_us
-    except StorageError:
-        return 0, None  # reported to readers; left out of a description

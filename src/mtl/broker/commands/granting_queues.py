@@ -13,6 +13,7 @@ from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.consumers import Consumers
 from mtl.broker.queues.queue import Queue, QueueLease
 from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
 from mtl.profiles import Profile
@@ -23,12 +24,18 @@ class QueueGrants:
     """Grants reading leases on queues."""
 
     def __init__(
-        self, granting: Granting, resources: Resources, queues: Queues, consumers: Consumers
+        self,
+        granting: Granting,
+        resources: Resources,
+        queues: Queues,
+        consumers: Consumers,
+        reads: Reads,
     ) -> None:
         self._granting = granting
         self._resources = resources
         self._queues = queues
         self._consumers = consumers
+        self._reads = reads
 
     def consumer(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
         """Grant a lease to consume; its resources exist. `from` is the start of new queues."""
@@ -41,9 +48,11 @@ class QueueGrants:
         fresh = [q for q in queues if not q.ahead]
         outcomes: list[Refused | None] = []
 
-        def saved(no: Refused | None) -> None:
+        doubtful = [(q.resource, at) for q in queues for at in _unread(q)]
+
+        def done(no: Refused | None) -> None:
             outcomes.append(no)
-            if len(outcomes) < len(fresh):
+            if len(outcomes) < len(fresh) + len(doubtful):
                 return
             refused = next(filter(None, outcomes), None)
             if refused is not None:
@@ -51,10 +60,12 @@ class QueueGrants:
             else:
                 answering(answer, lambda: answer(self._grant(terms, name, start, request, queues)))
 
-        if not fresh:
+        if not fresh and not doubtful:
             answer(self._grant(terms, name, start, request, queues))
         for queue in fresh:
-            self._queues.save(queue, saved)
+            self._queues.save(queue, done)
+        for resource, at in doubtful:
+            self._reads.check(resource, at, done)
 
     def _open(self, vhost: str, resource: str, name: str, start: int | str, request: w.Reader) -> Queue:
         found = self._resources.need(vhost, resource)
@@ -64,9 +75,6 @@ class QueueGrants:
         queue = self._queues.of(found).get(name)
         if queue is None or queue.leaving:
             queue = self._queues.open(found, name, found.resolve(start))
-        for first, end in found.unread.places:
-            if end > queue.state.settled.low:
-                found.readable(max(first, queue.state.settled.low))
         return queue
 
     def _grant(
@@ -85,3 +93,9 @@ class QueueGrants:
             window=w.Window(contents=window[0], bytes=window[1]) if lease.full else None,
             incarnations={q.resource.name: q.resource.record.incarnation for q in queues},
         )
+
+
+def _unread(queue: Queue) -> list[int]:
+    """Contents of a queue that could not be read before, one of each range: they are tried again."""
+    low = queue.state.settled.low
+    return [max(first, low) for first, end in queue.resource.unread.places if end > low]

@@ -16,6 +16,7 @@ from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.reading.cursors import CursorKey, Cursors, Holding
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused
@@ -44,6 +45,7 @@ class ReaderGrants:
         fanout: Fanout,
         cursors: Cursors,
         queues: QueueGrants,
+        reads: Reads,
         local: LocalReads | None,
     ) -> None:
         self._granting = granting
@@ -52,6 +54,7 @@ class ReaderGrants:
         self._fanout = fanout
         self._cursors = cursors
         self._queues = queues
+        self._reads = reads
         self._local = local
 
     def reader(self, caller: Caller, profile: Profile, request: w.Reader, answer: Answer) -> None:
@@ -97,7 +100,7 @@ class ReaderGrants:
             if isinstance(holding, Refused):
                 answer(holding)
             else:
-                answering(answer, lambda: answer(self._grant(terms, resource, request, holding)))
+                answering(answer, lambda: self._grant_if_readable(terms, resource, request, holding, answer))
 
         self._hold(caller, resource, request, held)
 
@@ -150,14 +153,30 @@ class ReaderGrants:
 
     # --- the lease ------------------------------------------------------------------------------------------
 
-    def _grant(
-        self, terms: LeaseTerms, resource: Resource, request: w.Reader, held: Holding | None
-    ) -> w.DataLease:
-        if self._resources.need(terms.vhost, resource.name) is not resource:
-            raise unknown(resource.name)  # deleted while the cursor was being made
+    def _grant_if_readable(
+        self,
+        terms: LeaseTerms,
+        resource: Resource,
+        request: w.Reader,
+        held: Holding | None,
+        answer: Answer,
+    ) -> None:
         record = self._cursors.get((terms.vhost, request.group, resource.name)) if request.group else None
         start = _start(resource, request, record)
-        resource.readable(start)
+
+        def checked(no: Refused | None) -> None:
+            if no is not None:
+                answer(no)
+            else:
+                answering(answer, lambda: answer(self._grant(terms, resource, request, held, start)))
+
+        self._reads.check(resource, start, checked)
+
+    def _grant(
+        self, terms: LeaseTerms, resource: Resource, request: w.Reader, held: Holding | None, start: int
+    ) -> w.DataLease:
+        if self._resources.need(terms.vhost, resource.name) is not resource:
+            raise unknown(resource.name)  # deleted while the cursor was being made, or contents were read
         granted = granted_window(request.window, broker_limits.MAX_WINDOW_CONTENTS)
         local = self._local_files(request)
         lease = ReaderLease(

@@ -15,7 +15,9 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quota, Quotas
 from mtl.broker.commands.authorization import Authorization
+from mtl.broker.commands.describing import describe
 from mtl.broker.outbox import Outbox
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
@@ -68,9 +70,15 @@ class Polls:
     """
 
     def __init__(
-        self, outbox: Outbox, resources: Resources, authorization: Authorization, quotas: Quotas
+        self,
+        outbox: Outbox,
+        resources: Resources,
+        reads: Reads,
+        authorization: Authorization,
+        quotas: Quotas,
     ) -> None:
         self._outbox = outbox
+        self._reads = reads
         self._resources = resources
         self._authorization = authorization
         self._quotas = quotas
@@ -83,11 +91,13 @@ class Polls:
         self._names = 0
 
     def describe(self, caller: Caller, request: w.ResourceDescribe, answer: Answer) -> None:
-        """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, and 503 for too many polls."""
+        """Resource.Describe: answered now, or when there is news. Raises `Refused` 404, 413 for too many
+        resources, 503 for too many polls.
+        """
         found = self._found(caller, request)
         poll = _Poll(caller, request, answer)
         if request.after is None or not request.wait or poll.misses(found) or any(map(poll.is_news, found)):
-            answer(described(found, history=request.history))
+            self._describe(found, request, answer)
             return
         self._admit(poll, len(found))
         self._last += 1
@@ -166,23 +176,17 @@ class Polls:
             _drop(self._open, poll.vhost, number)
         try:
             self._authorization.check(poll.caller, poll.request)  # a right may have been revoked meanwhile
-            found = self._found(poll.caller, poll.request)
+            self._describe(self._found(poll.caller, poll.request), poll.request, poll.answer)
         except Refused as e:
             poll.answer(e)
-            return
-        poll.answer(described(found, history=poll.request.history))
+
+    def _describe(self, found: Sequence[Resource], request: w.ResourceDescribe, answer: Answer) -> None:
+        describe(
+            self._reads, found, lambda told: answer(w.Resources(resources=told)), history=request.history
+        )
 
 
 def _drop(index: dict[K, dict[int, None]], key: K, number: int) -> None:
     del index[key][number]
     if not index[key]:
         del index[key]
-
-
-def described(found: Sequence[Resource], *, history: bool = False) -> w.Reply | Refused:
-    """The answer that describes these resources, with the epochs of their logs if asked for, or a 413 for too many."""
-    if len(found) > broker_limits.MAX_DESCRIBED:
-        return Refused(
-            413, w.TOO_LARGE, f"{len(found)} resources are more than one answer can describe; ask for fewer"
-        )
-    return w.Resources(resources=[r.describe(history=history) for r in found])

@@ -15,15 +15,17 @@ from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.command import Command, Commands
 from mtl.broker.commands.cursor_requests import CursorRequests
+from mtl.broker.commands.describing import describe
 from mtl.broker.commands.granting import Answer, Granting, answering
 from mtl.broker.commands.granting_readers import ReaderGrants
 from mtl.broker.commands.granting_writers import WriterGrants
 from mtl.broker.commands.needed_logs import NeededLogs
-from mtl.broker.commands.polls import Polls, described
+from mtl.broker.commands.polls import Polls
 from mtl.broker.leases.leases import Leases
 from mtl.broker.outbox import Outbox
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors, key_of
+from mtl.broker.reading.reads import Reads
 from mtl.broker.removing import remove
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
@@ -32,7 +34,7 @@ from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
 from mtl.profiles import CommandClass, Profile
-from mtl.storage.api import LogView
+from mtl.storage.api import ByTime, ChunkRef, Range, RangeFrom
 from mtl.storage.records import CursorRecord
 from mtl.wire import control as w
 
@@ -58,6 +60,7 @@ class Requests:
         granting: Granting,
         readers: ReaderGrants,
         writers: WriterGrants,
+        reads: Reads,
         commands: Commands,
     ) -> None:
         self._outbox = outbox
@@ -76,7 +79,8 @@ class Requests:
         self._granting = granting
         self._readers = readers
         self._writers = writers
-        self._groups = CursorRequests(ages, authorization, resources, cursors)
+        self._reads = reads
+        self._groups = CursorRequests(ages, authorization, resources, cursors, reads)
 
     def handle(
         self, session: Session, request: w.Request, reply: Callable[[w.Reply | Refused], None]
@@ -156,16 +160,17 @@ class Requests:
         """Resource.Create."""
 
         def created(outcome: Resource | Refused) -> None:
-            answer(
-                outcome if isinstance(outcome, Refused) else w.ResourceCreated(resource=outcome.describe())
-            )
+            if isinstance(outcome, Refused):
+                answer(outcome)
+            else:
+                describe(self._reads, [outcome], lambda told: answer(w.ResourceCreated(resource=told[0])))
 
         self._resources.create(caller.vhost, request, created, caller)
 
     def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
         """Resource.List."""
         found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
-        answer(described(found))
+        describe(self._reads, found, lambda told: answer(w.Resources(resources=told)))
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""
@@ -203,12 +208,42 @@ class Requests:
         """Resource.Locate."""
         resource = self._resources.need(caller.vhost, request.resource)
         resource.check(request.incarnation)
-        log = resource.readable()
-        answer(
-            _by_time(resource, log, request.timestamp)
-            if request.timestamp is not None
-            else _by_range(resource, log, request)
-        )
+        if request.timestamp is not None:
+            self._locate_time(resource, request.timestamp, answer)
+        else:
+            self._locate_end(resource, request, answer)
+
+    def _locate_time(self, resource: Resource, timestamp: int, answer: Answer) -> None:
+        def found(ref: ChunkRef | None) -> None:
+            sequence = resource.end if ref is None else max(ref.base, resource.earliest)
+            answer(
+                w.Located(
+                    sequence=sequence,
+                    log_epoch=resource.epoch_of(sequence),
+                    timestamp=None if ref is None else ref.time_us,
+                    match=ref is not None,
+                )
+            )
+
+        self._reads.request(resource, ByTime(timestamp), answer, found)
+
+    def _locate_end(self, resource: Resource, request: w.ResourceLocate, answer: Answer) -> None:
+        start = resource.resolve(request.start or 0, request.log_epoch)
+        if start == resource.end:
+            answer(w.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False))
+            return
+
+        def found(within: Range) -> None:
+            answer(
+                w.Located(
+                    sequence=within.end,
+                    log_epoch=resource.epoch_of(within.end),
+                    timestamp=within.time_us,
+                    bytes=within.octets,
+                )
+            )
+
+        self._reads.request(resource, RangeFrom(start, request.contents, request.bytes), answer, found)
 
     # --- Cursor ---------------------------------------------------------------------------------------------
 
@@ -305,24 +340,3 @@ def _profile(caller: Caller) -> Profile:
 
 def _of(record: CursorRecord, vhost: str, resource: str) -> bool:
     return record.vhost == vhost and record.resource == resource
-
-
-def _by_time(resource: Resource, log: LogView, timestamp: int) -> w.Located:
-    ref = log.at_time(timestamp)
-    if ref is None:
-        return w.Located(sequence=log.next, log_epoch=resource.epoch_of(log.next), match=False)
-    sequence = max(ref.base, log.earliest)
-    return w.Located(sequence=sequence, log_epoch=resource.epoch_of(sequence), timestamp=ref.time_us)
-
-
-def _by_range(resource: Resource, log: LogView, request: w.ResourceLocate) -> w.Located:
-    start = resource.resolve(request.start or 0, request.log_epoch)
-    if start == log.next:
-        return w.Located(sequence=start, log_epoch=resource.epoch_of(start), match=False)
-    end, first = log.end_within(start, request.contents, request.bytes), log.find(start)
-    return w.Located(
-        sequence=end,
-        log_epoch=resource.epoch_of(end),
-        timestamp=None if first is None else first.time_us,
-        bytes=log.stored_between(start, end),
-    )

@@ -12,16 +12,18 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
-from mtl.broker.outbox import Outbox
+from mtl.broker.outbox import Outbox, Result
 from mtl.broker.queues.queue import Place, Queue, QueueLease
 from mtl.broker.queues.queue_state import Event, Run
 from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
 from mtl.protocol.settlement import Sent
-from mtl.storage.api import ChunkRef
+from mtl.storage.api import Chunk, Contents
 from mtl.wire import commands as c
 
 
@@ -35,12 +37,16 @@ class Consumers:
         queues: Queues,
         resources: Resources,
         leases: Leases,
+        reads: Reads,
+        aheads: AheadLimit,
     ) -> None:
         self._outbox = outbox
         self._opening = opening
         self._queues = queues
         self._resources = resources
         self._leases = leases
+        self._reads = reads
+        self._aheads = aheads
         self._ready: dict[Queue, None] = {}
         self._delayed: dict[Queue, None] = {}
         self._given: dict[QueueLease, None] = {}
@@ -84,8 +90,14 @@ class Consumers:
         """Send no further content of `resource`; those on their way may still be settled."""
         queue = lease.summoned.pop(resource, None)
         if queue is not None:
-            queue.consumers.pop(lease.terms.token, None)
-            self.wake(queue)  # contents that this one sent back may be for another consumer
+            self._left(queue, lease)
+
+    def _left(self, queue: Queue, lease: QueueLease) -> None:
+        queue.consumers.pop(lease.terms.token, None)
+        self.wake(queue)  # contents that this one sent back may be for another consumer
+        if not queue.consumers:
+            queue.chunks.clear()
+            self._aheads.ended(queue.chunks)
 
     def confirm(self, lease: QueueLease, sequence: int, multiple: bool) -> None:
         """Contents were processed."""
@@ -148,8 +160,7 @@ class Consumers:
                 queue.state.lose(sequences)
             self._changed(queue)
         for queue in lease.summoned.values():
-            queue.consumers.pop(lease.terms.token, None)
-            self.wake(queue)
+            self._left(queue, lease)
         lease.summoned.clear()
         self._given.pop(lease, None)
         self._leaving.pop(lease, None)
@@ -237,11 +248,12 @@ class Consumers:
         return octets
 
     def _give(self, queue: Queue, lease: QueueLease, share: int, *, alone: bool) -> int:
-        """Deliver one run of contents to a consumer; returns octets, 0 when there is none for it."""
+        """Deliver one run of contents to a consumer; returns octets, 0 when there is none for it in memory."""
         first = queue.state.peek(queue.end, lease.terms.token, alone=alone)
-        ref = self._find(queue, lease, first) if first is not None else None
-        if first is None or ref is None:
+        chunk = self._chunk(queue, lease, first) if first is not None else None
+        if first is None or chunk is None:
             return 0
+        ref = chunk.ref
         size = ref.size // ref.count or 1
         most = min(share, lease.room(size), broker_limits.TURN_CONTENTS)
         last = min(first + most, ref.base + ref.count, queue.end) - 1
@@ -249,20 +261,40 @@ class Consumers:
             return 0
         run = queue.state.take(first, last, Event.DELIVER if lease.full else Event.CLAIM)
         if lease.full:
-            self._deliver(queue, lease, ref, run)
+            self._deliver(queue, lease, chunk, run)
         else:
-            self._claim(queue, lease, ref, run)
+            self._claim(queue, lease, chunk, run)
         return size * (run.last - run.first + 1)
 
-    def _find(self, queue: Queue, lease: QueueLease, sequence: int) -> ChunkRef | None:
-        """The chunk with a content. That may read the index of a cold segment, which may fail."""
-        try:
-            return queue.resource.log.find(sequence) if queue.resource.log is not None else None
-        except StorageError as e:
-            self.unread(lease, queue.resource.name, sequence, sequence + 1, e)
-        return None
+    def _chunk(self, queue: Queue, lease: QueueLease, sequence: int) -> Chunk | None:
+        """The chunk with a content; None when it is not in memory: it is being read then, for this consumer."""
+        log = queue.resource.log
+        chunk = queue.chunks.find(sequence) or (log.tail(sequence) if log is not None else None)
+        if chunk is None:
+            self._read(queue, lease, sequence)
+        return chunk
 
-    def _claim(self, queue: Queue, lease: QueueLease, ref: ChunkRef, run: Run) -> None:
+    def _read(self, queue: Queue, lease: QueueLease, first: int) -> None:
+        """Read contents from `first` on, unless a read for this queue is under way."""
+        if queue.chunks.reading:
+            return
+        queue.chunks.reading = True
+
+        def answered(result: Result) -> None:
+            queue.chunks.reading = False
+            if not queue.consumers:
+                return
+            if not isinstance(result, StorageError):
+                queue.chunks.put(result, first)
+                self._aheads.grew(queue.chunks)
+            elif queue.consumers.get(lease.terms.token) is lease:
+                self.unread(lease, queue.resource.name, first, first + 1, result)
+            self.wake(queue)
+
+        question = Contents(first, queue.end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
+        self._reads.read(queue.resource, question, answered)
+
+    def _claim(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
         """Without confirmation contents are settled, durably, before they are sent: at most once."""
         lease.claiming = True
         flow = lease.flow
@@ -270,7 +302,7 @@ class Consumers:
         def saved(no: Refused | None) -> None:
             lease.claiming = False
             if no is None and lease.flow is flow and queue in lease.summoned.values():
-                self._deliver(queue, lease, ref, run)
+                self._deliver(queue, lease, chunk, run)
                 self._given[lease] = None
             else:
                 self._pauses.pause(lease)
@@ -281,11 +313,10 @@ class Consumers:
 
         self._queues.save(queue, saved)
 
-    def _deliver(self, queue: Queue, lease: QueueLease, ref: ChunkRef, run: Run) -> None:
+    def _deliver(self, queue: Queue, lease: QueueLease, chunk: Chunk, run: Run) -> None:
         assert lease.flow is not None
-        assert queue.resource.log is not None
         number = lease.delivered + 1
-        size = ref.size // ref.count or 1
+        size = chunk.ref.size // chunk.ref.count or 1
         for sequence in range(run.first, run.last + 1):
             lease.delivered += 1
             lease.unsettled.add(Sent(lease.delivered, lease.delivered, size, (queue, sequence)))
@@ -294,9 +325,8 @@ class Consumers:
             a.Deliver(
                 lease.flow.peer,
                 lease.terms.token,
-                queue.resource.log,
                 queue.resource.name,
-                ref,
+                chunk,
                 run.first,
                 run.last,
                 packed=False,

@@ -11,10 +11,14 @@ import logging
 
 from mtl import limits
 from mtl.broker.leases.lease import LeaseTerms
+from mtl.broker.outbox import Result
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue
 from mtl.broker.queues.queue_state import Letter
 from mtl.broker.queues.queues import Queues
+from mtl.broker.reading.ahead import Ahead
+from mtl.broker.reading.reads import Reads
+from mtl.broker.reading.stored import stored_pack
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening
@@ -24,6 +28,7 @@ from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import Refused, StorageError
 from mtl.profiles import QUEUE
+from mtl.storage.api import Chunk, Contents
 from mtl.wire import control as w
 from mtl.wire.fields import Value, decode_table, encode_table, join_tables
 from mtl.wire.packs import unpack
@@ -45,6 +50,7 @@ class DeadLetters:
         inbound: Inbound,
         space: Space,
         intakes: Intakes,
+        reads: Reads,
     ) -> None:
         self._opening = opening
         self._resources = resources
@@ -52,6 +58,9 @@ class DeadLetters:
         self._inbound = inbound
         self._space = space
         self._intakes = intakes
+        self._reads = reads
+        self._chunks: dict[Queue, Ahead] = {}
+        """The chunk that was read last for each queue with dead letters."""
         self._leases: dict[Queue, WriterLease] = {}
         self._told: dict[Queue, str] = {}
 
@@ -60,14 +69,19 @@ class DeadLetters:
         queues = self._queues.burying()
         self._leases = {q: lease for q, lease in self._leases.items() if q in queues}
         self._told = {q: why for q, why in self._told.items() if q in queues}
+        self._chunks = {q: chunks for q, chunks in self._chunks.items() if q in queues}
         for queue in queues:
-            try:
-                self._see_to(queue)
-                self._told.pop(queue, None)
-            except (Refused, StorageError) as e:
-                self._trouble(queue, str(e))
+            self._move(queue)
 
-    def _see_to(self, queue: Queue) -> None:
+    def _move(self, queue: Queue) -> None:
+        try:
+            self._move_letters(queue)
+            if queue not in self._chunks or not self._chunks[queue].reading:
+                self._told.pop(queue, None)
+        except (Refused, StorageError) as e:
+            self._trouble(queue, str(e))
+
+    def _move_letters(self, queue: Queue) -> None:
         vhost = queue.resource.record.vhost
         target = self._resources.find(vhost, queue.dead_letter)
         if target is None:
@@ -89,13 +103,44 @@ class DeadLetters:
         for sequence, letter in ready[: queue_limits.QUEUE_BURY]:
             if self._inbound.full or self._space.is_low:
                 return
-            self._append(queue, intake, sequence, letter)
+            if sequence < queue.resource.earliest:
+                continue  # retention has just removed it
+            chunk = self._chunk(queue, sequence)
+            if chunk is None:
+                return
+            self._append(queue, intake, chunk, sequence, letter)
 
-    def _append(self, queue: Queue, intake: Intake, sequence: int, letter: Letter) -> None:
-        found = queue.resource.contents_at(sequence)
-        if found is None:
-            return  # retention has just removed it
-        properties, content = next(unpack(found))
+    def _chunk(self, queue: Queue, sequence: int) -> Chunk | None:
+        """The chunk with a content; None when it is not in memory: it is being read then."""
+        chunks = self._chunks.setdefault(queue, Ahead())
+        chunk = chunks.find(sequence) or queue.resource.readable().tail(sequence)
+        if chunk is None and not chunks.reading:
+            self._read(queue, chunks, sequence)
+        return chunk
+
+    def _read(self, queue: Queue, chunks: Ahead, sequence: int) -> None:
+        chunks.reading = True
+
+        def answered(result: Result) -> None:
+            chunks.reading = False
+            if self._chunks.get(queue) is not chunks:
+                return
+            if isinstance(result, StorageError):
+                queue.resource.not_read(sequence, sequence + 1, result)
+                self._trouble(queue, str(result))
+            elif result:
+                chunks.put(result, sequence)
+                self._move(queue)
+
+        self._reads.read(queue.resource, Contents(sequence, sequence + 1, octets=0, most=1), answered)
+
+    def _append(self, queue: Queue, intake: Intake, chunk: Chunk, sequence: int, letter: Letter) -> None:
+        try:
+            pack = stored_pack(chunk.ref, chunk.body)
+        except StorageError as e:
+            queue.resource.not_read(chunk.ref.base, chunk.ref.end, e)
+            raise
+        properties, content = next(unpack(pack.slice(sequence - chunk.ref.base)))
         table = _labelled(properties, queue, sequence, letter)
         intake.add(Arrival(self._lease(queue), letter.number, 1, (bytes(content),), table))
         self._intakes.wait(intake)

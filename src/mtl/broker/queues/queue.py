@@ -13,6 +13,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
 from mtl.broker.queues.queue_state import At, Letter, QueueState
 from mtl.broker.queues.settled import Settled
+from mtl.broker.reading.ahead import Ahead
 from mtl.broker.writing.resource import Resource
 from mtl.protocol.settlement import Unsettled
 from mtl.storage.records import LetterEntry, QueueRecord
@@ -25,7 +26,7 @@ Place = tuple["Queue", int]
 
 
 class Queue:
-    """One queue of a resource: the state of its contents, and its consumers.
+    """One queue of a resource: the state of its contents, its consumers, and the chunks that were read for them.
 
     `ahead`, `low` and `buried` are as on the disk: nothing new is delivered at or above `ahead`, retention may rely on
     `low`, and dead letters up to the number `buried` may be appended.
@@ -37,6 +38,7 @@ class Queue:
         self.id = number
         self.state = state
         self.consumers: dict[str, QueueLease] = {}
+        self.chunks = Ahead()
         self.ahead = 0
         self.low = state.settled.low
         self.buried = 0

@@ -15,12 +15,14 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
-from mtl.broker.outbox import Outbox
+from mtl.broker.outbox import Outbox, Result
+from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, Ahead, AheadLimit
 from mtl.broker.reading.cursors import Holding, HoldingLease
+from mtl.broker.reading.reads import Reads
 from mtl.broker.writing.resource import Resource
 from mtl.errors import StorageError
 from mtl.protocol.settlement import Sent, Unsettled
-from mtl.storage.api import ChunkRef, LogView
+from mtl.storage.api import Chunk, ChunkRef, Contents, LogView
 from mtl.wire import commands as c
 
 
@@ -53,6 +55,7 @@ class ReaderLease(HoldingLease):
         self.summoned = False
         self.full = terms.confirm == "full"
         self.unsettled: Unsettled[None] = Unsettled()
+        self.ahead = Ahead()
 
     @property
     def lowest(self) -> int:
@@ -108,9 +111,11 @@ _NONE: Final[Mapping[str, ReaderLease]] = {}
 class Readers:
     """Sends contents to readers, as far as their windows have room."""
 
-    def __init__(self, outbox: Outbox, leases: Leases) -> None:
+    def __init__(self, outbox: Outbox, leases: Leases, reads: Reads, aheads: AheadLimit) -> None:
         self._outbox = outbox
         self._leases = leases
+        self._reads = reads
+        self._aheads = aheads
         self._ready: dict[str, ReaderLease] = {}
         self._pauses: Pauses[ReaderLease] = Pauses(outbox)
         self._of: dict[Resource, dict[str, ReaderLease]] = {}
@@ -173,6 +178,7 @@ class Readers:
             self._of.pop(lease.resource, None)
         self._ready.pop(lease.terms.token, None)
         self._pauses.end(lease)
+        self._aheads.ended(lease.ahead)
 
     def blocked(self, lease: ReaderLease, sequence: int) -> None:
         """The peer's queue was full at `sequence`: try again with its next frame, or after a pause."""
@@ -213,22 +219,23 @@ class Readers:
         return True
 
     def _send_next(self, lease: ReaderLease) -> int:
-        """Send one Content (a chunk) or one run of plain contents. Returns its octets (at least one), 0 for nothing or
-        no room. A chunk that is sent as a place has none: it takes neither the reader's memory nor the socket's.
+        """Send one Content (a chunk) or one run of plain contents. Returns its octets (at least one), 0 for nothing, no
+        room, or contents that have to be read first. A chunk that is sent as a place has no octets: it takes neither
+        the reader's memory nor the socket's.
         """
-        reader = lease.resource.log
+        log = lease.resource.log
         end = lease.resource.end if lease.until is None else min(lease.until, lease.resource.end)
-        if reader is None or lease.flow is None:
+        if log is None or lease.flow is None:
             return 0
-        lease.next = max(lease.next, reader.earliest)  # removed contents are a jump in sequences
+        lease.next = max(lease.next, log.earliest)  # removed contents are a jump in sequences
         if lease.next >= end:
             return 0
-        ref = self._find(lease, reader)
-        if ref is None:
+        chunk = self._chunk(lease, log, end)
+        if chunk is None:
             return 0
-        first, last = (ref.base, ref.base + ref.count - 1) if lease.packed else self._run(lease, ref, end)
-        told = lease.local and ref.size >= limits.LOCAL_FROM
-        size = 0 if told else ref.size * (last - first + 1) // ref.count
+        ref = chunk.ref
+        first, last = (ref.base, ref.end - 1) if lease.packed else self._run(lease, ref, end)
+        size = 0 if chunk.place is not None else ref.size * (last - first + 1) // ref.count
         if not self._room(lease, last - first + 1, size):
             return 0
         lease.next = last + 1
@@ -236,26 +243,49 @@ class Readers:
             self._remember(lease, first, last, size)
         self._outbox.actions.append(
             a.Deliver(
-                lease.flow.peer,
-                lease.terms.token,
-                reader,
-                lease.resource.name,
-                ref,
-                first,
-                last,
-                lease.packed,
-                told,
+                lease.flow.peer, lease.terms.token, lease.resource.name, chunk, first, last, lease.packed
             )
         )
         return size or 1
 
-    def _find(self, lease: ReaderLease, reader: LogView) -> ChunkRef | None:
-        """The chunk with the lease's next content. That may read the index of a cold segment, which may fail."""
-        try:
-            return reader.find(lease.next)
-        except StorageError as e:
-            self.unread(lease, lease.next, lease.next + 1, e)
-        return None
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def _chunk(self, lease: ReaderLease, log: LogView, end: int) -> Chunk | None:
+        """The chunk with the lease's next content; None when it is not in memory: it is being read then."""
+        chunk = lease.ahead.find(lease.next)
+        if chunk is not None:
+            following = lease.ahead.following(lease.next)
+            if following is not None and following < end and log.tail(following) is None:
+                self._read(lease, following, end)
+            return chunk
+        chunk = log.tail(lease.next)
+        if chunk is None:
+            self._read(lease, lease.next, end)
+        elif lease.local and chunk.ref.size >= limits.LOCAL_FROM:
+            return log.place(chunk)
+        return chunk
+
+    def _read(self, lease: ReaderLease, first: int, end: int) -> None:
+        """Read contents from `first` on for a lease, unless a read for it is under way."""
+        if lease.ahead.reading:
+            return
+        lease.ahead.reading = True
+
+        def answered(result: Result) -> None:
+            lease.ahead.reading = False
+            if self._leases.find(lease.terms.token) is not lease:
+                return
+            if not isinstance(result, StorageError):
+                lease.ahead.put(result, lease.next)
+                self._aheads.grew(lease.ahead)
+            elif first == lease.next:
+                self.unread(lease, first, first + 1, result)
+                return
+            self.wake(lease)
+
+        place_from = limits.LOCAL_FROM if lease.local else None
+        question = Contents(first, end, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS, place_from)
+        self._reads.read(lease.resource, question, answered)
 
     def _run(self, lease: ReaderLease, ref: ChunkRef, end: int) -> tuple[int, int]:
         """The contents (first, last) of a chunk to send to a plain reader: as its window allows, at least one."""

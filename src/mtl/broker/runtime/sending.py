@@ -113,16 +113,12 @@ class Sender:
         self._broker.blocked(action.lease, sequence, self._clock())
 
     def _run(self, action: a.Deliver) -> Run:
-        """The Contents to be sent; none when they cannot be read now."""
+        """The Contents to be sent; none when what is stored cannot be decoded."""
         try:
-            if action.told:
-                return _place(action)
-            return _wire(action)(action, action.log.read(action.ref))
-        except LookupError:  # retention removed it since the decision: the core looks again
-            self._hold_back(action, _begin(action))
+            return _wire(action)(action)
         except StorageError as e:
             self._held_back.add(action.lease)
-            self._broker.unread(action.lease, action.resource, action.ref, e, self._clock())
+            self._broker.unread(action.lease, action.resource, action.chunk.ref, e, self._clock())
         return (), ()
 
     def _relay(self, action: a.Relay) -> None:
@@ -144,24 +140,27 @@ def _begin(action: a.Deliver) -> int:
     return action.first if action.number is None else action.number
 
 
-def _wire(action: a.Deliver) -> Callable[[a.Deliver, memoryview], Run]:
+def _wire(action: a.Deliver) -> Callable[[a.Deliver], Run]:
+    if action.chunk.place is not None:
+        return _place
     if action.packed:
         return _pack
     return _contents if action.number is None else _deliveries
 
 
-def _pack(action: a.Deliver, body: memoryview) -> Run:
+def _pack(action: a.Deliver) -> Run:
     """The chunk as it is stored."""
-    ref = action.ref
+    ref = action.chunk.ref
     properties = c.packed_properties(ref.count, ref.time_us)
     header, _ = c.encode(c.Content(ref.base, action.resource, properties, b""))
-    return (header,), (body,)
+    return (header,), (action.chunk.body,)
 
 
 def _place(action: a.Deliver) -> Run:
     """The place of the chunk, for a reader on this machine (PROTOCOL.md 5.6)."""
-    ref = action.ref
-    path, offset = action.log.place(ref)
+    ref = action.chunk.ref
+    assert action.chunk.place is not None
+    path, offset = action.chunk.place
     place = Place(_absolute(path), offset, ref.size)
     header, _ = c.encode(c.Content(ref.base, action.resource, place.properties(ref.count, ref.time_us), b""))
     return (header,), (b"",)
@@ -172,23 +171,23 @@ def _absolute(path: str) -> str:
     return str(Path(path).resolve())  # readers follow no symbolic links
 
 
-def _contents(action: a.Deliver, body: memoryview) -> Run:
+def _contents(action: a.Deliver) -> Run:
     """Unpacked for a plain reader (plain RFC 11): one Content each, with the chunk's append time."""
-    tables, bodies = _unpacked(action, body)
-    stamp = encode_table({c.TIMESTAMP: action.ref.time_us})
+    tables, bodies = _unpacked(action)
+    stamp = encode_table({c.TIMESTAMP: action.chunk.ref.time_us})
     if tables is None:
         return c.content_headers(c.content_tail(action.resource, stamp), action.first, len(bodies)), bodies
     tails = {table: c.content_tail(action.resource, join_tables(table, stamp)) for table in set(tables)}
     return _headers(action.first, map(tails.__getitem__, tables)), bodies
 
 
-def _deliveries(action: a.Deliver, body: memoryview) -> Run:
+def _deliveries(action: a.Deliver) -> Run:
     """The same for a consumer of a queue: the sequence is a delivery number."""
     assert action.number is not None
     mark = {c.REDELIVERED: True} if action.again else {}
-    tables, bodies = _unpacked(action, body)
+    tables, bodies = _unpacked(action)
     stamps = (
-        encode_table({c.TIMESTAMP: action.ref.time_us, c.SEQUENCE: position, **mark})
+        encode_table({c.TIMESTAMP: action.chunk.ref.time_us, c.SEQUENCE: position, **mark})
         for position in range(action.first, action.last + 1)
     )
     joined = map(join_tables, tables or repeat(EMPTY), stamps)
@@ -199,6 +198,6 @@ def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
     return [c.content_headers(tail, number, 1)[0] for number, tail in enumerate(tails, first)]
 
 
-def _unpacked(action: a.Deliver, body: memoryview) -> tuple[list[bytes] | None, list[memoryview]]:
-    begin = action.first - action.ref.base
-    return unpacked(stored_pack(action.ref, body).slice(begin, action.last - action.first + 1))
+def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, list[memoryview]]:
+    ref, body, _ = action.chunk
+    return unpacked(stored_pack(ref, body).slice(action.first - ref.base, action.last - action.first + 1))

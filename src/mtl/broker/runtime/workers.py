@@ -17,6 +17,7 @@ from mtl.storage.api import (
     LogAction,
     Mark,
     Prepare,
+    Read,
     Save,
     StorageAction,
     WriterAction,
@@ -49,8 +50,8 @@ class ThreadWorkers:
 
     @property
     def under_way(self) -> list[AnsweredAction]:
-        """The actions that the engine is performing."""
-        return list(self._under_way.values())
+        """The actions that the engine is performing, except reads: those that a clean stop waits for."""
+        return [action for action in self._under_way.values() if not isinstance(action, Read)]
 
     def begin(self, action: StorageAction | CheckPassword) -> None:
         """Have an action performed in a thread; changes of a log wait for the end of the turn."""
@@ -84,10 +85,10 @@ class ThreadWorkers:
         self._passwords.submit(work)
 
     def shutdown(self) -> None:
-        """Wait until all begun actions are performed; checks of passwords that have not begun are cancelled."""
+        """Wait until all begun actions are performed; reads and password checks that have not begun are cancelled."""
         self._passwords.shutdown(cancel_futures=True)
         for lane in self._lanes.values():
-            lane.pool.shutdown()
+            lane.shutdown()
 
     def _check(self, action: CheckPassword) -> None:
         """On a thread."""
@@ -102,7 +103,7 @@ class ThreadWorkers:
         lane = self._engine.lane(action)
         found = self._lanes.get(lane)
         if found is None:
-            found = self._lanes[lane] = _Lane(lane, self._perform)
+            found = self._lanes[lane] = _Lane(lane, self._perform, cancels=isinstance(action, Read))
         return found
 
     def _perform(self, actions: Sequence[StorageAction]) -> None:
@@ -130,9 +131,12 @@ class ThreadWorkers:
 
 
 class _Lane:
-    """The threads of a lane, and its waiting actions."""
+    """The threads of a lane, and its waiting actions, which a shutdown cancels if the lane `cancels`."""
 
-    def __init__(self, lane: Lane, perform: Callable[[Sequence[StorageAction]], None]) -> None:
+    def __init__(
+        self, lane: Lane, perform: Callable[[Sequence[StorageAction]], None], *, cancels: bool
+    ) -> None:
+        self._cancels = cancels
         self.pool = ThreadPoolExecutor(lane.threads, f"mtl-{lane.name}")
         self._together = lane.together
         self._perform = perform
@@ -150,3 +154,7 @@ class _Lane:
             actions.append(self._waiting.popleft())
         if actions:
             self._perform(actions)
+
+    def shutdown(self) -> None:
+        """Wait until the actions that have begun, and those that are not cancelled, are performed."""
+        self.pool.shutdown(cancel_futures=self._cancels)

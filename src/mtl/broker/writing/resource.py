@@ -6,14 +6,13 @@ import logging
 
 from mtl import limits
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.reading.stored import Unread, stored_pack
 from mtl.broker.writing.intake import Intake
+from mtl.broker.writing.unread import Unread
 from mtl.errors import DataLoss, Refused, StorageError
 from mtl.storage.api import LogView
 from mtl.storage.records import ResourceRecord
 from mtl.wire import control as w
 from mtl.wire.history import History
-from mtl.wire.packs import RecordBatch
 
 log = logging.getLogger("mtl.broker")
 
@@ -90,34 +89,11 @@ class Resource:
         """Whether it accepts no contents: its log did not open, or has to be opened again."""
         return self.log is None or self.intake.stopped is not None
 
-    def readable(self, start: int | None = None) -> LogView:
-        """The log. Raises `Refused` 503 with the reason while it cannot be read, or not from `start` on."""
+    def readable(self) -> LogView:
+        """The log. Raises `Refused` 503 with the reason while it is not open."""
         if self.log is None:
             raise Refused(503, w.STORAGE, f"resource {self.name!r} is stopped: {self.intake.stopped}")
-        if start is not None and self.unread.covers(start):
-            try:
-                self.contents_at(start)
-            except StorageError as e:
-                message = f"resource {self.name!r} cannot be read from {start}: {e}"
-                raise Refused(503, w.STORAGE, message) from e
-            self.unread.was_read(start)
         return self.log
-
-    def contents_at(self, sequence: int) -> RecordBatch | None:
-        """The contents from `sequence` on in the same chunk; None when there are none (any more). Raises
-        `StorageError`, which `trouble` reports from then on.
-        """
-        ref = None
-        try:
-            ref = self.log.find(sequence) if self.log is not None else None
-            if self.log is None or ref is None:
-                return None
-            return stored_pack(ref, self.log.read(ref)).slice(sequence - ref.base)
-        except LookupError:
-            return None
-        except StorageError as e:
-            self.not_read(sequence, sequence + 1 if ref is None else ref.end, e)
-            raise
 
     def not_read(self, first: int, end: int, error: StorageError) -> None:
         """Record that contents [first, end) cannot be read, or do not verify."""
@@ -191,8 +167,10 @@ class Resource:
         """The number of deliveries after which its queues give a content up."""
         return self.record.max_deliveries or queue_limits.QUEUE_DELIVERIES
 
-    def describe(self, *, history: bool = False) -> w.Description:
-        """The description for Resource.Describe, with all epochs of the log if `history` was asked for."""
+    def describe(self, oldest_time: int | None, *, history: bool = False) -> w.Description:
+        """The description for Resource.Describe, with all epochs of the log if `history` was asked for. `oldest_time`
+        is the append time of the earliest content in µs, None if it is not known.
+        """
         log = self.log
         return w.Description(
             resource=self.name,
@@ -203,7 +181,7 @@ class Resource:
             history=self.history.entries if history and log else None,
             bytes=log.bytes if log else None,
             contents=log.contents if log else None,
-            oldest_time=_oldest_time(log) if log else None,
+            oldest_time=oldest_time,
             newest_time=log.last_time if log and log.contents else None,
             durability=self.record.durability,
             retention=self.record.retention,
@@ -212,13 +190,6 @@ class Resource:
             dead_letter=self.record.dead_letter,
             max_deliveries=self.record.max_deliveries,
         )
-
-
-def _oldest_time(log: LogView) -> int | None:
-    try:
-        return log.oldest_time()
-    except StorageError:
-        return None  # reported to readers; left out of a description
 
 
 def _parted(name: str, parting: int, position: int, epoch: str | None) -> DataLoss:

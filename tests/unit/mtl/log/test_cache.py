@@ -13,6 +13,7 @@ def mapping(size: int) -> array[int]:
 class Owner:
     def __init__(self) -> None:
         self.dropped = 0
+        self.gone = False
 
     def drop_index(self) -> None:
         self.dropped += 1
@@ -21,27 +22,28 @@ class Owner:
 def test_the_mapping_not_used_for_longest_goes() -> None:
     cache = ReadCache(mapped_segments=2)
     first, second, third = mapping(1), mapping(2), mapping(4)
-    cache.keep_mapping("first", first, 1)
-    cache.keep_mapping("second", second, 2)
-    assert cache.mapping("first") is first
-    cache.keep_mapping("third", third, 4)
-    assert cache.mapping("second") is None
-    assert cache.mapping("first") is first
+    one, two = Owner(), Owner()
+    cache.keep_mapping(one, first, 1)
+    cache.keep_mapping(two, second, 2)
+    assert cache.mapping(one) is first
+    cache.keep_mapping(Owner(), third, 4)
+    assert cache.mapping(two) is None
+    assert cache.mapping(one) is first
     assert cache.mapped_bytes == 5
 
 
 def test_a_ghost_is_a_removed_file_that_somebody_still_sees() -> None:
     cache = ReadCache(mapped_segments=1, ghost_limit=3)
     seen, evicted = mapping(2), mapping(8)
-    key = Owner()
+    key, shown = Owner(), Owner()
     cache.keep_mapping(key, evicted, 8)
-    cache.keep_mapping("other", mapping(1), 1)
-    cache.keep_mapping("seen", seen, 2)
+    cache.keep_mapping(Owner(), mapping(1), 1)
+    cache.keep_mapping(shown, seen, 2)
     assert cache.ghost_bytes == 0
-    cache.drop_mapping("seen")
-    cache.drop_mapping("unknown")
+    cache.leave(shown)
+    cache.leave(Owner())
     assert (cache.ghost_bytes, cache.may_map) == (2, True)
-    cache.drop_mapping(key)  # not kept any more, but lent out before
+    cache.leave(key)  # not kept any more, but lent out before
     assert (cache.ghost_bytes, cache.may_map) == (10, False)
     del evicted
     gc.collect()
@@ -96,3 +98,14 @@ def test_bodies_that_were_taken_back_are_forgotten() -> None:
     cache.keep_body(one, 2, b"new")
     cache.keep_body(one, 3, b"12345")
     assert cache.body(one, 2) == b"new"
+
+
+def test_nothing_is_kept_for_a_segment_that_went_while_a_thread_read_it() -> None:
+    cache = ReadCache(ghost_limit=3)
+    owner, seen = Owner(), mapping(4)
+    owner.gone = True
+    cache.leave(owner)
+    cache.keep_mapping(owner, seen, 4)
+    cache.keep_index(owner, 100)
+    assert (cache.mapping(owner), owner.dropped) == (None, 1)
+    assert (cache.mapped_bytes, cache.ghost_bytes, cache.may_map) == (0, 4, False)

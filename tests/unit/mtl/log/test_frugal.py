@@ -151,9 +151,9 @@ def test_logs_notice_nothing(inner: Counting, durability: str) -> None:
     reader, writer, _ = open_log(disk, "/data/log", options, now_us=1)
     for number in range(1, 50):
         reader.apply(writer.append([NewChunk(1, b"%d" % number)], number))
-        ref = reader.find(number)
+        ref = reader.snapshot().find(number)
         assert ref is not None
-        assert bytes(reader.read(ref)) == b"%d" % number
+        assert bytes(reader.snapshot().read(ref)) == b"%d" % number
         assert inner.now <= 1
     writer.close()
     again, writer, _ = open_log(disk, "/data/log", options, now_us=1)

@@ -85,7 +85,7 @@ def test_golden_files_are_read(golden: Path, tmp_path: Path) -> None:
     assert not [problem for report in verify_log(RealDisk(), directory) for problem in report.problems]
     reader, writer, report = open_log(RealDisk(), directory, now_us=0, earliest=1)
     assert read_all(reader) == BODIES
-    assert [ref.time_us for one in BODIES if (ref := reader.find(one.base)) is not None] == TIMES
+    assert [ref.time_us for one in BODIES if (ref := reader.snapshot().find(one.base)) is not None] == TIMES
     assert writer.last_numbers == {1: 4, 2**63: 7, 5: 1}
     assert (report.segments, report.cut_bytes, report.rebuilt, report.removed) == (3, 0, (), ())
     writer.close()

@@ -38,7 +38,7 @@ def test_life_of_a_log(place: tuple[Disk, str]) -> None:
     create_log(disk, directory, 6)  # again is the same
     reader, writer, report = open_log(disk, directory, now_us=7)
     assert (reader.earliest, reader.next, reader.contents, reader.last_time) == (1, 1, 0, 5)
-    assert (reader.oldest_time(), reader.find(1), reader.at_time(0)) == (None, None, None)
+    assert (reader.snapshot().find(1), reader.snapshot().at_time(0)) == (None, None)
     assert (report.segments, report.cut_bytes, report.removed) == (1, 0, ())
     reader.apply(writer.append([NewChunk(3, b"three")], 8))
     writer.close()
@@ -51,7 +51,7 @@ def test_life_of_a_log(place: tuple[Disk, str]) -> None:
         create_log(disk, directory, 9)
     writer.close()
     reader.close()
-    assert reader.find(1) is None
+    assert reader.snapshot().find(1) is None
     delete_log(disk, directory)
     delete_log(disk, directory)
     assert disk.list_dir(root) == []

@@ -317,7 +317,7 @@ def test_indexes_that_are_missing_are_made_again(log: LogUnderTest, *, adopt: bo
     for _ in range(2):
         log.append(chunk(2, RunEntry(1, log.next, 2)))
         log.commit([[chunk(3)], [chunk(1), chunk(2)]], adopt=adopt)
-    refs = [log.reader.find(one.base) for one in log.held]
+    refs = [log.reader.snapshot().find(one.base) for one in log.held]
     log.close()
     before = contents(log.disk)
     for name in before:
@@ -325,7 +325,7 @@ def test_indexes_that_are_missing_are_made_again(log: LogUnderTest, *, adopt: bo
             log.disk.unlink(f"{LOG}/{name}")
     log.open()
     log.check()
-    assert [log.reader.find(one.base) for one in log.held] == refs
+    assert [log.reader.snapshot().find(one.base) for one in log.held] == refs
     assert contents(log.disk) == before
 
 

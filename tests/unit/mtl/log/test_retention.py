@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ SECOND = 1_000_000
 def segments(count: int = 5, *, size: int = 100, contents: int = 10) -> list[SegmentInfo]:
     """Contents 1..10, 11..20 and so on; the newest content of each at second 1, 2 and so on."""
     return [
-        SegmentInfo(1 + at * contents, 1 + (at + 1) * contents, size, partial(int, (at + 1) * SECOND))
+        SegmentInfo(1 + at * contents, 1 + (at + 1) * contents, size, (at + 1) * SECOND)
         for at in range(count)
     ]
 
@@ -176,3 +175,16 @@ def test_whole_segments_and_never_the_newest(
     assert lost == {(loss.name, loss.group) for loss in result.losses}
     if policy.hard_bytes is None:
         assert not lost
+
+
+def test_a_segment_of_unknown_age_ends_the_plan() -> None:
+    known, unknown, *rest = segments()
+    infos = [known, SegmentInfo(unknown.base, unknown.end, unknown.bytes, None), *rest]
+
+    def by(policy: RetentionPolicy) -> RetentionPlan:
+        return plan(
+            infos, total_bytes=500, next_sequence=51, policy=policy, holds=(), too_old=before(100 * SECOND)
+        )
+
+    assert by(RetentionPolicy(age_s=10)) == RetentionPlan(11, unknown=11)
+    assert by(RetentionPolicy(bytes=0, age_s=10)) == RetentionPlan(41)  # its age does not decide

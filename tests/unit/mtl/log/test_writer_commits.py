@@ -44,9 +44,9 @@ def test_a_commit_appends_the_stages_in_order(log: LogUnderTest, before: int, *,
 def test_adopted_contents_have_the_time_of_the_commit(log: LogUnderTest) -> None:
     log.append(chunk())
     log.commit(STAGES, adopt=True)
-    times = {ref.time_us for one in log.held[1:] if (ref := log.reader.find(one.base)) is not None}
+    times = {ref.time_us for one in log.held[1:] if (ref := log.reader.snapshot().find(one.base)) is not None}
     assert times == {log.now}
-    first = log.reader.at_time(log.now)
+    first = log.reader.snapshot().at_time(log.now)
     assert first is not None
     assert first.base == 3
 
@@ -130,12 +130,12 @@ def test_a_file_is_never_cut_while_it_may_be_mapped(log: LogUnderTest) -> None:
     log.held += [type(log.held[0])(3, 3, BODY)]
     log.run_of[3] = log.run
     log.open()
-    first, second = log.reader.find(1), log.reader.find(3)
+    first, second = log.reader.snapshot().find(1), log.reader.snapshot().find(3)
     assert first is not None
     assert second is not None
-    seen = log.reader.read(first), log.reader.read(second)
+    seen = log.reader.snapshot().read(first), log.reader.snapshot().read(second)
     log.reader.apply(log.writer.truncate_to(3))
-    assert bytes(log.reader.read(first)) == BODY
+    assert bytes(log.reader.snapshot().read(first)) == BODY
     del log.held[1:]
     log.append(chunk(1))
     log.check()

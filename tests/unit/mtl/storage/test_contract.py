@@ -11,13 +11,20 @@ import pytest
 from mtl.errors import StorageError
 from mtl.storage.api import (
     Append,
+    ByTime,
+    Contents,
     DropLogs,
     ForgetWriters,
     LogOptions,
     Mark,
     NewChunk,
+    NewestTime,
+    NotAtHand,
     OpenLog,
     Prepare,
+    Range,
+    RangeFrom,
+    Read,
     Roll,
     RunEntry,
     Save,
@@ -25,8 +32,8 @@ from mtl.storage.api import (
 )
 from mtl.storage.keys import log_key
 from mtl.storage.records import CursorRecord, ResourceRecord, StageRecord, WriterRecord
-from mtl.wire.packs import encode_pack
-from tests.support.engines import PLACES, Caller, contents, plain, trimmed
+from mtl.wire.packs import encode_pack, trust_pack, unpack
+from tests.support.engines import PLACES, Caller, chunks, contents, plain, trimmed
 
 SECOND = 1_000_000
 
@@ -65,9 +72,8 @@ def test_a_pack_is_kept_as_it_is_and_plain_contents_are_packed(caller: Caller) -
     chunk = NewChunk(2, pack)
     assert caller.perform(Prepare(chunk)) is None
     caller.append(a, chunk, plain(b"3"))
-    ref = caller.views[a].find(1)
-    assert ref is not None
-    assert bytes(caller.views[a].read(ref)) == pack
+    ref, body, place = chunks(caller.views[a])[0]
+    assert (bytes(body), place) == (pack, None)
     assert (ref.base, ref.count, ref.end, ref.size) == (1, 2, 3, len(pack))
     assert caller.bodies(a) == [b"1", b"2", b"3"]
 
@@ -85,7 +91,7 @@ def test_a_body_may_change_after_the_answer(caller: Caller) -> None:
 def test_nothing_is_shown_before_the_answer_is_applied(caller: Caller) -> None:
     a = caller.resource("a")
     changes = caller.perform(Append(caller.id(), a, (plain(b"1"),), caller.now_us))
-    assert (caller.views[a].next, caller.views[a].find(1)) == (1, None)
+    assert (caller.views[a].next, chunks(caller.views[a])) == (1, [])
     for change in changes:
         caller.views[a].apply(change)
     assert caller.bodies(a) == [b"1"]
@@ -115,36 +121,77 @@ def test_finding(caller: Caller) -> None:
         caller.append(a, plain(b"%d" % n, b"%d" % n))  # chunks begin at 1, 3, 5, 7, 9
         caller.now_us += SECOND
     start, view = caller.now_us - 5 * SECOND, caller.views[a]
-    assert [r.base if (r := view.find(n)) else None for n in (0, 1, 2, 3, 10, 11)] == [None, 1, 1, 3, 9, None]
-    assert [r.base if (r := view.at_time(start + n)) else None for n in (-1, 0, 1, SECOND, 5 * SECOND)] == [
-        1,
-        1,
-        3,
-        3,
-        None,
-    ]
-    assert view.oldest_time() == start
-    first = view.find(1)
-    assert first is not None
-    assert (second := view.following(first)) is not None
-    assert second.base == 3
-    assert view.end_within(1) == 11
-    assert view.end_within(2, contents=4) == 6
-    assert view.end_within(1, bytes=1) == 3
-    assert view.end_within(1, bytes=first.stored + second.stored) == 5
-    assert view.end_within(1, contents=3, bytes=first.stored + second.stored) == 4
-    assert view.end_within(99) == 99
-    assert view.stored_between(1, 3) == first.stored
-    assert view.stored_between(1, 5) == first.stored + second.stored
-    assert view.stored_between(5, 5) == 0
-    assert view.bytes >= view.stored_between(1, 11) > 0
+    assert [caller.bases(a, n)[:1] for n in (0, 1, 2, 3, 10, 11)] == [[1], [1], [1], [3], [9], []]
+    times = [caller.ask(a, ByTime(start + n)) for n in (-1, 0, 1, SECOND, 5 * SECOND)]
+    assert [None if ref is None else ref.base for ref in times] == [1, 1, 3, 3, None]
+    first, second = (chunk.ref for chunk in chunks(view)[:2])
+    both = first.stored + second.stored
+    assert caller.ask(a, RangeFrom(1, contents=2)) == Range(3, first.stored, start)
+    assert caller.ask(a, RangeFrom(1, octets=both)) == Range(5, both, start)
+    assert caller.ask(a, RangeFrom(1, contents=3, octets=both)) == Range(4, both, start)
+    assert caller.ask(a, RangeFrom(1, octets=1)) == Range(3, first.stored, start)
+    assert caller.ask(a, RangeFrom(2, contents=4)).end == 6
+    assert caller.ask(a, RangeFrom(4)).time_us == start + SECOND
+    assert caller.ask(a, RangeFrom(99)) == Range(99, 0, None)
+    whole = caller.ask(a, RangeFrom(1))
+    assert whole.end == 11
+    assert view.bytes >= whole.octets > 0
+
+
+def test_reading_bodies(caller: Caller) -> None:
+    a = caller.resource("a")
+    for n in range(5):
+        caller.append(a, plain(bytes([n]) * 100))
+
+    def bases(question: Contents) -> list[int]:
+        return [chunk.ref.base for chunk in caller.ask(a, question)]
+
+    (chunk,) = caller.ask(a, Contents(2, 3, octets=1 << 20, most=10))
+    assert chunk.body.readonly
+    assert [bytes(body) for _, body in unpack(trust_pack(chunk.body))] == [b"\1" * 100]
+    size = chunk.ref.size
+    assert bases(Contents(2, 6, octets=1 << 20, most=10)) == [2, 3, 4, 5]
+    assert bases(Contents(2, 6, octets=0, most=10)) == [2]
+    assert bases(Contents(2, 6, octets=2 * size, most=10)) == [2, 3]
+    assert bases(Contents(2, 6, octets=1 << 20, most=3)) == [2, 3, 4]
+    assert bases(Contents(6, 9, octets=1 << 20, most=3)) == []
+
+
+def test_a_snapshot_shows_its_moment(caller: Caller) -> None:
+    a = caller.resource("a")
+    caller.append(a, plain(b"1"))
+    older = caller.views[a].snapshot()
+    caller.append(a, plain(b"2"))
+    everything = Contents(1, 9, octets=1 << 20, most=10)
+    assert len(caller.perform(Read(caller.id(), a, older, everything))) == 1
+    assert caller.perform(Read(caller.id(), a, older, RangeFrom(1))).end == 2
+    assert len(caller.ask(a, everything)) == 2
+
+
+def test_what_is_in_memory_is_the_same_as_what_is_read(caller: Caller) -> None:
+    """An engine may keep nothing in memory, but what it says is at hand has to be right."""
+    a = caller.resource("a")
+    for n in range(30):
+        caller.append(a, plain(bytes([n]) * 1000))
+    caller.reopen()
+    caller.append(a, plain(b"newest"))
+    view = caller.views[a]
+    for sequence in range(32):
+        chunk = view.tail(sequence)
+        if chunk is not None:
+            (read,) = caller.ask(a, Contents(sequence, sequence + 1, octets=0, most=1))
+            assert (read.ref, bytes(read.body)) == (chunk.ref, bytes(chunk.body))
+        for question in (RangeFrom(sequence, 3), ByTime(sequence), NewestTime(sequence)):
+            with contextlib.suppress(NotAtHand):
+                assert view.at_hand(question) == caller.ask(a, question)
 
 
 def test_an_empty_log(caller: Caller) -> None:
-    view = caller.views[caller.resource("a")]
+    a = caller.resource("a")
+    view = caller.views[a]
     assert (view.earliest, view.next, view.contents, view.history) == (1, 1, 0, ())
-    assert (view.find(1), view.oldest_time(), view.at_time(0), view.end_within(1)) == (None, None, None, 1)
-    assert view.stored_between(1, 1) == 0
+    assert (view.tail(1), chunks(view), caller.ask(a, ByTime(0))) == (None, [], None)
+    assert caller.ask(a, RangeFrom(1)) == Range(1, 0, None)
 
 
 # --- what outlives a run ------------------------------------------------------------------------------------
@@ -313,24 +360,22 @@ def test_what_is_trimmed_is_not_shown_and_its_room_is_given_back(caller: Caller)
     assert len(segments) > 3
     assert sum(s.bytes for s in segments) == view.bytes
     assert [s.base for s in segments[1:]] == [s.end for s in segments[:-1]]
-    old, kept = view.find(1), segments[2].end
-    assert old is not None
-    assert segments[0].newest_time() == caller.now_us
-    body = view.read(old)
+    older, old, kept = view.snapshot(), chunks(view)[0], segments[2].end
+    assert caller.ask(a, NewestTime(segments[0].base)) == caller.now_us
+    assert next(view.segments()).newest_time == caller.now_us
     record = ResourceRecord("/", "a", "i-a", "l-a")
     assert caller.save(trimmed(record, kept)) is None
     before = view.bytes
     view.trim(kept)
     view.trim(1)  # what is not shown any more stays so
-    assert (view.earliest, view.find(kept - 1)) == (kept, None)
-    with contextlib.suppress(LookupError):
-        assert view.read(old) == body  # an engine may still have it
+    assert (view.earliest, view.tail(kept - 1), caller.bases(a, 1)[0]) == (kept, None, kept)
     caller.change(a, Trim(caller.id(), a, kept))
+    found = caller.perform(Read(caller.id(), a, older, Contents(1, 2, octets=0, most=1)))
+    if not isinstance(found, StorageError):  # an engine may still have it
+        assert found[0] == old
     assert view.bytes < before
     assert len(caller.bodies(a)) == 31 - kept
-    assert bytes(body).find(bytes(1000)) >= 0  # what was read stays
-    assert (following := view.following(old)) is not None
-    assert following.base == kept
+    assert bytes(old.body).find(bytes(1000)) >= 0  # what was read stays
     caller.reopen()
     assert caller.views[a].earliest == kept
     assert len(caller.bodies(a)) == 31 - kept
@@ -453,8 +498,7 @@ def _run(caller: Caller, rng: random.Random) -> list[object]:
                     caller.publish(key, base, count, stage)
                 caller.drop(StageRecord("/", f"s{step}", "app", 1, {"a": "i-a"}, 0))
             case "trim" if view.contents:
-                ref = view.find(view.earliest + rng.randrange(view.contents))
-                assert ref is not None
+                ref = rng.choice(chunks(view)).ref
                 name = "a" if key == keys[0] else "b"
                 record = trimmed(ResourceRecord("/", name, f"i-{name}", f"l-{name}"), ref.base)
                 assert log_key(record) == key

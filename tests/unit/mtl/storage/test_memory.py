@@ -23,7 +23,7 @@ from mtl.storage.api import (
 from mtl.storage.memory import OVERHEAD, Memory, MemoryEngine
 from mtl.storage.records import CursorRecord, ResourceRecord, StageRecord
 from mtl.wire.packs import encode_pack
-from tests.support.engines import Caller, MemoryPlace, plain
+from tests.support.engines import Caller, MemoryPlace, chunks, plain
 
 
 def caller_of(octets: int, record_octets: int = 1 << 20) -> tuple[Caller, Memory]:
@@ -163,8 +163,6 @@ def test_there_is_no_file() -> None:
     a = caller.resource("a")
     caller.append(a, plain(b"1"))
     view: LogView = caller.views[a]
-    ref = view.find(1)
-    assert ref is not None
     with pytest.raises(LookupError):
-        view.place(ref)
+        view.place(chunks(view)[0])
     assert caller.engine.directory is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from mtl.broker import limits as broker_limits
-from mtl.storage.api import Save
+from mtl.log import LogReader
+from mtl.storage.api import Read, Save
 from mtl.storage.records import QueueRecord
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -363,7 +364,7 @@ def test_a_damaged_content_is_not_sent_and_ends_the_lease(rig: Rig, client: Clie
     client = rig.client("queue")
     resource = rig.broker.parts.resources.need("/", "a")
     assert resource.log is not None
-    ref = resource.log.find(3)
+    ref = cast(LogReader, resource.log).snapshot().find(3)
     assert ref is not None
     rig.disk.flip(f"/data/{resource.intake.key}/{ref.segment:020d}.segment", ref.offset + 200)
     flow = consumer(client, "a", window=window(2))
@@ -392,3 +393,27 @@ def test_what_follows_settled_contents_is_delivered_after_a_restart(rig: Rig, cl
     rig.restart()
     flow = consumer(rig.client("queue"), "a")
     assert [place for _, _, place, _ in told(flow.contents())] == [1, 3, 4]
+
+
+def test_a_read_that_takes_long_delays_only_its_queue(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"1", b"2"])
+    rig.restart()
+    client = rig.client("queue")
+    client.fill("b", [b"x"])
+    rig.hold(Read)
+    slow, quick = consumer(client, "a"), consumer(client, "b")
+    assert (slow.numbers(), len(quick.contents())) == ([], 1)
+    rig.let_go()
+    assert slow.numbers() == [1, 2]
+
+
+def test_what_was_read_is_dropped_with_the_last_consumer(rig: Rig, client: Client) -> None:
+    client.fill("a", [b"1", b"2"])
+    rig.restart()
+    client = rig.client("queue")
+    flow = consumer(client, "a")
+    assert flow.numbers() == [1, 2]
+    (queue,) = rig.broker.parts.queues.of(rig.broker.parts.resources.need("/", "a")).values()
+    assert queue.chunks.octets > 0
+    flow.dismiss("a")
+    assert queue.chunks.octets == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,9 +10,13 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
+from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS
+from mtl.log import LogReader
+from mtl.storage.api import Chunk, Contents, Read, Trim
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import decode_table
+from mtl.wire.places import Place
 from tests.support.core import START_US, Client, Flow, Rig, unpacked
 
 
@@ -416,7 +420,7 @@ def damaged() -> Client:
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     assert found.log is not None
-    ref = found.log.find(3)
+    ref = cast(LogReader, found.log).snapshot().find(3)
     assert ref is not None
     rig.disk.flip(f"/data/{found.intake.key}/{ref.segment:020d}.segment", ref.offset + 200)
     return client
@@ -493,7 +497,12 @@ def test_a_pack_that_does_not_decode_is_damage_and_no_end(
     resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
     assert resource.log is not None
-    monkeypatch.setattr(resource.log, "read", lambda _: memoryview(b"no pack"))
+    chunk = resource.log.tail(1)
+    assert chunk is not None
+    bad = Chunk(chunk.ref, memoryview(b"no pack"))
+    tail = resource.log.tail
+    monkeypatch.setattr(resource.log, "tail", lambda n: bad if n <= 5 else tail(n))
+    monkeypatch.setattr(resource.log, "at_hand", lambda _: (bad,))
     flow = client.flow(client.reader("a", start=1))
     flow.summon("a")
     assert flow.contents() == []
@@ -501,3 +510,111 @@ def test_a_pack_that_does_not_decode_is_damage_and_no_end(
     assert (refused.status, refused.reason) == (503, w.STORAGE)
     assert "contents 1 to 5 are stored as a pack that Arrow refuses" in refused.message
     assert client.read("b") == [b"x"], "others are served"
+
+
+# --- reads --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cold() -> Rig:
+    """Resources a and b with 200 contents of 1,000 octets each, none of which is in memory."""
+    rig = Rig(segment_bytes=20_000)
+    client = rig.client()
+    client.create("a", "b")
+    for name in ("a", "b"):
+        for n in range(200):
+            client.fill(name, [bytes([n]) * 1_000])
+    rig.restart()
+    return rig
+
+
+def test_a_read_that_takes_long_delays_only_its_reader(cold: Rig) -> None:
+    client = cold.client()
+    slow = client.flow(client.reader("a", start=1))
+    cold.hold(Read)
+    slow.summon("a")
+    assert slow.numbers() == []
+    assert [type(action) for action in cold.held] == [Read]
+    client.fill("a", [b"new"])
+    late = client.flow(client.reader("a", start=201))
+    late.summon("a")
+    assert late.numbers() == [201]
+    cold.let_go()
+    assert slow.numbers() == list(range(1, 202))
+
+
+def test_contents_are_read_ahead_while_others_are_sent(cold: Rig) -> None:
+    client = cold.client()
+    flow = client.flow(client.reader("a", start=1, window=w.Window(contents=10, bytes=1 << 20)))
+    flow.summon("a")
+    received = flow.numbers()
+    cold.hold(Read)
+    while received[-1] < READ_AHEAD_CHUNKS:
+        flow.confirm(received[-1])
+        received += flow.numbers()
+    (ahead,) = cold.held
+    assert isinstance(ahead, Read)
+    assert ahead.question == Contents(65, 201, READ_AHEAD_OCTETS, READ_AHEAD_CHUNKS)
+    cold.let_go()
+    while received[-1] < 200:
+        flow.confirm(received[-1])
+        received += flow.numbers()
+    assert received == list(range(1, 201))
+
+
+def test_a_reader_that_is_gone_gets_nothing_from_its_read(cold: Rig) -> None:
+    client = cold.client()
+    lease = client.reader("a", start=1)
+    flow = client.flow(lease)
+    cold.hold(Read)
+    flow.summon("a")
+    client.ask(w.LeaseClose(lease=lease.lease), w.LeaseClosed)
+    cold.let_go()
+    assert flow.numbers() == []
+    assert cold.broker.parts.readers.busy is False
+
+
+def test_a_reader_that_was_bound_again_begins_with_the_unconfirmed(cold: Rig) -> None:
+    client = cold.client()
+    lease = client.reader("a", start=1, window=w.Window(contents=80, bytes=1 << 20))
+    flow = client.flow(lease)
+    flow.summon("a")
+    assert flow.numbers() == list(range(1, 81))
+    flow.confirm(70)
+    again = client.flow(lease)
+    again.summon("a")
+    assert again.numbers()[:10] == list(range(71, 81))
+
+
+def test_contents_that_retention_removes_during_the_read_are_a_jump(cold: Rig) -> None:
+    client = cold.client()
+    flow = client.flow(client.reader("a", start=1))
+    cold.hold(Read)
+    flow.summon("a")
+    resource = cold.broker.parts.resources.need("/", "a")
+    kept = [info.base for info in cast(LogReader, resource.log).segments()][3]
+    cold.broker.parts.resources.trimmed(resource, kept, lambda _: resource.intake.trim(kept))
+    resource.intake.change(lambda number: Trim(number, resource.intake.key, kept), lambda _: None)
+    cold.run()
+    cold.let_go()
+    assert flow.numbers() == list(range(kept, 201))
+
+
+def test_local_readers_are_sent_places_of_what_is_read_and_of_the_tail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "LOCAL_FROM", 500)
+    rig = Rig(local_reads=LocalReads("m", w.LocalFiles(directory="/data", key="k")))
+    client = rig.client()
+    client.create("a")
+    client.fill("a", [bytes(1_000)])
+    rig.restart()
+    client = rig.client()
+    client.fill("a", [bytes(1_000)])
+    lease = client.reader("a", start=1, packed=True, local="m")
+    flow = client.flow(lease)
+    flow.summon("a")
+    contents = flow.contents()
+    assert [bytes(x.body) for x in contents] == [b"", b""]
+    places = [Place.of(x.properties) for x in contents]
+    assert all(place is not None and place.file.endswith(".segment") for place in places)

@@ -11,9 +11,9 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.ports import Outcomes
 from mtl.broker.runtime.sending import Sender
-from mtl.errors import Damaged, StorageFailed
-from mtl.log import ChunkRef, LogReader
+from mtl.errors import Damaged
 from mtl.net.ports import Port
+from mtl.storage.api import Chunk, ChunkRef
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 from mtl.wire.packs import encode_pack
@@ -54,38 +54,14 @@ class Desk:
             self.sockets.room[peer] = messages
 
 
-class Log:
-    """A log with one chunk of five contents, 11 to 15, or with an error in its place."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
-
-    def read(self, ref: ChunkRef) -> memoryview:
-        if self._error is not None:
-            raise self._error
-        return memoryview(bytes(encode_pack(BODIES)))
-
-    def place(self, ref: ChunkRef) -> tuple[str, int]:
-        if self._error is not None:
-            raise self._error
-        return "/data/1.segment", 4096
+def deliver(first: int = 11, last: int = 15, *, packed: bool = False, body: bytes | None = None) -> a.Deliver:
+    """Contents of a chunk of five contents, 11 to 15."""
+    pack = memoryview(bytes(encode_pack(BODIES)) if body is None else body)
+    return a.Deliver(PEER, "lease", "a", Chunk(reference(len(pack)), pack), first, last, packed)
 
 
 def reference(size: int) -> ChunkRef:
     return cast(ChunkRef, SimpleNamespace(base=11, count=5, time_us=77, size=size, end=16))
-
-
-def deliver(
-    first: int = 11,
-    last: int = 15,
-    *,
-    packed: bool = False,
-    told: bool = False,
-    size: int = 100,
-    error: Exception | None = None,
-) -> a.Deliver:
-    log = cast(LogReader, Log(error))
-    return a.Deliver(PEER, "lease", log, "a", reference(size), first, last, packed, told)
 
 
 # --- commands -----------------------------------------------------------------------------------------------
@@ -175,9 +151,10 @@ def test_a_pack_is_the_chunk_as_it_is_stored() -> None:
     assert content.body == bytes(encode_pack(BODIES))
 
 
-def test_a_pack_that_is_told_is_its_place_and_no_octets() -> None:
+def test_a_pack_with_a_place_is_sent_without_its_octets() -> None:
     desk = Desk()
-    desk.sender.send(deliver(packed=True, told=True, size=500))
+    chunk = Chunk(reference(500), memoryview(b""), ("/data/1.segment", 4096))
+    desk.sender.send(a.Deliver(PEER, "lease", "a", chunk, 11, 15, packed=True))
     (content,) = desk.sent()
     assert isinstance(content, c.Content)
     assert (content.sequence, content.body) == (11, b"")
@@ -224,22 +201,14 @@ def test_a_peer_that_vanishes_in_the_middle_is_told_with_the_place() -> None:
     assert desk.core.heard == [("blocked", "lease", 11), ("unreachable", PEER)]
 
 
-@pytest.mark.parametrize("by_place", [False, True])
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (LookupError("retention"), ("blocked", "lease", 11)),
-        (StorageFailed("no"), ("unread", "lease")),
-        (Damaged("bad"), ("unread", "lease")),
-    ],
-)
-def test_a_chunk_that_does_not_read(error: Exception, told: tuple[Any, ...], by_place: bool) -> None:
+def test_a_chunk_that_does_not_decode() -> None:
     desk = Desk()
-    desk.sender.send(deliver(packed=by_place, told=by_place, error=error))
+    desk.sender.send(deliver(body=b"no pack"))
     desk.sender.send(deliver())
     assert desk.sent() == []
     ((*heard,),) = desk.core.heard
-    assert tuple(heard[: len(told)]) == told
+    assert heard[:3] == ["unread", "lease", "a"]
+    assert isinstance(heard[4], Damaged)
 
 
 def test_a_relay_that_does_not_fit_comes_back_and_those_behind_it() -> None:

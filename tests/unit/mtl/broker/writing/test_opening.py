@@ -11,7 +11,7 @@ import pytest
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
-from mtl.storage.api import LogAction, OpenLog, Publish, Save
+from mtl.storage.api import OpenLog, Publish, Save
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible
@@ -250,7 +250,7 @@ def attempts(rig: Rig, work: Callable[[], object]) -> int:
     count = 0
     perform = rig.storage.perform
 
-    def counting(action: LogAction | Save) -> object:
+    def counting(action: DiskAction) -> object:
         nonlocal count
         count += isinstance(action, OpenLog)
         return perform(action)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.broker.writing.resource import Resource
-from mtl.errors import Damaged, Refused, StorageFailed
-from mtl.wire.packs import unpack
+from mtl.errors import Damaged
 from tests.support.core import Rig
 
 
@@ -24,27 +23,6 @@ def resource(rig: Rig) -> Resource:
     found = rig.broker.parts.resources.find("/", "a")
     assert found is not None
     return found
-
-
-def test_contents_are_found_by_their_sequence(resource: Resource) -> None:
-    found = resource.contents_at(2)
-    assert found is not None
-    assert [bytes(body) for _, body in unpack(found)] == [b"y"]
-    assert resource.contents_at(3) is None
-    assert resource.trouble is None
-
-
-def test_a_failure_is_told_until_the_contents_were_read(rig: Rig, resource: Resource) -> None:
-    rig.disk.fail("read", when=lambda path: path.endswith(".segment"))
-    with pytest.raises(StorageFailed):
-        resource.contents_at(1)
-    assert "Input/output error" in (resource.trouble or "")
-    assert resource.readable() is resource.log, "others may read elsewhere"
-    rig.disk.fail("read", when=lambda path: path.endswith(".segment"))
-    with pytest.raises(Refused, match="cannot be read from 1"):
-        resource.readable(1)
-    resource.readable(1)
-    assert resource.trouble is None
 
 
 def test_damage_says_itself_which_contents_it_concerns(resource: Resource) -> None:

@@ -1,0 +1,86 @@
+"""Chunks that were read for readers and queues before they are sent."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from mtl.storage.api import Chunk
+
+READ_AHEAD_OCTETS = 4 << 20
+"""Octets of one read: it takes a few milliseconds from a fast disk, and hides some of the latency of a slow one."""
+
+READ_AHEAD_CHUNKS = 64
+"""Most chunks of one read: small ones cost some 20 microseconds each, whatever their size."""
+
+MAX_AHEAD_OCTETS = 256 << 20
+"""Octets that are kept for all readers and queues. Above it those that were read first are dropped, and read again
+when they are needed. Mapped octets count as well: most take no memory of their own."""
+
+
+class Ahead:
+    """The chunks of one reader or queue, ascending and without gaps, and whether a read for it is under way."""
+
+    def __init__(self) -> None:
+        self._chunks: list[Chunk] = []
+        self._bases: list[int] = []
+        self.reading = False
+
+    def find(self, sequence: int) -> Chunk | None:
+        """The chunk that holds `sequence`."""
+        place = bisect_right(self._bases, sequence) - 1
+        found = place >= 0 and sequence < self._chunks[place].ref.end
+        return self._chunks[place] if found else None
+
+    def following(self, sequence: int) -> int | None:
+        """Where the next read should begin while the contents from `sequence` on are sent; None while a read is under
+        way, or more than half of the chunks are still to be sent.
+        """
+        left = len(self._bases) - bisect_right(self._bases, sequence)
+        if self.reading or not self._chunks or left * 2 > len(self._chunks):
+            return None
+        return self._chunks[-1].ref.end
+
+    def put(self, chunks: Sequence[Chunk], needed: int) -> None:
+        """Append chunks that were read, and drop those before the content `needed`. Chunks that do not follow the
+        present ones replace them.
+        """
+        if not chunks:
+            return
+        follows = bool(self._chunks) and self._chunks[-1].ref.end == chunks[0].ref.base
+        kept = [chunk for chunk in self._chunks if chunk.ref.end > needed] if follows else []
+        self._chunks = [*kept, *chunks]
+        self._bases = [chunk.ref.base for chunk in self._chunks]
+
+    def clear(self) -> None:
+        """Drop all chunks."""
+        self._chunks, self._bases = [], []
+
+    @property
+    def octets(self) -> int:
+        """Octets of the bodies."""
+        return sum(len(chunk.body) for chunk in self._chunks)
+
+
+class AheadLimit:
+    """Bounds the chunks of all readers and queues together."""
+
+    def __init__(self, most: int = MAX_AHEAD_OCTETS) -> None:
+        self._most = most
+        self._kept: OrderedDict[Ahead, int] = OrderedDict()
+        self._octets = 0
+
+    def grew(self, ahead: Ahead) -> None:
+        """Chunks were put: drop those of others that were put first while there are too many in all."""
+        self.ended(ahead)
+        self._kept[ahead] = ahead.octets
+        self._octets += self._kept[ahead]
+        while self._octets > self._most and len(self._kept) > 1:
+            oldest, octets = self._kept.popitem(last=False)
+            self._octets -= octets
+            oldest.clear()
+
+    def ended(self, ahead: Ahead) -> None:
+        """The reader or queue is gone."""
+        self._octets -= self._kept.pop(ahead, 0)

@@ -1,0 +1,116 @@
+"""Questions about logs: answered from memory at once, or by a read of the storage engine.
+
+The core never waits for a disk: a read is an action, and its result comes later. A slow read delays only the request or
+the reader that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.reading.stored import stored_pack
+from mtl.broker.writing.resource import Resource
+from mtl.errors import Refused, StorageError
+from mtl.storage.api import Contents, NotAtHand, Question, Read
+from mtl.wire import control as w
+
+Then = Callable[[Result], None]
+"""Called with the answer to a question, or with a `StorageError`."""
+
+
+class Reads:
+    """Asks the logs of resources."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    def ask(self, resource: Resource, question: Question, then: Then) -> None:
+        """Ask the log of a resource; `then` is called at once if the answer is in memory. Raises `Refused` 503 for a
+        log that is not open.
+        """
+        try:
+            answer = resource.readable().at_hand(question)
+        except NotAtHand:
+            self.read(resource, question, then)
+        except StorageError as e:
+            then(e)
+        else:
+            then(answer)
+
+    def request(
+        self, resource: Resource, question: Question, refused: Callable[[Refused], None], then: Then
+    ) -> None:
+        """Ask for a control request. `then` gets the answer; `refused` gets the 503 for contents that cannot be read,
+        and a `Refused` that `then` raises. Raises as `ask`.
+        """
+
+        def answered(result: Result) -> None:
+            no = refusal(result)
+            try:
+                if no is None:
+                    then(result)
+            except Refused as e:
+                no = e
+            if no is not None:
+                refused(no)
+
+        self.ask(resource, question, answered)
+
+    def read(self, resource: Resource, question: Question, then: Then) -> None:
+        """Read the answer to a question that is not in memory. Raises as `ask`."""
+        log = resource.readable()
+        snapshot = log.snapshot()
+
+        def answered(result: Result) -> None:
+            removed = resource.log is log and log.earliest > snapshot.earliest
+            if isinstance(result, StorageError) and removed:  # retention was faster than the read
+                self.read(resource, question, then)
+            else:
+                then(result)
+
+        self._outbox.read(lambda number: Read(number, resource.intake.key, snapshot, question), answered)
+
+    def ask_all(
+        self, questions: Sequence[tuple[Resource, Question]], then: Callable[[list[Result]], None]
+    ) -> None:
+        """Ask several questions; `then` gets all answers, in the order of the questions. Raises as `ask`."""
+        answers: list[Result] = [None] * len(questions)
+        open_ones = set(range(len(questions)))
+
+        def answered(at: int, answer: Result) -> None:
+            answers[at] = answer
+            open_ones.discard(at)
+            if not open_ones:
+                then(answers)
+
+        for at, (resource, question) in enumerate(questions):
+            self.ask(resource, question, partial(answered, at))
+        if not questions:
+            then(answers)
+
+    def check(self, resource: Resource, start: int, then: Callable[[Refused | None], None]) -> None:
+        """Whether the log can be read from `start` on: contents that could not be read before are read again, and
+        `then` gets the refusal (503) if they still cannot.
+        """
+        if not resource.unread.covers(start):
+            then(None)
+            return
+
+        def answered(result: Result) -> None:
+            error = result if isinstance(result, StorageError) else None
+            try:
+                for chunk in result if error is None else ():
+                    stored_pack(chunk.ref, chunk.body)
+            except StorageError as e:
+                error = e
+            if error is None:
+                resource.unread.was_read(start)
+                then(None)
+            else:
+                resource.not_read(start, start + 1, error)
+                message = f"resource {resource.name!r} cannot be read from {start}: {error}"
+                then(Refused(503, w.STORAGE, message))
+
+        self.ask(resource, Contents(start, start + 1, octets=0, most=1), answered)

@@ -1,0 +1,80 @@
+"""Questions about the contents of a log, and their answers, as values.
+
+A question is answered at once if everything it needs is in memory (`NotAtHand` otherwise), or by a `Snapshot`, which
+reads the disk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from mtl.log.change import ChunkRef
+
+
+class NotAtHand(Exception):
+    """The answer is not in memory: it has to be read."""
+
+
+class Chunk(NamedTuple):
+    """A chunk with its verified body, read-only, which stays valid whatever happens to the log. With a `place` it is
+    the path of the file and the offset of the body in it instead, and `body` is empty.
+    """
+
+    ref: ChunkRef
+    body: memoryview
+    place: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The chunks that hold [first, end), up to `most` of them and so many octets of bodies, but at least one.
+
+    Answer: `tuple[Chunk, ...]`, ascending and without gaps; it begins above `first` where retention removed contents,
+    and is empty where none are left. With `place_from`, bodies of so many octets or more are answered by their place.
+    """
+
+    first: int
+    end: int
+    octets: int
+    most: int
+    place_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByTime:
+    """The first chunk appended at or after `us` (µs since 1970). Answer: `ChunkRef`, or None when all are older."""
+
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFrom:
+    """The range from `start` on with at most so many contents and stored octets. Answer: `Range`."""
+
+    start: int
+    contents: int | None = None
+    octets: int | None = None
+
+
+class Range(NamedTuple):
+    """`end` is exclusive. A limit of octets rounds down to a whole chunk, but the chunk of the start is always within.
+    `octets` are those of the chunks in the range, `time_us` the append time of the first one (None for no contents).
+    """
+
+    end: int
+    octets: int
+    time_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewestTime:
+    """The append time (µs) of the newest content in the segment that begins at `base`. Answer: int, which
+    `SegmentInfo.newest_time` has from then on; None when there is no such segment.
+    """
+
+    base: int
+
+
+Question: TypeAlias = Contents | ByTime | RangeFrom | NewestTime
+Answer: TypeAlias = tuple[Chunk, ...] | ChunkRef | Range | int | None

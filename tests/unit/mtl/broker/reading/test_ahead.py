@@ -1,0 +1,67 @@
+"""Chunks that were read ahead, and their bound."""
+
+from __future__ import annotations
+
+from mtl.broker.reading.ahead import Ahead, AheadLimit
+from mtl.storage.api import Chunk, ChunkRef
+
+
+def chunk(base: int, count: int = 2, size: int = 10) -> Chunk:
+    return Chunk(ChunkRef(base, count, 0, size, size, 1, 0, 0), memoryview(bytes(size)))
+
+
+def filled(*bases: int) -> Ahead:
+    ahead = Ahead()
+    ahead.put([chunk(base) for base in bases], 0)
+    return ahead
+
+
+def bases(ahead: Ahead) -> list[int]:
+    return sorted({found.ref.base for n in range(100) if (found := ahead.find(n)) is not None})
+
+
+def test_finding() -> None:
+    ahead = filled(11, 13, 15)
+    found = [ahead.find(n) for n in range(10, 18)]
+    assert [None if x is None else x.ref.base for x in found] == [None, 11, 11, 13, 13, 15, 15, None]
+    assert ahead.octets == 30
+    assert Ahead().find(1) is None
+
+
+def test_chunks_that_follow_are_appended_and_used_ones_dropped() -> None:
+    ahead = filled(11, 13, 15)
+    ahead.put([chunk(17)], 14)
+    assert bases(ahead) == [13, 15, 17]
+
+
+def test_chunks_that_do_not_follow_replace_the_others() -> None:
+    ahead = filled(11, 13, 15)
+    ahead.put([chunk(3)], 0)
+    assert bases(ahead) == [3]
+    ahead.put([], 0)
+    assert bases(ahead) == [3]
+
+
+def test_the_next_read_begins_when_half_is_sent() -> None:
+    ahead = filled(11, 13, 15, 17)
+    assert [ahead.following(n) for n in (11, 12, 13, 17)] == [None, None, 19, 19]
+    ahead.reading = True
+    assert ahead.following(17) is None
+    assert Ahead().following(1) is None
+
+
+def test_those_filled_first_are_dropped_beyond_the_limit() -> None:
+    limit = AheadLimit(50)
+    one, two, three = filled(1, 3), filled(1, 3), filled(1, 3)
+    limit.grew(one)
+    limit.grew(two)
+    limit.grew(one)  # counted once
+    limit.grew(three)
+    assert [x.octets for x in (one, two, three)] == [20, 0, 20]
+    limit.ended(one)
+    limit.ended(one)
+    limit.grew(two)
+    large = Ahead()
+    large.put([chunk(1, size=99)], 0)
+    limit.grew(large)
+    assert (three.octets, large.octets) == (0, 99), "one is always kept"

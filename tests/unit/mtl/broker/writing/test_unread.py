@@ -1,0 +1,37 @@
+"""Contents that could not be read: which, and why."""
+
+from __future__ import annotations
+
+from mtl.broker.writing import unread as module
+from mtl.broker.writing.unread import Unread
+from mtl.errors import Damaged, StorageFailed
+
+
+def test_ranges_are_known_until_they_were_read() -> None:
+    unread = Unread()
+    assert not unread.places
+    assert unread.why is None
+    failed = StorageFailed("no")
+    assert unread.add(3, 5, failed)
+    assert not unread.add(3, 5, failed), "it is known"
+    assert [unread.covers(n) for n in (2, 3, 4, 5)] == [False, True, True, False]
+    assert unread.why is failed
+    unread.was_read(5)
+    assert unread.places == [(3, 5)]
+    unread.was_read(4)
+    assert not unread.places
+    assert unread.why is None
+
+
+def test_damage_says_itself_which_contents_it_concerns() -> None:
+    unread = Unread()
+    unread.add(3, 4, Damaged("bad", first=1, end=9))
+    assert unread.places == [(1, 9)]
+
+
+def test_the_oldest_ranges_are_forgotten_beyond_the_limit() -> None:
+    unread = Unread()
+    for n in range(module._MAX_UNREAD + 2):
+        unread.add(n, n + 1, StorageFailed("no"))
+    assert len(unread.places) == module._MAX_UNREAD
+    assert unread.places[0] == (2, 3)

@@ -1,0 +1,499 @@
+from __future__ import annotations
+
+import errno
+import gc
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtl.errors import Damaged, StorageFailed
+from mtl.log import (
+    LogOptions,
+    LogReader,
+    NewChunk,
+    ReadCache,
+    Trimmed,
+    create_log,
+    open_log,
+)
+from mtl.log.files import Disk
+from mtl.log.questions import Chunk, Contents, NewestTime, Range, RangeFrom
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import LOG, LogUnderTest, filled_log, range_of, read_all
+
+BODY = bytes(range(200))
+
+
+# --- finding, against a model that looks at everything ------------------------------------------------------
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> LogUnderTest:
+    log = LogUnderTest(FaultyDisk(random.Random(1)), LogOptions(segment_bytes=draw(st.integers(300, 2000))))
+    for _ in range(draw(st.integers(0, 12))):
+        match draw(st.integers(0, 9)):
+            case 0:
+                log.commit([[NewChunk(3, BODY)], [NewChunk(1, b"")]], adopt=draw(st.booleans()))
+            case 1:
+                log.roll()
+            case 2:
+                log.mark()
+            case 3:
+                log.trim(draw(st.sampled_from([info.base for info in log.reader.segments()])))
+            case _:
+                sizes = draw(st.lists(st.integers(0, 200), min_size=1, max_size=3))
+                log.append(*[NewChunk(draw(st.integers(1, 4)), bytes(size)) for size in sizes])
+    if draw(st.booleans()):
+        log.close()
+        log.open()
+    return log
+
+
+@settings(max_examples=150, deadline=None)
+@given(logs(), st.data())
+def test_finds_what_a_search_through_everything_finds(log: LogUnderTest, data: st.DataObject) -> None:
+    reader = log.reader
+    refs = []
+    ref = reader.snapshot().find(reader.earliest)
+    while ref is not None:
+        refs.append(ref)
+        ref = reader.snapshot().following(ref)
+    log.check()
+
+    for sequence in range(reader.earliest - 1, reader.next + 2):
+        expected = next((ref for ref in refs if ref.base <= sequence < ref.end), None)
+        assert reader.snapshot().find(sequence) == expected
+
+    assert range_of(reader, reader.earliest).time_us == (refs[0].time_us if refs else None)
+    times = [ref.time_us for ref in refs]
+    for us in {0, *times, *(time + 1 for time in times)}:
+        assert reader.snapshot().at_time(us) == next((ref for ref in refs if ref.time_us >= us), None)
+
+    start = data.draw(st.integers(reader.earliest, reader.next))
+    end = data.draw(st.integers(start, reader.next))
+    inside = [ref for ref in refs if ref.end > start and ref.base < end]
+    stored = sum(ref.stored for ref in inside)
+    # Headers of segments and marks between the chunks count too.
+    assert stored <= reader.snapshot().stored_between(start, end) <= stored + 128 * (len(inside) + 1)
+
+    contents = data.draw(st.integers(1, 50))
+    assert reader.snapshot().end_within(start, contents=contents) == min(reader.next, start + contents)
+    octets = data.draw(st.integers(0, 3000))
+    found = reader.snapshot().end_within(start, octets=octets)
+    after = [ref for ref in refs if ref.end > start]
+    assert found in {ref.end for ref in after} | ({start} if not after else set())
+    if after and found > after[0].end:
+        assert reader.snapshot().stored_between(start, found) <= octets
+    following = next((ref for ref in after if ref.base >= found), None)
+    if after and following is not None:
+        assert reader.snapshot().stored_between(start, following.end) > octets
+    assert reader.snapshot().end_within(start, contents=contents, octets=octets) == min(
+        found, start + contents
+    )
+
+
+def test_ends_within_octets_of_a_known_log(twin: FaultyDisk) -> None:
+    reader = filled_log(twin).reader
+    assert reader.snapshot().stored_between(1, 3) == 320
+    ends = [
+        reader.snapshot().end_within(2, octets=octets)
+        for octets in (0, 320, 639, 640, 960, 1023, 1024, 1024 + 384)
+    ]
+    assert ends == [3, 3, 3, 5, 7, 7, 7, 9]
+    assert reader.snapshot().end_within(24, octets=10**9) == reader.snapshot().end_within(25, octets=1) == 25
+
+
+def test_octets_that_end_where_a_mark_begins_hold_the_chunk_before_it(twin: FaultyDisk) -> None:
+    log = LogUnderTest(twin)
+    log.append(NewChunk(2, BODY))
+    log.append(NewChunk(2, BODY))
+    log.mark()
+    log.append(NewChunk(2, BODY))
+    both = sum(ref.stored for ref in map(log.reader.snapshot().find, (1, 3)) if ref is not None)
+    assert [log.reader.snapshot().end_within(1, octets=octets) for octets in (both - 1, both, both + 1)] == [
+        3,
+        5,
+        5,
+    ]
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def test_reads_on_both_disks(place: tuple[Disk, str]) -> None:
+    disk, root = place
+    directory = f"{root}/log"
+    create_log(disk, directory, 0)
+    options = LogOptions(segment_bytes=2000)
+    reader, writer, _ = open_log(disk, directory, options, now_us=0, cache=ReadCache(tail_bytes=0))
+    bodies = [random.Random(at).randbytes(at * 37) for at in range(30)]
+    for body in bodies:
+        reader.apply(writer.append([NewChunk(1, body)], 0))
+    assert [one.body for one in read_all(reader)] == bodies
+    writer.close()
+    reader.close()
+    reader, writer, _ = open_log(disk, directory, options, now_us=0)
+    assert [one.body for one in read_all(reader)] == bodies
+    writer.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("cache", [ReadCache(tail_bytes=0), ReadCache(mapped_segments=0), ReadCache()])
+def test_bodies_are_read_only_and_outlive_everything(twin: FaultyDisk, cache: ReadCache) -> None:
+    log = filled_log(twin)
+    reader, writer, _ = open_log(twin, LOG, log.options, now_us=0, cache=cache)
+    reader.apply(writer.append([NewChunk(1, bytearray(b"new"))], 0))
+    bodies = [
+        reader.snapshot().read(ref)
+        for sequence in (1, 24, 25)
+        if (ref := reader.snapshot().find(sequence)) is not None
+    ]
+    assert all(body.readonly for body in bodies)
+    reader.apply(writer.roll(0))
+    reader.apply(Trimmed(writer.next))
+    writer.trim(writer.next)
+    reader.close()
+    writer.close()
+    gc.collect()
+    assert [bytes(body) for body in bodies] == [b"\0" + BODY, b"\x0b" + BODY, b"new"]
+
+
+def test_what_was_just_appended_is_not_read_from_the_disk(twin: FaultyDisk) -> None:
+    log = LogUnderTest(twin)
+    twin.fail("read", count=100)
+    body = b"hot" * 100
+    log.append(NewChunk(1, body))
+    ref = log.reader.snapshot().find(1)
+    assert ref is not None
+    assert log.reader.snapshot().read(ref).obj is body
+
+
+# --- questions ----------------------------------------------------------------------------------------------
+
+
+def test_contents_end_with_the_range_or_with_the_octets(twin: FaultyDisk) -> None:
+    snapshot = filled_log(twin).reader.snapshot()
+
+    def bases(question: Contents) -> list[int]:
+        found = snapshot.answer(question)
+        assert isinstance(found, tuple)
+        return [chunk.ref.base for chunk in found if isinstance(chunk, Chunk)]
+
+    size = len(BODY) + 1
+    assert bases(Contents(2, 7, 1 << 20, 64)) == [1, 3, 5]
+    assert bases(Contents(2, 8, 1 << 20, 64)) == [1, 3, 5, 7]
+    assert bases(Contents(2, 25, 0, 64)) == [1]
+    assert bases(Contents(2, 25, 2 * size, 64)) == [1, 3]
+    assert bases(Contents(2, 25, 2 * size - 1, 64)) == [1]
+    assert bases(Contents(2, 25, 1 << 20, 2)) == [1, 3]
+    assert bases(Contents(25, 30, 1, 64)) == []
+
+
+def test_large_contents_are_answered_by_their_place(twin: FaultyDisk) -> None:
+    log = LogUnderTest(twin)
+    log.append(NewChunk(1, b"small"), NewChunk(1, BODY))
+    forgetful(log)
+    small, large = log.reader.snapshot().answer(Contents(1, 3, 1 << 20, 64, place_from=len(BODY)))  # type: ignore[misc]
+    assert isinstance(small, Chunk)
+    assert isinstance(large, Chunk)
+    assert (bytes(small.body), small.place) == (b"small", None)
+    assert bytes(large.body) == b""
+    assert large.place == log.reader.snapshot().place(large.ref)
+
+
+def test_damage_behind_other_contents_is_the_next_answer(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(5)
+    assert ref is not None
+    twin.flip(f"{LOG}/00000000000000000001.segment", ref.offset + 64 + 10)
+    found = reader.snapshot().answer(Contents(1, 25, 1 << 20, 64))
+    assert isinstance(found, tuple)
+    assert len(found) == 2
+    with pytest.raises(Damaged, match="contents 5 to 6 are affected"):
+        reader.snapshot().answer(Contents(5, 25, 1 << 20, 64))
+
+
+def test_a_snapshot_shows_its_moment(twin: FaultyDisk) -> None:
+    log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
+    log.append(NewChunk(2, b"first"))
+    older = log.reader.snapshot()
+    log.append(NewChunk(3, b"second"))
+    log.roll()
+    assert (older.next, older.find(3)) == (3, None)
+    assert older.answer(RangeFrom(1)) == Range(3, 128, log.reader.snapshot().find(1).time_us)  # type: ignore[union-attr]
+    assert [bytes(chunk.body) for chunk in older.answer(Contents(1, 9, 99, 64))] == [b"first"]  # type: ignore[union-attr]
+
+
+def test_an_unknown_segment_has_no_newest_time(twin: FaultyDisk) -> None:
+    snapshot = filled_log(twin).reader.snapshot()
+    assert snapshot.answer(NewestTime(2)) is None
+    assert snapshot.answer(NewestTime(0)) is None
+
+
+# --- damage and failures ------------------------------------------------------------------------------------
+
+
+def reopened(twin: FaultyDisk) -> LogReader:
+    return open_log(twin, LOG, now_us=0, cache=ReadCache())[0]
+
+
+def test_a_cold_chunk_is_verified_once(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    path = f"{LOG}/00000000000000000001.segment"
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    twin.flip(path, ref.offset + 64 + 10)
+    with pytest.raises(Damaged, match="checksum; contents 3 to 4 are affected") as caught:
+        reader.snapshot().read(ref)
+    assert (caught.value.file, caught.value.offset) == (path, ref.offset)
+    assert (caught.value.first, caught.value.end) == (3, 5)
+    neighbour = reader.snapshot().find(5)
+    assert neighbour is not None
+    assert bytes(reader.snapshot().read(neighbour)) == b"\x02" + BODY  # the others are served
+    twin.flip(path, ref.offset + 64 + 10)
+    assert bytes(reader.snapshot().read(ref)) == b"\x01" + BODY
+    twin.fail("read", count=100)
+    assert bytes(reader.snapshot().read(ref)) == b"\x01" + BODY  # from the mapping, not verified again
+
+
+def test_where_a_body_lies_are_its_octets(twin: FaultyDisk) -> None:
+    log = filled_log(twin)  # sealed segments, and a newest one
+    for sequence in range(1, log.reader.next):
+        ref = log.reader.snapshot().find(sequence)
+        assert ref is not None
+        path, offset = log.reader.snapshot().place(ref)
+        assert twin.open(path, "read").pread(ref.size, offset) == bytes(log.reader.snapshot().read(ref))
+
+
+def test_a_cold_chunk_is_verified_before_its_place_is_told(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    path = f"{LOG}/00000000000000000001.segment"
+    twin.flip(path, ref.offset + 64 + 10)
+    with pytest.raises(Damaged, match="contents 3 to 4 are affected"):
+        reader.snapshot().place(ref)
+    twin.flip(path, ref.offset + 64 + 10)
+    assert reader.snapshot().place(ref)[0] == path
+    twin.fail("read", count=100)
+    assert reader.snapshot().place(ref)[0] == path  # not verified again
+
+
+def test_files_that_retention_removed_are_missing_in_an_older_snapshot(twin: FaultyDisk) -> None:
+    log = filled_log(twin)
+    older = log.reader.snapshot()
+    log.trim(13)
+    with pytest.raises(StorageFailed, match="reading"):
+        older.answer(Contents(1, 25, 1 << 20, 64))
+    found = log.reader.snapshot().answer(Contents(1, 25, 1 << 20, 64))
+    assert isinstance(found, tuple)
+    assert [chunk.ref.base for chunk in found if isinstance(chunk, Chunk)] == list(range(13, 25, 2))
+
+
+def test_a_disk_that_does_not_read_tells_no_place(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    twin.fail("read")
+    with pytest.raises(StorageFailed):
+        reader.snapshot().place(ref)
+
+
+def test_a_cold_header_is_verified(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    twin.flip(f"{LOG}/00000000000000000001.segment", 64 + 320)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    with pytest.raises(Damaged, match="header"):
+        reader.snapshot().read(ref)
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+def test_other_octets_are_never_taken_for_a_chunk(twin: FaultyDisk, *, sealed: bool, told: bool) -> None:
+    """Also in a segment that this process wrote: its index, or its file, may not be what the reader believes."""
+    log = LogUnderTest(twin, LogOptions(segment_bytes=1 << 20))
+    log.append(NewChunk(2, BODY), NewChunk(2, BODY[::-1]))
+    log.append(NewChunk(2, BODY))
+    if sealed:
+        log.roll()
+    first, second = log.reader.snapshot().find(1), log.reader.snapshot().find(3)
+    assert first is not None
+    assert second is not None
+    reader = forgetful(log)
+    file = twin.open(f"{LOG}/00000000000000000001.segment", "write")
+    file.writev([file.pread(second.stored, second.offset)], first.offset)
+    with pytest.raises(Damaged, match="its header does not verify; contents 1 to 2 are affected"):
+        reader.snapshot().place(first) if told else reader.snapshot().read(first)
+    assert bytes(reader.snapshot().read(second)) == BODY[::-1]
+
+
+def forgetful(log: LogUnderTest) -> LogReader:
+    """The reader of a log, without the bodies that it keeps in memory."""
+    log.reader._cache.forget_bodies(log.reader)
+    return log.reader
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_tail_that_ends_too_early(twin: FaultyDisk, *, told: bool) -> None:
+    log = LogUnderTest(twin)
+    log.append(NewChunk(2, BODY))
+    ref = log.reader.snapshot().find(1)
+    assert ref is not None
+    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + (30 if told else 100))
+    reader = forgetful(log)
+    with pytest.raises(Damaged, match="the file ends too early"):
+        reader.snapshot().place(ref) if told else reader.snapshot().read(ref)
+
+
+def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    twin.shorten(f"{LOG}/00000000000000000001.segment", 500)
+    reader = reopened(twin)
+    with pytest.raises(Damaged, match=r"500 octets instead of 1024; contents from 3 on"):
+        reader.snapshot().find(1)
+    assert reader.snapshot().find(7) is not None
+
+
+def test_a_sealed_segment_that_is_missing(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    twin.unlink(f"{LOG}/00000000000000000007.segment")
+    reader = reopened(twin)
+    assert reader.snapshot().find(6) is not None, "what lies before it is whole"
+    with pytest.raises(Damaged, match="contents 7 to 12 should be there, but their segments are missing"):
+        reader.snapshot().find(8)
+
+
+def test_an_index_that_does_not_verify_is_made_again_in_memory(twin: FaultyDisk) -> None:
+    log = filled_log(twin)
+    log.close()
+    twin.flip(f"{LOG}/00000000000000000001.index", 100)
+    log.open()
+    log.check()
+
+
+def test_a_disk_that_does_not_read_is_no_damage(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    twin.fail("open", count=2)
+    with pytest.raises(StorageFailed, match=r"reading .*1\.segment"):
+        reader.snapshot().find(1)
+    with pytest.raises(StorageFailed):
+        reader.snapshot().find(1)
+    ref = reader.snapshot().find(1)
+    assert ref is not None
+    twin.fail("read")
+    with pytest.raises(StorageFailed):
+        reader.snapshot().read(ref)
+    assert bytes(reader.snapshot().read(ref)) == b"\0" + BODY
+
+
+@pytest.mark.parametrize("code", [errno.ENOMEM, errno.EMFILE])
+def test_what_cannot_be_mapped_is_read(twin: FaultyDisk, code: int) -> None:
+    log = filled_log(twin)
+    log.close()
+    twin.fail("map", count=100, error=code)
+    log.open()
+    log.check()
+    log.check()
+
+
+def test_a_segment_that_was_cut_below_its_mapping_is_damage(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    reader.snapshot().read(ref)
+    twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + 70)
+    with pytest.raises(Damaged, match="the file ends too early; contents 3 to 4 are affected"):
+        reader.snapshot().read(ref)
+    first = reader.snapshot().find(1)
+    assert first is not None
+    assert bytes(reader.snapshot().read(first)) == b"\0" + BODY
+
+
+def test_what_a_mapping_cannot_show_is_read(twin: FaultyDisk) -> None:
+    """A bad sector below a mapping, or a system that cannot say that there is one."""
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(3)
+    assert ref is not None
+    reader.snapshot().read(ref)
+    twin.fail("bring", count=2)
+    assert bytes(reader.snapshot().read(ref)) == b"\1" + BODY
+    twin.fail("read")
+    with pytest.raises(StorageFailed):
+        reader.snapshot().read(ref)
+
+
+def test_a_map_that_fails_otherwise_is_told(twin: FaultyDisk) -> None:
+    filled_log(twin).close()
+    reader = reopened(twin)
+    ref = reader.snapshot().find(1)
+    assert ref is not None
+    twin.fail("map", error=errno.EIO)
+    with pytest.raises(StorageFailed):
+        reader.snapshot().read(ref)
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def test_mappings_and_ghosts_are_counted(twin: FaultyDisk) -> None:
+    log = filled_log(twin)
+    cache = ReadCache(mapped_segments=2, tail_bytes=0)
+    reader, writer, _ = open_log(twin, LOG, log.options, now_us=0, cache=cache)
+    bodies = []
+    for sequence in (1, 7, 13):  # a third mapping drops the first
+        found = reader.snapshot().find(sequence)
+        assert found is not None
+        bodies.append(reader.snapshot().read(found))
+    assert cache.mapped_bytes == 2 * 1024
+    assert cache.ghost_bytes == 0
+    reader.apply(Trimmed(13))
+    writer.trim(13)
+    assert (
+        cache.ghost_bytes == 2 * 1024
+    )  # two removed files are shown by frames, one of them not mapped any more
+    del bodies[0]
+    gc.collect()
+    assert cache.ghost_bytes == 1024
+    bodies.clear()
+    gc.collect()
+    assert cache.ghost_bytes == 0
+
+
+def test_above_the_limit_of_ghosts_contents_are_copied(twin: FaultyDisk) -> None:
+    log = filled_log(twin)
+    cache = ReadCache(tail_bytes=0, ghost_limit=1024)
+    reader, writer, _ = open_log(twin, LOG, log.options, now_us=0, cache=cache)
+    ref = reader.snapshot().find(1)
+    assert ref is not None
+    held = reader.snapshot().read(ref)
+    reader.apply(Trimmed(7))
+    writer.trim(7)
+    ref = reader.snapshot().find(7)
+    assert ref is not None
+    assert bytes(reader.snapshot().read(ref)) == b"\x03" + BODY
+    assert cache.mapped_bytes == 0
+    del held
+    gc.collect()
+    reader.snapshot().read(ref)
+    assert cache.mapped_bytes == 1024
+
+
+def test_indexes_are_read_when_needed_and_bounded(twin: FaultyDisk) -> None:
+    log = filled_log(twin, 60)
+    cache = ReadCache(index_bytes=200)
+    reader, _, _ = open_log(twin, LOG, log.options, now_us=0, cache=cache)
+    assert read_all(reader) == log.visible
+    assert read_all(reader) == log.visible
+    loaded = [segment for segment in reader._segments if segment.index is not None]
+    assert len(loaded) <= 3
