@@ -26,6 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
+import pyarrow as pa
+
 from mtl.errors import DirectoryInUse, StorageError, StorageFailed, StorageFull
 from mtl.log.limits import IOV_BATCH
 
@@ -173,7 +175,15 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
     return cast("Callable[[int, int, int, int], int]", call)
 
 
+def _madvise() -> Callable[[int, int, int], int]:
+    """The system's madvise. That of `mmap` keeps other threads from running while it waits for the disk."""
+    call = ctypes.CDLL(None).madvise
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return cast("Callable[[int, int, int], int]", call)
+
+
 _begin_writing = _sync_file_range()
+_advise = _madvise()
 _WRITE = 2
 """SYNC_FILE_RANGE_WRITE: begin to write, wait for nothing, promise nothing."""
 
@@ -302,11 +312,8 @@ class RealDisk:
         if sys.platform != "linux" or not isinstance(mapped, mmap.mmap):
             return False
         page = offset % mmap.PAGESIZE
-        try:
-            mapped.madvise(_POPULATE_READ, offset - page, size + page)
-        except OSError:
-            return False
-        return True
+        address = pa.py_buffer(mapped).address
+        return _advise(address + offset - page, size + page, _POPULATE_READ) == 0
 
     def entropy(self, size: int) -> bytes:
         return os.urandom(size)

@@ -12,6 +12,7 @@ from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.errors import Refused
 from mtl.storage.api import OpenLog, Publish, Save
+from mtl.storage.local import DiskAction
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.support.commits import applications, begin, commit, leavings, staged, visible

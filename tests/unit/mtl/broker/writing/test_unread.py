@@ -9,8 +9,6 @@ from mtl.errors import Damaged, StorageFailed
 
 def test_ranges_are_known_until_they_were_read() -> None:
     unread = Unread()
-    assert not unread.places
-    assert unread.why is None
     failed = StorageFailed("no")
     assert unread.add(3, 5, failed)
     assert not unread.add(3, 5, failed), "it is known"
