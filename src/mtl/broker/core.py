@@ -23,6 +23,7 @@ The parts and their subjects:
     stages          staged, invisible contents               committing, publishing   their commit, step by step
     queues, queue_state   the state of queues' contents      consumers, dead_letters  their delivery, and failures
     fanout          the `test` profile                       ages, housekeeping       ages; retention and expiry
+    reads, ahead    questions about logs, chunks that were read before they are sent
 """
 
 from __future__ import annotations
