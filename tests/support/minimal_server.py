@@ -1,8 +1,9 @@
-"""A server of RFC 11/MTL by somebody who has read the RFC and nothing else: one ROUTER, profiles of any name.
+"""A server of RFC 11/MTL without the additions of PROTOCOL.md: one ROUTER, profiles of any name.
 
-pyzmq, json and struct are all it knows. It gives no session token, echoes nothing and says nothing of heartbeats; its
-data flows use the control socket (MTL-56). In every profile what a writer sends goes to all who summoned the resource;
-`test` has one resource and no confirmation, the others have any resource and, if `full`, confirmation.
+Its encoding is its own; it shares the thread and the socket with `mtl conformance` and nothing else. It gives no
+session token, echoes nothing and says nothing of heartbeats; its data flows use the control socket (MTL-56). In every profile
+a content goes to all readers that summoned the resource. `test` has one resource and no confirmation. The others have
+any resource and, if `full`, confirmation.
 
 A test sends contents of its own with `send`, and answers a writer's contents by `answer` (by default each with a single
 Confirm). `silent` makes it deaf to Pings, for which it is only a SHOULD to answer.
@@ -12,14 +13,12 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-import zmq
+from mtl.conformance.router import RouterThread
 
 OK, READY, LEASED, BAD, NOT_FOUND, NOT_IMPLEMENTED = b"200", b"201", b"202", b"400", b"404", b"501"
 
@@ -45,7 +44,7 @@ def confirm_each(content: Received) -> Sequence[Answer]:
     return [Answer(6, content.number)]
 
 
-class MinimalServer:
+class MinimalServer(RouterThread):
     """A context manager; what happened is in `requests`, `leases`, `received` and `answers`."""
 
     def __init__(
@@ -56,6 +55,7 @@ class MinimalServer:
         silent: bool = False,
         answer: Callable[[Received], Sequence[Answer]] = confirm_each,
     ) -> None:
+        super().__init__()
         self.profiles = profiles
         self.full = full
         self.silent = silent
@@ -74,38 +74,17 @@ class MinimalServer:
         self._numbers: dict[tuple[bytes, str], int] = {}
         """Who has summoned which resource, and the number of the last content."""
         self._todo: deque[Callable[[], None]] = deque()
-        self._context = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.LINGER, 0)
-        self._router.setsockopt(zmq.SNDHWM, 0)
-        self.port = self._router.bind_to_random_port("tcp://127.0.0.1")
-        self.endpoint = f"tcp://127.0.0.1:{self.port}"
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def turn(self) -> None:
+        while self._todo:
+            self._todo.popleft()()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        self._router.close()
-        self._context.term()
-
-    def _run(self) -> None:
-        while not self._over.is_set():
-            while self._todo:
-                self._todo.popleft()()
-            if self._router.poll(10):
-                frames = self._router.recv_multipart()
-                if len(frames) == 3 and frames[1]:
-                    with suppress(struct.error, IndexError, UnicodeDecodeError):  # ill-formed (MTL-111)
-                        self.command(*frames)
-                elif b"" in frames[1:-2] and len(frames[frames.index(b"", 1) :]) == 3:
-                    self.request(frames[:-2], frames[-2], frames[-1])
+    def handle(self, frames: list[bytes]) -> None:
+        if len(frames) == 3 and frames[1]:
+            with suppress(struct.error, IndexError, UnicodeDecodeError):  # ill-formed (MTL-111)
+                self.command(*frames)
+        elif b"" in frames[1:-2] and len(frames[frames.index(b"", 1) :]) == 3:
+            self.request(frames[:-2], frames[-2], frames[-1])
 
     # --- control --------------------------------------------------------------------------------------------
 

@@ -1,22 +1,32 @@
-// A client of the `log` profile in Node.js, written from PROTOCOL.md alone: a starting point.
+// A client of the `log` profile in Node.js, written from PROTOCOL.md alone (its sections are in brackets).
 //
-//   node client.js ENDPOINT publish RESOURCE NAME COUNT    contents 0 .. COUNT-1, each confirmed, as the writer NAME
-//   node client.js ENDPOINT read RESOURCE GROUP COUNT      COUNT contents, a line for each, as the holder of GROUP
+//   node client.js ENDPOINT publish RESOURCE WRITER COUNT    publish the contents 0 .. COUNT-1, all confirmed
+//   node client.js ENDPOINT read RESOURCE GROUP COUNT        print COUNT contents, a line each
 //
-// Both survive a restart of the broker: silence ends the connection, and a new lease goes on where the former one ended.
+// Both survive a restart of the broker: after a loss they get a new lease and continue.
 "use strict";
 const { randomUUID } = require("crypto");
+const { setTimeout: sleep } = require("timers/promises");
 const { Dealer, Request } = require("zeromq");
 
-const [LEASE, RESPONSE, SUMMON, CONTENT, CONFIRM, REJECT, PING, PONG] = [1, 2, 3, 5, 6, 7, 8, 9];
-const PING_MS = 1000; // a Ping after so much silence, and five times as much is a broker that is gone
+const [, LEASE, RESPONSE, SUMMON, , CONTENT, CONFIRM, REJECT, PING, PONG] = Array(10).keys();
+const PING_MS = 1000; // a Ping is sent after this silence; after five times this silence the broker is lost
 const WINDOW = 1000; // contents that are sent and not confirmed
-const NO_PROPERTIES = Buffer.alloc(4); // an empty field table
+const NO_PROPERTIES = Buffer.alloc(4); // an empty field table [1]
 
-class Lost extends Error {}
-class Refused extends Error {}
+class Lost extends Error {} // the connection is lost, a new one may succeed
 
-// --- data commands (RFC 11; PROTOCOL.md 1) --------------------------------------------------------------------
+// A request of the control flow and its reply [2].
+async function ask(request, command, body) {
+  await request.send([command, JSON.stringify(body)]);
+  const [code, text] = await request.receive();
+  const reply = JSON.parse(text.toString());
+  if (Number(code.toString()) < 300) return reply;
+  const problem = `${command}: ${code} ${reply.reason}: ${reply.message}`;
+  throw ["not-open", "overloaded", "storage"].includes(reply.reason) ? new Lost(problem) : new Error(problem);
+}
+
+const byte = (value) => Buffer.from([value]);
 
 function header(kind, number, ...rest) {
   const head = Buffer.alloc(9);
@@ -26,160 +36,115 @@ function header(kind, number, ...rest) {
 }
 
 function short(text) {
-  const raw = Buffer.from(text);
-  return Buffer.concat([Buffer.from([raw.length]), raw]);
+  return Buffer.concat([byte(Buffer.byteLength(text)), Buffer.from(text)]);
 }
 
-// --- control flow (PROTOCOL.md 2) -------------------------------------------------------------------------------
-
-class Session {
-  constructor(endpoint) {
-    this.endpoint = endpoint;
-    this.request = new Request({ linger: 0, receiveTimeout: 5000, sendTimeout: 5000 });
-    this.request.connect(endpoint);
-  }
-
-  async ask(command, body) {
-    if (this.token) body = { ...body, session: this.token };
-    await this.request.send([command, JSON.stringify(body)]);
-    const [code, text] = await this.request.receive();
-    const reply = JSON.parse(text.toString());
-    if (Number(code.toString()) < 300) return reply;
-    if (["not-open", "overloaded", "storage"].includes(reply.reason)) throw new Lost(reply.reason);
-    throw new Refused(`${command}: ${code} ${reply.reason}: ${reply.message}`);
-  }
-
-  async open() {
-    this.token = (await this.ask("Connection.Open", { protocol: { name: "MTL", version: 1 } })).session;
-    await this.ask("Connection.Profile", { profile: "log" });
-  }
-}
-
-// --- data flow (PROTOCOL.md 3) ----------------------------------------------------------------------------------
-
+// The data flow of one lease [3].
 class Flow {
-  constructor(endpoint, lease) {
-    // No bound for what waits to be sent: WINDOW bounds it, and a send must not wait for a broker that is gone.
-    this.dealer = new Dealer({ linger: 1000, receiveTimeout: PING_MS, sendHighWaterMark: 0 });
-    this.dealer.connect(`${endpoint.slice(0, endpoint.lastIndexOf(":"))}:${lease.port}`);
+  constructor(dealer) {
+    this.dealer = dealer;
     this.heard = Date.now();
-    this.pings = 0; // without a Pong yet
-    this.pong = ""; // the body of the last one
   }
 
-  ping() {
-    this.pings += 1;
-    return this.send(Buffer.from([PING]));
-  }
-
-  send(head, body = Buffer.alloc(0)) {
+  send(head, body = "") {
     return this.dealer.send([head, body]);
   }
 
-  // The next command that is no heartbeat; null after a while without one.
-  async next() {
-    try {
-      const [head, body] = await this.dealer.receive();
-      this.heard = Date.now();
-      if (head[0] === PING) await this.send(Buffer.from([PONG]));
-      else if (head[0] === PONG) [this.pings, this.pong] = [this.pings - 1, body.toString()];
-      else return { kind: head[0], number: Number(head.readBigUInt64BE(1)), rest: head.subarray(9), body };
-    } catch (error) {
-      if (error.code !== "EAGAIN") throw error;
-      if (Date.now() - this.heard > 5 * PING_MS) throw new Lost("nothing heard");
-      await this.ping();
+  // The next command of one of these kinds. Pings are answered; a long silence throws `Lost`.
+  async next(...kinds) {
+    for (;;) {
+      try {
+        const [head, body] = await this.dealer.receive();
+        this.heard = Date.now();
+        if (head[0] === PING) await this.send(byte(PONG));
+        if (!kinds.includes(head[0])) continue;
+        const number = head.length < 9 ? 0 : Number(head.readBigUInt64BE(1));
+        return { kind: head[0], number, rest: head.subarray(9), body };
+      } catch (error) {
+        if (error.code !== "EAGAIN") throw error;
+        if (Date.now() - this.heard > 5 * PING_MS) throw new Lost("the broker is silent");
+        await this.send(byte(PING));
+      }
     }
-    return null;
   }
 
   // Send a Lease or a Summon, and wait for its Response.
   async ask(kind, name) {
     await this.send(header(kind, kind, short(name)));
-    for (;;) {
-      const command = await this.next();
-      if (command === null || command.kind !== RESPONSE) continue;
-      if (!command.body.toString().startsWith("20")) throw new Lost(`a Response ${command.body}`);
-      return;
-    }
+    const response = await this.next(RESPONSE);
+    if (response.body.toString() !== "200") throw new Lost(`a Response ${response.body}`);
   }
 }
 
-// Run `once` with a session until it returns; again after a loss. `what` is what the lease is asked for with. Its
-// `request-id` ends the lease before, which would hold the cursor of the group back (PROTOCOL.md 3, 5.3).
-async function lasting(endpoint, kind, what, once) {
+// Do `work` with a lease, and again with a new lease after a loss. `work` updates `wanted`, the next request.
+// The repeated `request-id` ends the former lease, which would hold the group's cursor back [3, 5.3].
+async function withLease(endpoint, kind, wanted, work) {
   const holder = randomUUID();
   for (;;) {
-    const session = new Session(endpoint);
-    let flow;
+    const request = new Request({ linger: 0, receiveTimeout: 5000, sendTimeout: 5000 });
+    const dealer = new Dealer({ linger: 1000, receiveTimeout: PING_MS, sendHighWaterMark: 0 });
     try {
-      await session.open();
-      const lease = await session.ask(`Connection.${kind}`, { ...what(), holder, "request-id": holder });
-      flow = new Flow(endpoint, lease);
+      request.connect(endpoint);
+      const { session } = await ask(request, "Connection.Open", { protocol: { name: "MTL", version: 1 } });
+      await ask(request, "Connection.Profile", { session, profile: "log" });
+      const body = { ...wanted, session, holder, "request-id": holder, confirm: "full" };
+      const lease = await ask(request, `Connection.${kind}`, body);
+      dealer.connect(`${endpoint.slice(0, endpoint.lastIndexOf(":"))}:${lease.port}`);
+      const flow = new Flow(dealer);
       await flow.ask(LEASE, lease.lease);
-      await once(flow, lease);
-      await session.ask("Lease.Close", { lease: lease.lease });
+      await work(flow, lease);
+      await ask(request, "Lease.Close", { session, lease: lease.lease });
       return;
     } catch (error) {
       if (!(error instanceof Lost) && error.code !== "EAGAIN") throw error;
       console.error(`again: ${error.message}`);
     } finally {
-      session.request.close();
-      if (flow) flow.dealer.close();
+      request.close();
+      dealer.close();
     }
-    await new Promise((again) => setTimeout(again, 200));
+    await sleep(200);
   }
 }
 
-// --- what it is for ---------------------------------------------------------------------------------------------
-
-async function publish(endpoint, resource, name, count) {
-  let epoch;
-  let confirmed = 0; // the numbers of a named writer count its contents, over all its leases (PROTOCOL.md 5.4)
-  const what = () => ({ resources: [resource], confirm: "full", writer: name, epoch });
-  await lasting(endpoint, "Writer", what, async (flow, lease) => {
-    epoch = lease.epoch;
-    confirmed = Math.max(confirmed, lease.last[resource] || 0);
+async function publish(endpoint, resource, writer, count) {
+  const wanted = { resources: [resource], writer };
+  await withLease(endpoint, "Writer", wanted, async (flow, lease) => {
+    wanted.epoch = lease.epoch;
+    let confirmed = lease.last[resource] || 0; // a named writer counts its contents over all its leases [5.4]
     let next = confirmed + 1;
     while (confirmed < count) {
-      while (next <= count && next - confirmed <= WINDOW) {
-        await flow.send(header(CONTENT, next, short(resource), NO_PROPERTIES), Buffer.from(String(next - 1)));
-        next += 1;
+      for (; next <= count && next - confirmed <= WINDOW; next += 1) {
+        await flow.send(header(CONTENT, next, short(resource), NO_PROPERTIES), String(next - 1));
       }
-      const command = await flow.next();
-      if (command === null) continue;
-      if (command.kind === CONFIRM) confirmed = Math.max(confirmed, command.number);
-      else if (command.kind === REJECT && command.rest[1]) next = confirmed + 1; // recycle: everything again
-      else if (command.kind === REJECT) throw new Refused(`content ${command.number} was rejected`);
+      const { kind, number, rest } = await flow.next(CONFIRM, REJECT);
+      if (kind === CONFIRM) confirmed = Math.max(confirmed, number);
+      if (kind === REJECT && !rest[1]) throw new Error(`content ${number} was rejected`);
+      if (kind === REJECT) next = confirmed + 1; // "recycle": send again all that is not confirmed
     }
   });
 }
 
 async function read(endpoint, resource, group, count) {
-  let position = "group"; // the group's cursor; then the sequence after the last content
-  let left = count;
   const window = { contents: WINDOW, bytes: 8 << 20 };
-  const what = () => ({ resources: [resource], confirm: "full", from: position, group, window });
-  await lasting(endpoint, "Reader", what, async (flow, lease) => {
-    position = lease.from;
+  const wanted = { resources: [resource], group, from: "group", window };
+  await withLease(endpoint, "Reader", wanted, async (flow, lease) => {
+    wanted.from = lease.from; // the group's cursor as a number
     await flow.ask(SUMMON, resource);
-    while (left > 0) {
-      const command = await flow.next();
-      if (command === null || command.kind !== CONTENT || command.number < position) continue;
-      console.log(command.body.toString());
-      position = command.number + 1;
-      left -= 1;
-      if (command.number % (WINDOW / 4) === 0) await flow.send(header(CONFIRM, command.number, Buffer.from([1])));
+    for (; count > 0; count -= 1) {
+      const { number, body } = await flow.next(CONTENT);
+      console.log(body.toString());
+      wanted.from = number + 1;
+      if (number % (WINDOW / 4) === 0) await flow.send(header(CONFIRM, number, byte(1)));
     }
-    // All of it, also what an earlier flow has lost. The Pong says where the group is then (PROTOCOL.md 5.3).
-    await flow.send(header(CONFIRM, position - 1, Buffer.from([1])));
-    await flow.ping();
-    while (flow.pings > 0) await flow.next();
-    if (flow.pong !== String(position)) throw new Lost(`the group is at ${flow.pong}`);
+    await flow.send(header(CONFIRM, wanted.from - 1, byte(1)));
+    await flow.send(byte(PING)); // its Pong has the group's position after this Confirm [5.3]
+    const { body } = await flow.next(PONG);
+    if (body.toString() !== String(wanted.from)) throw new Lost(`the group is at ${body}`);
   });
 }
 
-const [endpoint, what, resource, name, count] = process.argv.slice(2);
-({ publish, read })[what](endpoint, resource, name, Number(count)).catch((error) => {
+const [endpoint, command, resource, name, count] = process.argv.slice(2);
+({ publish, read })[command](endpoint, resource, name, Number(count)).catch((error) => {
   console.error(error.message);
   process.exit(1);
 });

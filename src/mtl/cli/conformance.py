@@ -144,5 +144,6 @@ def _tell(found: Iterable[Finding], *, all_frames: bool, json: bool) -> int:
             for frame in one.frames:
                 out.print(f"    {frame}", markup=False, soft_wrap=True)
     if not json:
-        out.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()), markup=False)
+        totals = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        out.print(f"{totals}; MUSTs violated: {violations}", markup=False)
     return violations

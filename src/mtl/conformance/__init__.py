@@ -5,6 +5,7 @@ report      a check, its verdict, and the frames that led to it
 peer        the sockets of a checking client: requests, data flows, silence
 control     checks of a server's control flow
 data        checks of a server's data flow
+router      a ROUTER socket that a thread serves
 twin        the server that checks a client
 client      the findings about that client
 """

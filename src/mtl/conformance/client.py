@@ -6,32 +6,32 @@ from mtl.conformance.report import Finding, Level, Verdict
 from mtl.conformance.twin import Twin
 
 REQUIREMENTS = {
-    "MTL-05": "A request that is not answered is noticed by a timeout, and asked again on a new socket",
+    "MTL-05": "A request without a reply ends by a timeout, and is repeated on a new socket",
     "MTL-08": "Control bodies are JSON objects",
-    "MTL-15": "A request is two frames, the command's name and its body",
-    "MTL-21": "Connection.Open comes first on a connection",
+    "MTL-15": "A request has two frames, the name of the command and the body",
+    "MTL-21": "Connection.Open is the first request of a connection",
     "MTL-22": "Open names the protocol MTL, version 1",
-    "MTL-29": "A client logs in whenever it is asked to",
+    "MTL-29": "A client logs in after each 401",
     "MTL-30": "Authorize has a mechanism and a response",
-    "MTL-36": "The profile is one of those in the 201",
-    "MTL-43": "A client with contents to send has a writing lease",
-    "MTL-44": "Reader and Writer have a list of resources, and confirm none or full",
-    "MTL-45": "A profile is selected before a lease is asked for",
-    "MTL-57": "A data command is two frames",
-    "MTL-58": "A header begins with a type of the RFC",
-    "MTL-60": "The first data command is a Lease, of a lease that a 202 gave",
-    "MTL-61": "A Lease is a command sequence and the lease",
-    "MTL-67": "A Summon is a command sequence and a resource",
-    "MTL-69": "A Summon is of a resource of the lease",
-    "MTL-70": "A resource is not summoned twice without a Dismiss",
-    "MTL-73": "A Dismiss is a command sequence and a resource",
-    "MTL-75": "A resource that is not summoned is not dismissed",
-    "MTL-78": "A Content is a content sequence, a resource that may be empty, and properties",
-    "MTL-79": "A Content has a name where the lease has not exactly one resource",
-    "MTL-85": 'Contents are confirmed with confirm "full" only',
-    "MTL-87": "Confirms and Rejects are of numbers that contents had",
-    "MTL-89": "A Confirm is a content sequence and one Boolean, 0 or 1",
-    "MTL-94": "A Reject is a content sequence and two Booleans, 0 or 1",
+    "MTL-36": "The selected profile is one of the profiles in the 201",
+    "MTL-43": "A client that sends contents has a lease for writing",
+    "MTL-44": 'Reader and Writer have a list of resources, and confirm "none" or "full"',
+    "MTL-45": "A client selects a profile before it requests a lease",
+    "MTL-57": "A data command has two frames",
+    "MTL-58": "A header begins with a command type of the RFC",
+    "MTL-60": "The first data command is a Lease with a lease from a 202",
+    "MTL-61": "A Lease has a command sequence and the lease",
+    "MTL-67": "A Summon has a command sequence and a resource",
+    "MTL-69": "A Summon names a resource of the lease",
+    "MTL-70": "A client does not summon a resource twice without a Dismiss",
+    "MTL-73": "A Dismiss has a command sequence and a resource",
+    "MTL-75": "A client dismisses only summoned resources",
+    "MTL-78": "A Content has a content sequence, a resource (may be empty), and properties",
+    "MTL-79": "A Content names its resource unless the lease has exactly one",
+    "MTL-85": 'A client confirms contents only with confirm "full"',
+    "MTL-87": "Confirms and Rejects have numbers of received contents",
+    "MTL-89": "A Confirm has a content sequence and one Boolean, 0 or 1",
+    "MTL-94": "A Reject has a content sequence and two Booleans, 0 or 1",
     "MTL-100": "A Ping is answered by a Pong",
 }
 
@@ -52,6 +52,6 @@ def findings(twin: Twin) -> list[Finding]:
         elif requirement in twin.seen:
             found.append(Finding(requirement, level, text, Verdict.MET))
         else:
-            reason = "the client did nothing that shows it"
+            reason = "the client did not use this part of the protocol"
             found.append(Finding(requirement, level, text, Verdict.NOT_SEEN, reason))
     return found

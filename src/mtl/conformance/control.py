@@ -15,11 +15,12 @@ OPEN = b'{"protocol":{"name":"MTL","version":1}}'
 
 def _refused(reply: Reply, *codes: int) -> None:
     wanted = " or ".join(map(str, codes)) or "a status from 400 on"
-    expect(reply.code in codes if codes else reply.code >= 400, f"{reply.code} came and not {wanted}")
+    expect(reply.code in codes if codes else reply.code >= 400, f"expected {wanted}, received {reply.code}")
 
 
 @must(
-    "MTL-26", "Open is answered by 201 (perhaps after a log-in): status Ready, and the names of the profiles"
+    "MTL-26",
+    "Open is answered by 201, after a log-in if required: status Ready and the names of the profiles",
 )
 def ready(peer: Peer) -> None:
     body = peer.requester().let_in().body
@@ -37,7 +38,7 @@ def any_case(peer: Peer) -> None:
         expect(reply.code in {201, 401}, f"{name} is answered by {reply.code}")
 
 
-@must("MTL-20", "The envelope of a request comes back before its reply")
+@must("MTL-20", "The reply begins with the envelope of its request")
 def envelope(peer: Peer) -> None:
     dealer = peer.dealer()
     peer.send(dealer, [b"mark", b"", b"Connection.Open", OPEN])
@@ -56,7 +57,7 @@ def profile(peer: Peer) -> None:
     requester = peer.requester()
     requester.let_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile})
-    expect(reply.code == 200, f"{reply.code} came")
+    expect(reply.code == 200, f"the reply has {reply.code}")
 
 
 @must("MTL-39", "Names of profiles are case-insensitive")
@@ -68,14 +69,14 @@ def profile_case(peer: Peer) -> None:
         expect(reply.code == 200, f"{name} is answered by {reply.code}")
 
 
-@must("MTL-38", "A profile that there is not is answered by 400")
+@must("MTL-38", "An unknown profile is answered by 400")
 def no_profile(peer: Peer) -> None:
     requester = peer.requester()
     requester.let_in()
     _refused(requester.ask("Connection.Profile", {"profile": "no such profile"}), 400)
 
 
-@must("MTL-45", "A lease needs a profile first")
+@must("MTL-45", "A request for a lease is refused before a profile is selected")
 def profile_first(peer: Peer) -> None:
     requester = peer.requester()
     requester.let_in()
@@ -83,13 +84,13 @@ def profile_first(peer: Peer) -> None:
         _refused(requester.ask(f"Connection.{kind}", {"resources": [], "confirm": "none"}))
 
 
-@must("MTL-48", "A lease is answered by 202: status Data Lease, a port number, and the lease as text")
+@must("MTL-48", "A lease is granted by 202: status Data Lease, a port number, and the lease as a string")
 def lease(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
     for kind in ("Reader", "Writer"):
         reply = session.ask(f"Connection.{kind}", {"resources": [resource], "confirm": "none"})
-        expect(reply.code == 202, f"{reply.code} came for a {kind}")
+        expect(reply.code == 202, f"a {kind} is answered by {reply.code}")
         body = reply.body
         expect(body.get("status") == "Data Lease", f"the status is {body.get('status')!r}")
         port, token = body.get("port"), body.get("lease")
@@ -97,13 +98,13 @@ def lease(peer: Peer) -> None:
         expect(isinstance(token, str) and len(token.encode()) <= 255, f"the lease is {token!r}")
 
 
-@must("MTL-46", "An empty list of resources means any and all")
+@must("MTL-46", "An empty list of resources means all resources")
 def any_and_all(peer: Peer) -> None:
     session = peer.session()
     kinds = ("Reader", "Writer") if peer.target.profile == TEST else ("Writer",)
     for kind in kinds:
         reply = session.ask(f"Connection.{kind}", {"resources": [], "confirm": "none"})
-        expect(reply.code == 202, f"{reply.code} came for a {kind}")
+        expect(reply.code == 202, f"a {kind} is answered by {reply.code}")
 
 
 @must("MTL-49", "A confirmation model that the profile does not support gets 501")
@@ -115,7 +116,7 @@ def no_confirmation(peer: Peer) -> None:
         _refused(session.ask(f"Connection.{kind}", body), 501)
 
 
-@must("MTL-52", "A well-formed request that is invalid gets an error reply")
+@must("MTL-52", "A well-formed but invalid request gets an error reply")
 def invalid(peer: Peer) -> None:
     session = peer.session()
     wrong: list[tuple[str, Any]] = [
@@ -129,12 +130,12 @@ def invalid(peer: Peer) -> None:
         _refused(session.ask(name, body))
 
 
-@must("MTL-09", "Members that are not known are ignored")
+@must("MTL-09", "Unknown members of a body are ignored")
 def unknown_members(peer: Peer) -> None:
     requester = peer.requester()
     requester.let_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile, "x-later": [1, {"a": None}]})
-    expect(reply.code == 200, f"{reply.code} came")
+    expect(reply.code == 200, f"the reply has {reply.code}")
 
 
 def _dropped(peer: Peer, *messages: list[bytes]) -> None:
@@ -143,17 +144,20 @@ def _dropped(peer: Peer, *messages: list[bytes]) -> None:
         dealer = peer.dealer()
         peer.send(dealer, [b"", *frames])
         answer = peer.receive(dealer, SILENCE_S)
-        expect(answer is None, "it was answered")
+        expect(answer is None, "an ill-formed request was answered")
         peer.send(dealer, [b"", b"Connection.Open", OPEN])
-        expect(peer.receive(dealer, peer.target.patience_s) is not None, "what followed was not answered")
+        expect(
+            peer.receive(dealer, peer.target.patience_s) is not None,
+            "the valid request after it was not answered",
+        )
 
 
-@should("MTL-50", "A request with the wrong number of frames is dropped in silence")
+@should("MTL-50", "A request with the wrong number of frames gets no reply")
 def frames(peer: Peer) -> None:
     _dropped(peer, [b"Connection.Open"], [b"Connection.Open", OPEN, b"more"])
 
 
-@should("MTL-51", "A request whose body is not JSON is dropped in silence")
+@should("MTL-51", "A request whose body is not JSON gets no reply")
 def no_json(peer: Peer) -> None:
     _dropped(peer, [b"Connection.Open", b"no JSON"], [b"Connection.Open", b'{"protocol":'], [b"No.Such", b""])
 
@@ -162,5 +166,5 @@ def no_json(peer: Peer) -> None:
 def one_reply(peer: Peer) -> None:
     dealer = peer.dealer()
     peer.send(dealer, [b"", b"Connection.Open", OPEN])
-    expect(peer.receive(dealer, peer.target.patience_s) is not None, "no reply")
+    expect(peer.receive(dealer, peer.target.patience_s) is not None, "no reply came")
     expect(peer.receive(dealer, SILENCE_S) is None, "a second reply came")

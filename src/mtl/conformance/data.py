@@ -31,10 +31,10 @@ def lease(peer: Peer) -> None:
     flow = session.connect(granted)
     number = flow.ask(f.LEASE, str(granted["lease"]))
     response = flow.need(f.RESPONSE)
-    expect(response.number == number, f"the Response has the number {response.number} and not {number}")
+    expect(response.number == number, f"the Response has the number {response.number}, not {number}")
 
 
-@must("MTL-64", "The Response to a Lease has 200, or 403 where there is no such lease")
+@must("MTL-64", "The Response to a Lease has 200, or 403 for an unknown lease")
 def forbidden(peer: Peer) -> None:
     session = peer.session()
     granted = session.lease("Writer", [peer.resource(session)], "none")
@@ -42,10 +42,10 @@ def forbidden(peer: Peer) -> None:
         flow = session.connect(granted)
         flow.ask(f.LEASE, token)
         response = flow.need(f.RESPONSE)
-        expect(response.body == code, f"the Response has {response.body!r} and not {code!r}")
+        expect(response.body == code, f"the Response to {token!r} has {response.body!r}, not {code!r}")
 
 
-@must("MTL-65", "Commands may be sent before the Responses to earlier ones")
+@must("MTL-65", "A client may send commands before the Responses to earlier commands")
 def pipelined(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -53,13 +53,13 @@ def pipelined(peer: Peer) -> None:
     flow = session.connect(granted)
     asked = {flow.ask(f.LEASE, str(granted["lease"])), flow.ask(f.SUMMON, resource)}
     answered = {flow.need(f.RESPONSE, lambda r: r.body == b"200").number for _ in asked}
-    expect(answered == asked, f"Responses came for {answered} and not {asked}")
+    expect(answered == asked, f"the Responses have the numbers {sorted(answered)}, not {sorted(asked)}")
 
 
 # --- summoning ----------------------------------------------------------------------------------------------
 
 
-@must("MTL-71", "A Summon gets a Response, 200 or 400; 400 for a resource that the lease does not name")
+@must("MTL-71", "A Summon gets a Response, 200 or 400; 400 for a resource outside of the lease")
 def summon(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -99,7 +99,7 @@ def response_first(peer: Peer) -> None:
     writer = session.flow("Writer", [resource], "none")
     flow = session.flow("Reader", [resource], "none")
     writer.send(f.content(1, resource), BODY)
-    flow.silent("nothing was summoned")
+    flow.silent("no resource is summoned")
     number = flow.ask(f.SUMMON, resource)
     writer.send(f.content(2, resource), BODY)
     flow.respond(number, b"200")
@@ -113,33 +113,33 @@ def no_content_after(peer: Peer) -> None:
     flow = _reader(session, resource)
     flow.respond(flow.ask(f.DISMISS, resource), b"200")
     writer.send(f.content(1, resource), BODY)
-    flow.silent("the resource was dismissed")
+    flow.silent("the resource is dismissed")
 
 
 # --- contents -----------------------------------------------------------------------------------------------
 
 
-@must("MTL-80", "A content comes with its resource, well-formed, and its body as it was sent")
+@must("MTL-80", "A content has its resource, a well-formed header, and an unchanged body")
 def content(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource)
     session.flow("Writer", [resource], "none").send(f.content(1, resource), BODY)
     got = reader.need(f.CONTENT, lambda content: content.body == BODY)
-    expect(got.name in {"", resource}, f"it is of {got.name!r}")
+    expect(got.name in {"", resource}, f"the content has the resource {got.name!r}")
 
 
-@must("MTL-83", "A reader of any and all resources is told the name", TEST)
+@must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)
 def named(peer: Peer) -> None:
     session = peer.session()
     reader = session.flow("Reader", [], "none")
     reader.summon("resource")
     session.flow("Writer", ["resource"], "none").send(f.content(1, "resource"), BODY)
     got = reader.need(f.CONTENT, lambda content: content.body == BODY)
-    expect(got.name == "resource", f"it is of {got.name!r}")
+    expect(got.name == "resource", f"the content has the resource {got.name!r}")
 
 
-@must("MTL-78", "A writer of one resource may leave the name out")
+@must("MTL-78", "A writer whose lease has one resource may omit the name")
 def no_name(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -161,7 +161,7 @@ def never_confirmed(peer: Peer) -> None:
     session = peer.session()
     writer = session.flow("Writer", ["resource"], "none")
     writer.send(f.content(1, "resource"), BODY)
-    writer.silent("nothing is confirmed here")
+    writer.silent("this profile has no confirmation")
 
 
 @must("MTL-116", "Contents are copied from all writers to all readers", TEST, "log")
@@ -175,7 +175,7 @@ def fan_out(peer: Peer) -> None:
     for place, reader in enumerate(readers):
         got = [reader.next() for _ in writers]
         bodies = sorted(x.body for x in got if x is not None and x.kind == f.CONTENT)
-        expect(bodies == [b"0", b"1"], f"reader {place} got {bodies} and not a content of each writer")
+        expect(bodies == [b"0", b"1"], f"reader {place} received {bodies}, not one content of each writer")
 
 
 # --- confirmation -------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def unconfirmed(peer: Peer) -> None:
     writer = session.flow("Writer", [resource], "none")
     for number in (1, 2):
         writer.send(f.content(number, resource), BODY)
-    writer.silent("nothing is confirmed")
+    writer.silent('the lease has confirm "none"')
 
 
 @must("MTL-86", 'Every content is confirmed or rejected with confirm "full"')
@@ -203,15 +203,16 @@ def confirmed(peer: Peer) -> None:
     while open_:
         command = writer.next()
         if command is None or command.kind not in {f.CONFIRM, f.REJECT}:
-            raise Failed(f"{command or 'nothing'} came, and {sorted(open_)} are not confirmed")
+            raise Failed(f"expected a Confirm or Reject for {sorted(open_)}, received {command or 'nothing'}")
         fields = 1 if command.kind == f.CONFIRM else 2
         expect(
-            len(command.rest) == fields and set(command.rest) <= {0, 1}, f"its fields are {command.rest!r}"
+            len(command.rest) == fields and set(command.rest) <= {0, 1},
+            f"{command} has the fields {f.octets(command.rest)}",
         )
         open_ -= {n for n in open_ if n == command.number or (command.rest[0] and n <= command.number)}
 
 
-@must("MTL-93", "Confirms and Rejects get no answer, invalid ones neither (MTL-92, 97, 98)")
+@must("MTL-93", "Confirms and Rejects get no answer, valid or not (MTL-92, 97, 98)")
 def settled(peer: Peer) -> None:
     session = peer.session()
     peer.need_confirmation()
@@ -222,10 +223,10 @@ def settled(peer: Peer) -> None:
     for kind, fields in ((f.CONFIRM, b"\1"), (f.CONFIRM, b"\0"), (f.REJECT, b"\0\0")):
         reader.send(f.numbered(kind, number, fields))
         reader.send(f.numbered(kind, number + 100, fields))
-    reader.silent("none of these has an answer")
+    reader.silent("Confirms and Rejects get no answer")
 
 
-@must("MTL-96", "A content that is rejected with recycle comes again", "queue")
+@must("MTL-96", "A content that is rejected with recycle is delivered again", "queue")
 def recycled(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
@@ -246,10 +247,10 @@ def ping(peer: Peer) -> None:
     flow = session.flow("Writer", [peer.resource(session)], "none")
     flow.send(bytes([f.PING]))
     pong = flow.need(f.PONG)
-    expect(not pong.rest, f"its header goes on with {pong.rest!r}")
+    expect(not pong.rest, f"the Pong has the fields {f.octets(pong.rest)}")
 
 
-@should("MTL-102", "A silent connection is pinged")
+@should("MTL-102", "The server sends a Ping on a silent connection")
 def pinged(peer: Peer) -> None:
     session = peer.session()
     flow = session.flow("Writer", [peer.resource(session)], "none")
@@ -272,26 +273,26 @@ ILL_FORMED = (
 )
 
 
-@should("MTL-111", "Ill-formed data commands are dropped in silence (MTL-110), and the connection goes on")
+@should("MTL-111", "Ill-formed data commands get no answer (MTL-110) and do not end the connection")
 def ill_formed(peer: Peer) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
     for frames in ILL_FORMED:
         peer.send(flow.socket, frames)
-    flow.silent("all of these are ill-formed")
+    flow.silent("the commands are ill-formed")
     flow.summon(resource)
 
 
-@must("MTL-112", "A content that is invalid gets an error reply: a Reject", TEST)
+@must("MTL-112", "An invalid content gets an error reply, a Reject", TEST)
 def invalid(peer: Peer) -> None:
     session = peer.session()
     writer = session.flow("Writer", [], "none")
     writer.send(f.content(9, "another"), BODY)
     reject = writer.next(SILENCE_S * 3)
     if reject is None:
-        raise NotSeen("it was dropped; the RFC says only that the reply is a suitable one")
-    expect(reject.kind == f.REJECT and reject.number == 9, f"{reject} came")
+        raise NotSeen("the content was dropped; the RFC leaves the kind of the reply open")
+    expect(reject.kind == f.REJECT and reject.number == 9, f"expected Reject 9, received {reject}")
 
 
 @must("MTL-79", "A content without a name is invalid where the lease has several resources", "log", "queue")

@@ -41,7 +41,17 @@ class Command(NamedTuple):
         return self.rest[1 : 1 + self.rest[0]].decode("utf-8", "replace") if self.rest else ""
 
     def __str__(self) -> str:
-        return f"{NAMES.get(self.kind, f'type {self.kind}')}({self.number}, {self.rest!r}) {self.body[:40]!r}"
+        """The command in words: `Content 1 'resource' with the body b'text'`."""
+        words = [NAMES.get(self.kind, f"a command of type {self.kind}")]
+        if self.kind not in {PING, PONG}:
+            words.append(str(self.number))
+        if self.kind in {LEASE, SUMMON, DISMISS, CONTENT}:
+            words.append(repr(self.name))
+        if self.kind in {CONFIRM, REJECT}:
+            words += [name for name, flag in zip(("multiple", "recycle"), self.rest, strict=False) if flag]
+        if self.body:
+            words.append(f"with the body {self.body[:40]!r}")
+        return " ".join(words)
 
 
 def command(header: bytes, body: bytes) -> Command:
@@ -73,8 +83,21 @@ def content(number: int, resource: str, table: bytes = NO_TABLE) -> bytes:
 
 
 def shown(frames: Sequence[bytes]) -> str:
-    """Frames as text, or as hexadecimal digits if they are not printable text."""
-    return " | ".join(_one(frame) for frame in frames)
+    """Frames as text, or as hexadecimal digits if they are not printable text. Data commands have their words before
+    them.
+    """
+    text = " | ".join(_one(frame) for frame in frames)
+    if len(frames) == 2 and frames[0][:1] and frames[0][0] in NAMES:
+        try:
+            return f"{command(frames[0], b'')}: {text}"
+        except ValueError:
+            pass  # an ill-formed header has hexadecimal digits only
+    return text
+
+
+def octets(data: bytes) -> str:
+    """Octets as hexadecimal digits, for messages."""
+    return data.hex(" ") or "(none)"
 
 
 def _one(frame: bytes) -> str:
@@ -84,6 +107,7 @@ def _one(frame: bytes) -> str:
         text = head.decode()
     except UnicodeDecodeError:
         return head.hex() + more
+    text = text.replace("\r", "\\r").replace("\n", "\\n")  # indented JSON is text; no command has this type
     if text.isprintable():
         return (text or '""') + more
     return head.hex() + more

@@ -76,7 +76,7 @@ class Peer:
     def receive(self, socket: zmq.Socket[bytes], patience_s: float) -> list[bytes] | None:
         """The next message; None if none comes in `patience_s` seconds."""
         if not socket.poll(int(patience_s * 1000)):
-            self.frames.append(f"  nothing within {patience_s} s")
+            self.frames.append(f"  nothing within {patience_s:.1f} s")
             return None
         frames = socket.recv_multipart()
         self.frames.append(f"< {f.shown(frames)}")
@@ -98,7 +98,7 @@ class Peer:
         made.let_in()
         reply = made.ask("Connection.Profile", {"profile": self.target.profile})
         if reply.code != 200:
-            raise NotSeen(f"the server does not let us select {self.target.profile!r}: {reply.code}")
+            raise NotSeen(f"the server refuses the profile {self.target.profile!r}: {reply.code}")
         return made
 
     def resource(self, session: Requester) -> str:
@@ -155,7 +155,7 @@ class Requester:
             mechanism, response = self._credentials(offered)
             reply = self.ask("Connection.Authorize", {"mechanism": mechanism, "response": response})
         if reply.code != 201:
-            raise NotSeen(f"the server does not let us in: {reply.code} {reply.body}")
+            raise NotSeen(f"the session is refused: {reply.code} {reply.body}")
         self.ready = reply.body
         token = reply.body.get("session")  # PROTOCOL.md 2; a server of RFC 11 only gives none
         self.token = token if isinstance(token, str) else None
@@ -169,14 +169,14 @@ class Requester:
         if "ANONYMOUS" in offered:
             return "ANONYMOUS", ""
         raise NotSeen(
-            f"the server wants one of {offered}; only PLAIN with a user and ANONYMOUS are known here"
+            f"the server offers the mechanisms {offered}; expected ANONYMOUS, or PLAIN with a given user"
         )
 
     def lease(self, kind: str, resources: list[str], confirm: str) -> dict[str, Any]:
         """Request a lease, and return the body of its 202."""
         reply = self.ask(f"Connection.{kind}", {"resources": resources, "confirm": confirm})
         if reply.code != 202:
-            raise NotSeen(f"no lease is granted: {reply.code} {reply.body}")
+            raise NotSeen(f"the lease is refused: {reply.code} {reply.body}")
         return reply.body
 
     def connect(self, lease: dict[str, Any]) -> Flow:
@@ -190,7 +190,10 @@ class Requester:
         """A data connection whose lease was accepted."""
         lease = self.lease(kind, resources, confirm)
         flow = self.connect(lease)
-        flow.respond(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
+        try:
+            flow.respond(flow.ask(f.LEASE, str(lease.get("lease"))), b"200")
+        except Failed as failed:  # a finding of MTL-62 and MTL-64, not of each check of the data flow
+            raise NotSeen(f"the Lease had no success: {failed}") from failed
         return flow
 
 
@@ -234,25 +237,30 @@ class Flow:
         """The next command, which has to be one of this kind."""
         command = self.next()
         if command is None or command.kind != kind or not test(command):
-            raise Failed(f"{f.NAMES[kind]} was expected and {command or 'nothing'} came")
+            raise Failed(f"expected a {f.NAMES[kind]}, received {command or 'nothing'}")
         return command
 
     def respond(self, number: int, *codes: bytes) -> bytes:
         """The next command, a Response to this number with one of these codes."""
-        response = self.need(f.RESPONSE, lambda r: r.number == number)
-        if response.body not in codes:
-            raise Failed(f"the Response has {response.body!r} and not {b' or '.join(codes)!r}")
+        wanted = b" or ".join(codes).decode()
+        response = self.next()
+        if (
+            response is None
+            or (response.kind, response.number) != (f.RESPONSE, number)
+            or response.body not in codes
+        ):
+            raise Failed(f"expected Response {number} with {wanted}, received {response or 'nothing'}")
         return response.body
 
     def summon(self, resource: str) -> None:
         """Summon, with success."""
         self.respond(self.ask(f.SUMMON, resource), b"200")
 
-    def silent(self, what: str) -> None:
-        """Raises `Failed` if a command comes within SILENCE_S."""
+    def silent(self, reason: str) -> None:
+        """Raises `Failed` if a command comes within SILENCE_S; `reason` says why none may come."""
         command = self.next(SILENCE_S)
         if command is not None:
-            raise Failed(f"{what}, and {command} came")
+            raise Failed(f"{reason}, but the server sent {command}")
 
 
 def reply_of(frames: Sequence[bytes]) -> Reply:

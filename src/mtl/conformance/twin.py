@@ -8,15 +8,12 @@ profile, ANONYMOUS log-ins, and both confirmation models except in `test`.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
-
-import zmq
+from typing import Any
 
 from mtl.conformance import frames as f
+from mtl.conformance.router import RouterThread
 
 RESOURCE = "resource"
 PROFILES = ["test", "log", "queue"]
@@ -46,12 +43,11 @@ class Wrong:
     frames: list[str]
 
 
-class Twin:
-    """A context manager that serves in a thread of its own. `seen` are the requirements that the client exercised,
-    `wrong` the violations.
-    """
+class Twin(RouterThread):
+    """The checking server. `seen` are the requirements that the client exercised, `wrong` the violations."""
 
     def __init__(self, endpoint: str = "tcp://127.0.0.1:*") -> None:
+        super().__init__(endpoint)
         self.seen: set[str] = set()
         self.wrong: list[Wrong] = []
         self.frames: list[str] = []
@@ -62,14 +58,6 @@ class Twin:
         self._numbers: dict[bytes, set[int]] = {}
         self._traps = {"silence", "log-in"}
         self._dropped: bytes | None = None
-        self._context = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.LINGER, 0)
-        self._router.bind(endpoint)
-        self.endpoint: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.port = int(self.endpoint.rpartition(":")[2])
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="conformance-twin")
         self._commands: dict[int, Callable[[bytes, f.Command], None]] = {
             f.LEASE: self._lease,
             f.SUMMON: self._summon,
@@ -81,27 +69,14 @@ class Twin:
             f.PONG: self._pong,
         }
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        self._router.close()
-        self._context.term()
-
-    def _serve(self) -> None:
-        while not self._over.is_set():
-            if self._router.poll(20):
-                peer, *frames = self._router.recv_multipart()
-                self.frames.append(f"< {f.shown(frames)}")
-                if frames[:1] == [b""]:
-                    self._request(peer, frames)
-                else:
-                    self._command(peer, frames)
+    def handle(self, frames: list[bytes]) -> None:
+        """Record and handle one message of the client."""
+        peer, *frames = frames
+        self.frames.append(f"< {f.shown(frames)}")
+        if frames[:1] == [b""]:
+            self._request(peer, frames)
+        else:
+            self._command(peer, frames)
 
     def _check(self, requirement: str, met: bool, reason: str) -> bool:
         """Record that a requirement was exercised, and whether it was met. Returns `met`."""
@@ -152,7 +127,7 @@ class Twin:
             self._check(
                 "MTL-30", {"mechanism", "response"} <= body.keys(), f"an Authorize with {sorted(body)}"
             )
-            self._check("MTL-29", state == "asked", "an Authorize that nobody asked for")
+            self._check("MTL-29", state == "asked", "an Authorize without a 401")
             self._sessions[peer] = "open"
             return self._ready()
         if "log-in" in self._traps or state == "asked":
@@ -213,18 +188,18 @@ class Twin:
     def _first(self, peer: bytes, command: f.Command) -> bool:
         """Check that a data connection begins with a Lease."""
         begun = command.kind == f.LEASE or peer in self._flows
-        return self._check("MTL-60", begun, f"{command} before any Lease")
+        return self._check("MTL-60", begun, f"{command} before the first Lease")
 
     def _said(self, requirement: str, command: f.Command) -> bool:
         """Check that a Lease, Summon or Dismiss has one name and no other field."""
         whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
-        return self._check(requirement, whole, f"its fields are {command.rest!r}")
+        return self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}")
 
     def _lease(self, peer: bytes, command: f.Command) -> None:
         if not self._said("MTL-61", command):
             return
         lease = self._leases.get(command.name)
-        self._check("MTL-60", lease is not None, f"a Lease of {command.name!r}, which no 202 gave")
+        self._check("MTL-60", lease is not None, f"a Lease with {command.name!r}, which was in no 202")
         if lease is not None:
             lease.peer = peer
             lease.summoned.clear()
@@ -240,8 +215,12 @@ class Twin:
             return
         lease, name = self._of(peer, "reader"), command.name
         named = lease is not None and (not lease.resources or name in lease.resources)
-        self._check("MTL-69", named, f"a Summon of {name!r}, which the lease does not name")
-        self._check("MTL-70", lease is None or name not in lease.summoned, f"{name!r} is summoned already")
+        self._check("MTL-69", named, f"a Summon of {name!r}, which is not a resource of the lease")
+        self._check(
+            "MTL-70",
+            lease is None or name not in lease.summoned,
+            f"a second Summon of {name!r} without a Dismiss",
+        )
         if lease is None or not named or name in lease.summoned:
             self._say(peer, f.numbered(f.RESPONSE, command.number), b"400")
             return
@@ -263,7 +242,7 @@ class Twin:
 
     def _content(self, peer: bytes, command: f.Command) -> None:
         whole = bool(command.rest) and len(command.rest) > command.rest[0]
-        if not self._check("MTL-78", whole, f"its fields are {command.rest!r}"):
+        if not self._check("MTL-78", whole, f"{command} has the fields {f.octets(command.rest)}"):
             return
         lease = self._of(peer, "writer")
         if not self._check("MTL-43", lease is not None, "a Content without a writing lease"):
@@ -271,7 +250,9 @@ class Twin:
         assert lease is not None
         needed = len(lease.resources) != 1
         self._check(
-            "MTL-79", bool(command.name) or not needed, "a Content without a name, of several resources"
+            "MTL-79",
+            bool(command.name) or not needed,
+            "a Content without a name, under a lease of several resources",
         )
         if lease.confirm == "full":
             self._say(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
@@ -280,15 +261,15 @@ class Twin:
         """Check a Confirm or Reject."""
         requirement, fields = ("MTL-89", 1) if command.kind == f.CONFIRM else ("MTL-94", 2)
         whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
-        if not self._check(requirement, whole, f"its fields are {command.rest!r}"):
+        if not self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}"):
             return
         lease = self._of(peer, "reader")
         confirms = lease is not None and lease.confirm == "full"
-        if not self._check("MTL-85", confirms, f'{command} where the lease has confirm "none"'):
+        if not self._check("MTL-85", confirms, f'{command}, but the lease has confirm "none"'):
             return
         assert lease is not None
         sent = command.number in lease.sent
-        self._check("MTL-87", sent, f"{command} of a number that no content had: {lease.sent}")
+        self._check("MTL-87", sent, f"{command}, but the contents had the numbers {lease.sent}")
         lease.settled.append(command)
 
     def _pong(self, _peer: bytes, command: f.Command) -> None:
