@@ -18,7 +18,9 @@ import pytest
 from mtl.broker.runtime.users import Users
 from mtl.client import aio
 from mtl.doors.mc0 import client as mc0
+from mtl.doors.places import DEFAULTS
 from mtl.doors.reactive import client as reactive
+from mtl.doors.running import DOORS
 from mtl.errors import Unreachable
 from mtl.net.curve import read_public, write_keys
 from mtl.testing import RunningBroker, broker
@@ -69,7 +71,7 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
         (["mc0", "--listen", "0.0.0.0:0"], b"nothing is encrypted"),
         (["mbws", "--key-file", "key.pem"], b"belong together"),
         (["mc0", "--certificate-file", "c.pem", "--key-file", "key.pem"], b"certificate-file has no meaning"),
-        (["mc0", "--listen", "127.0.0.1:99999"], b"not HOST:PORT"),
+        *(([name, "--listen", "127.0.0.1:99999"], b"not HOST:PORT") for name in DOORS),
     ],
 )
 def test_what_cannot_be_is_one_line(mtl_broker: RunningBroker, arguments: list[str], words: bytes) -> None:
@@ -148,9 +150,9 @@ async def test_curve_for_mc0_is_an_option(mtl_broker: RunningBroker, keys: Path)
 
 
 @contextmanager
-def waiting(endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A door in front of a broker that is not there, as soon as it has said so."""
-    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", "mbws", "--connect", endpoint]
+def waiting(name: str, endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A door without a reachable broker, as soon as it has reported that."""
+    command = [sys.executable, "-m", "mtl.cli.main", *before, "door", name, "--connect", endpoint]
     with killed_after(
         subprocess.Popen(
             [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -165,25 +167,42 @@ def waiting(endpoint: str, *before: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_door_without_a_broker_says_so_and_stops_when_it_is_told_to(
-    tmp_path: Path, how: signal.Signals
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_without_a_broker_reports_that_and_stops_at_a_signal(
+    tmp_path: Path, name: str, how: signal.Signals
 ) -> None:
-    with waiting(f"ipc://{tmp_path}/broker", "--timeout", "600") as process:
+    with waiting(name, f"ipc://{tmp_path}/broker", "--timeout", "600") as process:
         process.send_signal(how)
-        assert process.wait(PATIENCE_S) == 0
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+        assert b"Traceback" not in errors
 
 
-def test_a_door_waits_for_its_broker_as_long_as_it_is_told_to(tmp_path: Path) -> None:
-    with waiting(f"ipc://{tmp_path}/broker", "--timeout", "1") as process:
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_waits_for_its_broker_until_the_timeout(tmp_path: Path, name: str) -> None:
+    with waiting(name, f"ipc://{tmp_path}/broker", "--timeout", "1") as process:
         assert process.wait(PATIENCE_S) == 1
 
 
-def test_a_door_goes_on_when_its_broker_appears(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_continues_when_its_broker_appears(tmp_path: Path, name: str) -> None:
     config, endpoint = tmp_path / "broker.toml", f"ipc://{tmp_path}/broker"
     config.write_text(f'endpoint = "{endpoint}"\n')
-    with waiting(endpoint, "--timeout", "600") as process, broker(tmp_path / "data", config, endpoint):
+    with waiting(name, endpoint, "--timeout", "600") as process, broker(tmp_path / "data", config, endpoint):
         assert process.stdout is not None
-        await_line(process.stdout.fileno(), r"(mtl door mbws ready)")
+        await_line(process.stdout.fileno(), rf"(mtl door {name} ready)")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_the_help_has_one_syntax_of_listen_and_the_default_of_each_door() -> None:
+    command = [sys.executable, "-m", "mtl.cli.main", "door", "--help"]
+    done = subprocess.run(
+        command, capture_output=True, timeout=PATIENCE_S, check=True, env={**os.environ, "COLUMNS": "400"}
+    )
+    [line] = [line for line in done.stdout.decode().splitlines() if "--listen" in line]
+    assert "[TRANSPORT://]HOST:PORT" in line
+    assert all(f"{name} {DEFAULTS[name]}" in line for name in DOORS), line
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """A server of RFC 11/MTL without the additions of PROTOCOL.md: one ROUTER, profiles of any name.
 
 Its encoding is its own; it shares the thread and the socket with `mtl conformance` and nothing else. It gives no
-session token, echoes nothing and says nothing of heartbeats; its data flows use the control socket (MTL-56). In every profile
-a content goes to all readers that summoned the resource. `test` has one resource and no confirmation. The others have
-any resource and, if `full`, confirmation.
+session token, echoes nothing and says nothing of heartbeats; its data flows use the control socket (MTL-56). In every
+profile a content goes to all readers that summoned the resource. `test` has one resource and no confirmation. The
+others have any resource and, if `full`, confirmation.
 
 A test sends contents of its own with `send`, and answers a writer's contents by `answer` (by default each with a single
 Confirm). `silent` makes it deaf to Pings, for which it is only a SHOULD to answer.
