@@ -75,6 +75,9 @@ RETRY_DEADLINE_S = 30.0
 
 # --- the broker: control ------------------------------------------------------------------------------------
 
+DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
+"""Where a broker listens and a client connects if no endpoint is given: the earliest implementation's port."""
+
 DEFAULT_VIRTUAL_HOST = "/"
 """Virtual host of a client that names none."""
 

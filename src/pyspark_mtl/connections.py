@@ -10,35 +10,23 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pyspark_mtl.options.settings import Connect
+from mtl.client.settings import Settings
 from pyspark_mtl.workers import set_modules_aside
 
 if TYPE_CHECKING:
     from mtl.client import Connection
 
-_connections: dict[tuple[int, Connect], Connection] = {}
+_connections: dict[tuple[int, Settings], Connection] = {}
 _lock = Lock()
 
 
-def connection(to: Connect) -> Connection:
+def connection(to: Settings) -> Connection:
     """The process's connection to a broker, made on first use. Raises Unreachable if the broker does not answer."""
     key = (os.getpid(), to)
     with _lock:
         if key not in _connections:
-            from mtl.client import connect  # noqa: PLC0415 loads zmq, which planning does not need
+            from mtl.client.connection import open_connection  # noqa: PLC0415 loads zmq; planning needs none
 
-            _connections[key] = connect(
-                to.endpoint,
-                virtual_host=to.virtual_host,
-                request_timeout=to.request_timeout,
-                retry_deadline=to.retry_deadline,
-                user=to.user,
-                password=to.password,
-                password_file=to.password_file,
-                password_env=to.password_env,
-                sasl_mechanism=to.sasl_mechanism,
-                curve_server_key=to.curve_server_key,
-                curve_key_file=to.curve_key_file,
-            )
+            _connections[key] = open_connection(to)
         set_modules_aside()  # the task or commit has loaded all its modules by now
         return _connections[key]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mtl.broker.runtime.users import Users, new_password
+from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig
 from mtl.doors.logins import Logins
 from mtl.doors.mbws import client as mbws
@@ -42,11 +43,7 @@ class Site:
         self.broker = running
         self.files = Certificates(place)
         self.place = place
-        self.config: dict[str, Any] = {
-            "user": "door",
-            "password_file": str(place / "password"),
-            "create": ("*",),
-        }
+        self.settings = Settings(running.endpoint, user="door", password_file=str(place / "password"))
         self.tls = {"certificate_file": self.files.certificate, "key_file": self.files.key}
         for name in ("mc0", "alice", "bob", "eve"):
             write_keys(place / name)
@@ -56,9 +53,9 @@ class Site:
 
     @asynccontextmanager
     async def door(self, name: str, **members: Any) -> AsyncIterator[Door]:
-        config = DoorConfig(**({"listen": "127.0.0.1:0"} | self.config | members))
+        config = DoorConfig(**({"listen": "127.0.0.1:0", "create": ("*",)} | members))
         async with (
-            Logins(config, self.broker.endpoint).own() as connection,
+            Logins(self.settings).own() as connection,
             running(name, config, connection) as opened,
         ):
             yield opened

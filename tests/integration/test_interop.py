@@ -15,8 +15,8 @@ import pytest
 import zmq
 
 import mtl
-from mtl.client.settings import DEFAULT_ENDPOINT
 from mtl.errors import OptionError, Refused, Unreachable
+from mtl.limits import DEFAULT_ENDPOINT
 from mtl.testing import RunningBroker, broker
 from tests.support.minimal_server import MinimalServer
 

@@ -43,7 +43,7 @@ class Process:
 
     def channel(self, profile: str = "log") -> Channel:
         """A control session of its own, with a socket of its own."""
-        return Channel(self.loop, replace(self.settings, profile=profile))
+        return Channel(self.loop, replace(self.settings, profile=profile), None)
 
     def watch(self, call: Callable[[], None]) -> None:
         """Call after every round of the loop: what an application's thread would see."""

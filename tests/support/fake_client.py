@@ -14,12 +14,13 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from mtl.client.settings import Settings
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.wire.control import Description, Located, Published
 from mtl.wire.history import History
 from mtl.wire.packs import SCHEMA
 from pyspark_mtl import connections
-from pyspark_mtl.options.settings import Connect, parse, read_settings
+from pyspark_mtl.options.settings import parse, read_settings
 
 
 @dataclass(frozen=True)
@@ -373,10 +374,10 @@ class FakeClient:
         self.forgotten.append(application)
 
 
-DEFAULT: Connect = read_settings(parse({"resources": "any"}), streaming=True).connect
+DEFAULT: Settings = read_settings(parse({"resources": "any"}), streaming=True).connect
 
 
-def install(client: FakeClient, monkeypatch: Any, connect: Connect = DEFAULT) -> FakeClient:
+def install(client: FakeClient, monkeypatch: Any, connect: Settings = DEFAULT) -> FakeClient:
     """Make it the process's connection."""
     monkeypatch.setitem(connections._connections, (os.getpid(), connect), client)
     return client

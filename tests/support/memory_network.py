@@ -175,7 +175,7 @@ class Bench:
         self.network = MemoryNetwork()
         self.loop = Loop(self.network, lambda: self.now)
         self.settings = settings or Settings(ENDPOINT, request_timeout=1.0, retry_deadline=10.0)
-        self.channel = Channel(self.loop, self.settings)
+        self.channel = Channel(self.loop, self.settings, None)
 
     def run(self, seconds: float = 0.0) -> None:
         """Let time pass, in steps small enough for every timer, and then let everything happen."""

@@ -10,30 +10,31 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from mtl.broker.runtime.config import LogConfig
-from mtl.doors.config import DoorConfig
 from mtl.doors.limits import DOOR_STOP_S
 
 _GRACE_S = 2 * DOOR_STOP_S
 
 
 class Doors:
-    """The processes of the doors. `start` them when the broker is ready, and `stop` them before it stops, since a door
-    waits for Confirms. Their log lines have the level and format in `log`, the broker's at its start.
+    """The processes of the doors, whose tables `mtl.doors.config.load` returns. `start` them when the broker is ready,
+    and `stop` them before it stops, since a door waits for Confirms. Their log lines have the level and format in
+    `log`, the broker's at its start.
     """
 
-    def __init__(self, configs: Mapping[str, DoorConfig], log: LogConfig) -> None:
-        self._configs = configs
+    def __init__(self, tables: Mapping[str, Mapping[str, Any]], log: LogConfig) -> None:
+        self._tables = tables
         self._log = log
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, endpoint: str) -> None:
         """Run the doors; each prints a line on standard output when it is ready, and errors on standard error."""
-        for name, config in self._configs.items():
+        for name, table in self._tables.items():
             command = [
                 sys.executable,
                 "-m",
@@ -45,7 +46,7 @@ class Doors:
                 "--until-eof",
             ]
             command += ["--log-level", self._log.level, "--log-format", self._log.format]
-            command += ["--config", msgspec.json.encode(config).decode()]
+            command += ["--config", msgspec.json.encode(table).decode()]
             # A session of its own: an interrupt at the terminal reaches only the broker, which stops the doors first.
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,9 +15,10 @@ import typer
 from rich.table import Table
 
 from mtl.cli.printable import PlainConsole, printable_json
-from mtl.client import Connection, connect
-from mtl.client.settings import DEFAULT_ENDPOINT
+from mtl.client.connection import Connection, open_connection
+from mtl.client.settings import Settings
 from mtl.errors import OptionError
+from mtl.limits import DEFAULT_ENDPOINT, REQUEST_TIMEOUT_S
 
 _ENDPOINT = f"The broker's control endpoint.  [default: {DEFAULT_ENDPOINT}]"
 
@@ -73,38 +74,6 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
-@dataclass(frozen=True)
-class Broker:
-    """The connection options before a command."""
-
-    endpoint: str | None
-    virtual_host: str | None
-    user: str | None
-    password_file: Path | None
-    password_env: str | None
-    sasl_mechanism: str | None
-    curve_server_key: str | None
-    curve_key_file: str | None
-    timeout: float
-
-    @contextmanager
-    def connected(self, endpoint: str | None) -> Iterator[Connection]:
-        """A connection, closed at the end; an endpoint after the command wins over one before it."""
-        with connect(
-            endpoint or self.endpoint or DEFAULT_ENDPOINT,
-            virtual_host=self.virtual_host,
-            request_timeout=min(5.0, self.timeout),
-            retry_deadline=self.timeout,
-            user=self.user,
-            password_file=self.password_file,
-            password_env=self.password_env,
-            sasl_mechanism=self.sasl_mechanism,
-            curve_server_key=self.curve_server_key,
-            curve_key_file=self.curve_key_file,
-        ) as connection:
-            yield connection
-
-
 def remember(
     context: typer.Context,
     endpoint: FirstEndpoint = None,
@@ -118,25 +87,33 @@ def remember(
     timeout: Timeout = DEFAULT_TIMEOUT,
 ) -> None:
     """Run a durable broker for 11/MTL, and work with its resources."""
-    context.obj = Broker(
-        endpoint,
-        virtual_host,
-        user,
-        password_file,
-        password_env,
-        sasl_mechanism,
-        curve_server_key,
-        curve_key_file,
-        timeout,
+    context.obj = partial(
+        Settings,
+        endpoint=endpoint or DEFAULT_ENDPOINT,
+        virtual_host=virtual_host,
+        request_timeout=min(REQUEST_TIMEOUT_S, timeout),
+        retry_deadline=timeout,
+        user=user,
+        password_file=str(password_file) if password_file is not None else None,
+        password_env=password_env,
+        sasl_mechanism=sasl_mechanism,
+        curve_server_key=curve_server_key,
+        curve_key_file=curve_key_file,
     )
+
+
+def settings(context: typer.Context, endpoint: str | None = None) -> Settings:
+    """The connection that the options before the command describe; an endpoint after the command wins over the one
+    before it. Checked only here, since not every command connects: raises `OptionError`.
+    """
+    described: Callable[..., Settings] = context.obj
+    return described(endpoint=endpoint) if endpoint else described()
 
 
 @contextmanager
 def connected(context: typer.Context, endpoint: str | None) -> Iterator[Connection]:
-    """A connection to the broker that the options name."""
-    broker = context.obj
-    assert isinstance(broker, Broker)
-    with broker.connected(endpoint) as connection:
+    """A connection to the broker that the options name, closed at the end."""
+    with open_connection(settings(context, endpoint)) as connection:
         yield connection
 
 

@@ -11,14 +11,15 @@ from typing import Annotated
 
 import typer
 
-from mtl.cli.common import Broker, Json, line, out
-from mtl.client.settings import DEFAULT_ENDPOINT, password_in, read_password
+from mtl.cli.common import Json, line, out, settings
+from mtl.client.settings import Settings
 from mtl.conformance.client import findings
 from mtl.conformance.peer import Target
 from mtl.conformance.report import Failed, Finding, NotSeen, Verdict
 from mtl.conformance.server import check_server, offered, usual
 from mtl.conformance.twin import Twin
 from mtl.errors import OptionError
+from mtl.limits import DEFAULT_ENDPOINT
 
 
 def conformance(
@@ -62,34 +63,26 @@ def conformance(
     To check a client, this command acts as its server: run the client against the endpoint that is printed, or give its
     command after `--`. Requirements that the client did not exercise are "not seen".
     """
-    broker = context.obj
-    assert isinstance(broker, Broker)
     if client:
         words = [*([endpoint] if endpoint is not None else []), *(command or [])]
         found: Iterable[Finding] = _check_client(listen, words, seconds, json=json)
     else:
-        found = _check_server(broker, endpoint, profile, resource)
+        found = _check_server(settings(context, endpoint), profile, resource)
     violations = _tell(found, all_frames=frames, json=json)
     if violations:
         raise typer.Exit(1)
 
 
-def _check_server(
-    broker: Broker, endpoint: str | None, profile: str | None, resource: str | None
-) -> Iterator[Finding]:
-    password = None
-    if broker.password_env is not None:
-        password = password_in(broker.password_env)
-    elif broker.password_file is not None:
-        password = read_password(broker.password_file)
+def _check_server(server: Settings, profile: str | None, resource: str | None) -> Iterator[Finding]:
+    credentials = server.credentials()
     target = Target(
-        endpoint or broker.endpoint or DEFAULT_ENDPOINT,
+        server.endpoint,
         profile or "",
-        broker.virtual_host,
+        server.virtual_host,
         resource,
-        broker.user,
-        password,
-        patience_s=broker.timeout / 2,
+        credentials.user,
+        credentials.password,
+        patience_s=server.retry_deadline / 2,
     )
     try:
         profiles = offered(target)

@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from mtl.cli.common import Broker
+from mtl.cli.common import settings
 from mtl.cli.logs import Format, Level, LogFormat, LogLevel, write_lines
-from mtl.client.settings import DEFAULT_ENDPOINT
-from mtl.doors.config import DoorConfig
+from mtl.doors.config import DoorConfig, parse
 from mtl.doors.places import DEFAULTS
 from mtl.errors import MtlError, OptionError
+from mtl.limits import DEFAULT_ENDPOINT
 
 
 def _defaults() -> str:
@@ -101,7 +101,7 @@ def door(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: Annotated[
-        str | None, typer.Option(hidden=True, help="A whole configuration as JSON, from `mtl broker`.")
+        str | None, typer.Option(hidden=True, help="The door's table as JSON, from `mtl broker`.")
     ] = None,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")
@@ -116,11 +116,10 @@ def door(
     from mtl.doors.running import serve  # noqa: PLC0415 the other commands need not load it
 
     write_lines(log_level or Level.INFO, log_format or Format.TEXT)
-    broker = context.obj
-    assert isinstance(broker, Broker)
     if config is not None:
-        given = msgspec.json.decode(config, type=DoorConfig)
+        given, broker = parse(name, msgspec.json.decode(config), connect or DEFAULT_ENDPOINT)
     else:
+        broker = settings(context, connect)
         members = {
             "listen": listen,
             "create": create,
@@ -135,28 +134,12 @@ def door(
             "insecure": insecure,
             "origins": origins,
             "page": page,
-            "virtual-host": broker.virtual_host,
-            "user": broker.user,
-            "password-file": str(broker.password_file) if broker.password_file is not None else None,
-            "password-env": broker.password_env,
-            "sasl-mechanism": broker.sasl_mechanism,
-            "curve-server-key": broker.curve_server_key,
-            "curve-client-key-file": broker.curve_key_file,
         }
         try:
             given = msgspec.convert({k: v for k, v in members.items() if v is not None}, DoorConfig)
         except msgspec.ValidationError as wrong:
             raise OptionError(str(wrong)) from wrong
-    endpoint = connect or broker.endpoint or DEFAULT_ENDPOINT
     try:
-        serving = serve(
-            name,
-            given,
-            endpoint,
-            lambda line: print(line, flush=True),
-            patience=broker.timeout,
-            until_eof=until_eof,
-        )
-        asyncio.run(serving)
+        asyncio.run(serve(name, given, broker, lambda line: print(line, flush=True), until_eof=until_eof))
     except MtlError as error:
         raise OptionError(f"[doors.{name}]: {error}") if config is not None else error from error

@@ -28,10 +28,10 @@ from mtl.client.pump import Pump, WriterOptions
 from mtl.client.reader import Reader
 from mtl.client.resources import Administration, listed
 from mtl.client.rfc_feed import RfcFeed
-from mtl.client.settings import DEFAULT_ENDPOINT, Settings
+from mtl.client.settings import Settings
 from mtl.client.writer import Writer
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
-from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.limits import DEFAULT_ENDPOINT, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from mtl.net.curve import client_keys
 from mtl.wire import control as w
 
@@ -94,12 +94,18 @@ def connect(
         _text(password_file),
         password_env,
         sasl_mechanism,
-        client_keys(_text(curve_server_key), _text(curve_key_file)),
-        heartbeat=heartbeat,
-        local_reads=local_reads,
-        local_writes=local_writes,
-        acting_as=acting_as,
+        _text(curve_server_key),
+        _text(curve_key_file),
+        heartbeat,
+        local_reads,
+        local_writes,
+        acting_as,
     )
+    return open_connection(settings)
+
+
+def open_connection(settings: Settings) -> Connection:
+    """A connection with these settings. Raises what `connect` does."""
     connection = Connection(settings)
     try:
         connection.ready()
@@ -125,6 +131,7 @@ class Connection(Administration):
         self._sees_files = settings.local_reads
         """Whether to ask for places of packs in the broker's files; False after one failed attempt to read these."""
         self._ours: bool | None = None
+        self._curve = client_keys(settings.curve_server_key, settings.curve_key_file)
         self._begin()
 
     def _begin(self) -> None:
@@ -201,7 +208,7 @@ class Connection(Administration):
         self._here()
         with self._lock:
             if self._main is None:
-                self._main = Channel(self._loop, self.settings)
+                self._main = Channel(self._loop, self.settings, self._curve)
             return self._main
 
     def _here(self) -> None:
@@ -413,7 +420,7 @@ class Connection(Administration):
             idle = next((x for x in self._idle if x.settings.profile == profile), None)
             if idle is not None:
                 self._idle.remove(idle)
-            channel = idle or Channel(self._loop, replace(self.settings, profile=profile))
+            channel = idle or Channel(self._loop, replace(self.settings, profile=profile), self._curve)
             self._lent.add(channel)
             return channel
 

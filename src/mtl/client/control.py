@@ -16,7 +16,7 @@ from mtl.client.io import Loop, Timer
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
-from mtl.net.endpoint import Link, Ready
+from mtl.net.endpoint import Curve, Link, Ready
 from mtl.protocol.control import ControlSession, kind_of
 from mtl.protocol.sasl.client import Authentication
 from mtl.protocol.states import Control
@@ -95,8 +95,10 @@ class Waiter:
 class Channel:
     """One control session: sends requests one after the other, each until its answer or its deadline."""
 
-    def __init__(self, loop: Loop, settings: Settings) -> None:
+    def __init__(self, loop: Loop, settings: Settings, curve: Curve | None) -> None:
+        """`curve` has the keys of `settings`, which the sessions and data flows of a connection share."""
         self.settings = settings
+        self.curve = curve
         self.ready_reply: w.Ready | None = None
         self._loop = loop
         self._session = ControlSession()
@@ -189,7 +191,7 @@ class Channel:
                 with_token = msgspec.structs.replace(request, session=self._token)
             name, body = w.encode_request(with_token)
             if self._link is None:
-                self._link = self._loop.network.request(self.settings.endpoint, self.settings.curve)
+                self._link = self._loop.network.request(self.settings.endpoint, self.curve)
                 self._loop.poll.add(self._link, self)
         except MtlError as error:
             self._finish(error)

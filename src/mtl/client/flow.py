@@ -276,7 +276,7 @@ class Flow:
         try:
             endpoint = data_endpoint(self._channel.settings.endpoint, self.lease)
             self._link = self._loop.network.data(
-                endpoint, packed=self.lease.packed, curve=self._channel.settings.curve
+                endpoint, packed=self.lease.packed, curve=self._channel.curve
             )
         except MtlError as error:
             self._fail(error)

@@ -1,25 +1,25 @@
-"""The settings of a connection: endpoint, timeouts, credentials."""
+"""The settings of a connection: endpoint, timeouts, credentials. The one type for all who connect to a broker."""
 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtl.errors import OptionError
-from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
-from mtl.net.endpoint import Curve
+from mtl.limits import DEFAULT_ENDPOINT, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from mtl.net.private import check_password_file
 from mtl.protocol.sasl.client import Credentials
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, WITH_PASSWORD
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
-"""5975 is the port of the earliest implementation of RFC 11."""
+_ENDPOINT = re.compile(r"(?:tcp://[^\s/]+:\d{1,5}|ipc://\S+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of `mtl.connect`. Times are in seconds.
+    """The options of `mtl.connect`, of the command line, of a door's table and of a Spark source, checked together.
+    Times are in seconds. Files and environment variables are read when a connection is made.
 
     `request_timeout` bounds one attempt (a request, a connect, a bind), `retry_deadline` all attempts together; after
     it `Unreachable` is raised. After `heartbeat` without a message in either direction of a data flow the client pings
@@ -29,8 +29,10 @@ class Settings:
     shares (PROTOCOL.md 5.6, 5.7).
 
     The password is a value, the first line of a file, or the value of an environment variable. File and variable are
-    read at every login, so that a changed password is found. `curve` has the keys for CURVE. `acting_as` is another
-    user, whose rights the connection is to have (`mtl grant --act-as`).
+    read at every login, so that a changed password is found. `curve_server_key` is the broker's public CURVE key in
+    Z85, or its file, and turns encryption on. `curve_key_file` is the file of the client's private key, by which the
+    broker may authenticate it; None: a new pair for each connection. `acting_as` is another user, whose rights the
+    connection is to have (`mtl grant --act-as`).
     """
 
     endpoint: str = DEFAULT_ENDPOINT
@@ -43,7 +45,8 @@ class Settings:
     password_file: str | None = None
     password_env: str | None = None
     sasl_mechanism: str | None = None
-    curve: Curve | None = field(default=None, repr=False)
+    curve_server_key: str | None = None
+    curve_key_file: str | None = None
     heartbeat: float | None = None
     local_reads: bool = True
     local_writes: bool = True
@@ -51,10 +54,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raises `OptionError` for invalid or contradicting options."""
-        if "://" not in self.endpoint:
-            raise OptionError(
-                f"endpoint {self.endpoint!r} has no transport; write tcp://HOST:PORT or ipc://PATH"
-            )
+        if not _ENDPOINT.fullmatch(self.endpoint):
+            raise OptionError(f"{self.endpoint!r} is not an endpoint; write tcp://HOST:PORT or ipc://PATH")
         if self.request_timeout <= 0 or self.retry_deadline <= 0:
             raise OptionError("request_timeout and retry_deadline have to be above 0 seconds")
         if self.heartbeat is not None and self.heartbeat < 0:
@@ -74,7 +75,9 @@ class Settings:
             )
         if passwords and self.user is None:
             raise OptionError("user and password go together; there is no user")
-        own_key = self.curve is not None and self.curve.lasting
+        own_key = self.curve_key_file is not None
+        if own_key and self.curve_server_key is None:
+            raise OptionError("curve_key_file needs curve_server_key: the broker's public key, or its file")
         if self.user is not None and not passwords and not own_key:
             raise OptionError(
                 "user and password go together; there is no password (and no CURVE key instead)"
@@ -90,8 +93,8 @@ class Settings:
             self.user,
             self._password(),
             self.sasl_mechanism,
-            key=self.curve is not None and self.curve.lasting,
-            clear=self.curve is None and self.endpoint.startswith("tcp://"),
+            key=self.curve_key_file is not None,
+            clear=self.curve_server_key is None and self.endpoint.startswith("tcp://"),
             acting_as=self.acting_as,
         )
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
+from mtl.client.settings import Settings
 from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
 from mtl.doors.mbws.peers import PeerConfig
 from mtl.doors.places import TRANSPORTS, Place, place_of
 from mtl.errors import OptionError
+from mtl.limits import DEFAULT_ENDPOINT
 
 
 class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
@@ -21,16 +24,6 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
 
     listen: str | None = None
     create: tuple[str, ...] = ()
-    virtual_host: str | None = None
-    user: str | None = None
-    password_file: str | None = None
-    password_env: str | None = None
-    sasl_mechanism: str | None = None
-    curve_server_key: str | None = None
-    curve_client_key_file: str | None = None
-    """How the door logs in at the broker, as in `mtl.connect`: user and password, the broker's public CURVE key or its
-    file, and the file of the door's own private CURVE key, which can replace the password.
-    """
     curve_key_file: str | None = None
     """The private file of the CURVE keys that the door shows its peers. For protocols on ZeroMQ."""
     peer_keys: dict[str, tuple[str, ...]] = {}
@@ -69,11 +62,6 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             )
         if self.peer_keys and self.curve_key_file is None:
             raise OptionError("peer-keys need curve-key-file: the door's own key")
-        if self.authenticates and self.user is None and self.curve_client_key_file is None:
-            raise OptionError(
-                "peers come in as users of the broker, so the door needs a user of its own there, user with "
-                "password-file or curve-client-key-file, that `mtl grant DOOR --act-as PATTERN` lets act as them"
-            )
 
     @property
     def authenticates(self) -> bool:
@@ -89,8 +77,10 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """Where the door of this name listens. Raises `OptionError`."""
         return place_of(door, self.listen, secure=self.certificate_file is not None)
 
-    def check(self, door: str) -> None:
-        """Raises `OptionError` for options that the door of this name does not support."""
+    def check(self, door: str, broker: Settings) -> None:
+        """Raises `OptionError` for options that the door of this name does not support, and for missing ones. `broker`
+        are the settings of the door's own connection.
+        """
         if door not in TRANSPORTS:
             raise OptionError(f"there is no door {door!r}; there are {', '.join(TRANSPORTS)}")
         place = self.place(door)
@@ -100,6 +90,11 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
                 raise OptionError(
                     f"{option.replace('_', '-')} has no meaning for the door {door} at {place}; leave it out"
                 )
+        if self.authenticates and broker.user is None and broker.curve_key_file is None:
+            raise OptionError(
+                "peers come in as users of the broker, so the door needs a user of its own there, user with "
+                "password-file or curve-client-key-file, that `mtl grant DOOR --act-as PATTERN` lets act as them"
+            )
         self._check_exposure(door, place)
 
     def _check_exposure(self, door: str, place: Place) -> None:
@@ -142,29 +137,57 @@ def _listed(options: frozenset[str]) -> str:
     return " or ".join(option.replace("_", "-") for option in sorted(options))
 
 
-def load(path: Path | None) -> dict[str, DoorConfig]:
-    """The doors in a broker's configuration. Raises `OptionError` with the error and its place."""
+_BROKER = {
+    "virtual-host": "virtual_host",
+    "user": "user",
+    "password-file": "password_file",
+    "password-env": "password_env",
+    "sasl-mechanism": "sasl_mechanism",
+    "curve-server-key": "curve_server_key",
+    "curve-client-key-file": "curve_key_file",
+}
+"""Members of a door's table for its own connection to the broker, and the settings that they are."""
+
+
+def parse(
+    door: str, table: Mapping[str, Any], endpoint: str = DEFAULT_ENDPOINT
+) -> tuple[DoorConfig, Settings]:
+    """A door's table: the door's configuration, and the settings of its own connection to the broker at `endpoint`.
+
+    Raises `OptionError`.
+    """
+    login = {setting: table[member] for member, setting in _BROKER.items() if member in table}
+    own = {member: value for member, value in table.items() if member not in _BROKER}
+    try:
+        broker = msgspec.convert({"endpoint": endpoint, **login}, Settings)
+        config = msgspec.convert(own, DoorConfig)
+    except msgspec.ValidationError as error:
+        raise OptionError(str(error)) from error
+    config.check(door, broker)
+    return config, broker
+
+
+def load(path: Path | None) -> dict[str, dict[str, Any]]:
+    """The tables of the doors in a broker's configuration, by door; `parse` accepts each. Raises `OptionError` with the
+    error and its place.
+    """
     if path is None:
         return {}
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=_File).doors
+        tables = msgspec.toml.decode(path.read_bytes(), type=_File).doors
     except OSError as error:
         raise OptionError(f"cannot read {path}: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise OptionError(f"{path}: {error}") from error
-    return {name: _door(path, name, members) for name, members in found.items()}
+    for door, table in tables.items():
+        try:
+            parse(door, table)
+        except OptionError as error:
+            raise OptionError(f"{path}: [doors.{door}]: {error}") from error
+    return tables
 
 
 class _File(msgspec.Struct, frozen=True):
     """The part of broker.toml about doors."""
 
     doors: dict[str, dict[str, Any]] = {}
-
-
-def _door(path: Path, name: str, members: dict[str, Any]) -> DoorConfig:
-    try:
-        config = msgspec.convert(members, DoorConfig)
-        config.check(name)
-    except (msgspec.ValidationError, OptionError) as error:
-        raise OptionError(f"{path}: [doors.{name}]: {error}") from error
-    return config

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Protocol
 
 from mtl.client.aio import Connection
+from mtl.client.settings import Settings
 from mtl.doors.config import DoorConfig
 from mtl.doors.limits import DOOR_STOP_S
 from mtl.doors.logins import Logins
@@ -49,8 +50,8 @@ class Listen(Protocol):
 @asynccontextmanager
 async def running(name: str, config: DoorConfig, connection: Connection) -> AsyncIterator[Door]:
     """A door that serves during the block. At its end contents from peers are flushed, within DOOR_STOP_S."""
-    config.check(name)
-    bridges = Bridges(connection, Logins(config, connection.endpoint), config.create)
+    config.check(name, connection.settings)
+    bridges = Bridges(connection, Logins(connection.settings), config.create)
     try:
         listen: Listen = import_module(DOORS[name]).listen
         door = await listen(config, bridges)
@@ -76,29 +77,28 @@ async def running(name: str, config: DoorConfig, connection: Connection) -> Asyn
 async def serve(
     name: str,
     config: DoorConfig,
-    endpoint: str,
+    broker: Settings,
     say: Callable[[str], None],
     *,
-    patience: float,
     until_eof: bool = False,
 ) -> None:
     """Run a door until SIGTERM or SIGINT, with `until_eof` also until standard input ends; reports when it is ready.
 
-    Raises `OptionError`, `Unreachable` when there is no broker at `endpoint` for `patience` seconds, `Refused` when the
-    broker does not admit the door.
+    Raises `OptionError`, `Unreachable` when there is no broker for its `retry_deadline`, `Refused` when the broker does
+    not admit the door.
     """
-    config.check(name)
+    config.check(name, broker)
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     if until_eof:
         loop.add_reader(sys.stdin.fileno(), _read_to_end, stopping.set)
-    logins = Logins(config, endpoint)
-    if not await logins.wait(stopping, patience):
+    logins = Logins(broker)
+    if not await logins.wait(stopping, broker.retry_deadline):
         return
     async with logins.own() as connection, running(name, config, connection) as door:
-        say(f"mtl door {name} ready at {door.endpoint} (broker {endpoint}, pid {os.getpid()})")
+        say(f"mtl door {name} ready at {door.endpoint} (broker {broker.endpoint}, pid {os.getpid()})")
         await stopping.wait()
 
 

@@ -104,16 +104,16 @@ def _read(path: Path, *names: str) -> dict[str, bytes]:
     return {name: found[name].encode() for name in names}
 
 
-def client_keys(server: str | None, own: str | None) -> Curve | None:
-    """The keys that `mtl.connect` was given: the broker's public key (in Z85 or a file) and the client's private file.
-    Without that file a pair is generated for this connection. None without CURVE. Raises `OptionError`.
+def client_keys(server: str | os.PathLike[str] | None, own: str | os.PathLike[str] | None) -> Curve | None:
+    """The keys of one connection: the server's public key (in Z85 or a file) and the client's private file. Without
+    that file a pair is generated. None without CURVE. Raises `OptionError`.
     """
     if server is None:
         if own is not None:
-            raise OptionError("curve_key_file needs curve_server_key: the broker's public key, or its file")
+            raise OptionError("the client's key file needs the server's public key, or its file")
         return None
     public, secret = read_pair(Path(own)) if own is not None else make_keys()
-    return Curve(read_public(server), public, secret, lasting=own is not None)
+    return Curve(read_public(os.fspath(server)), public, secret)
 
 
 def as_client(socket: zmq.Socket[Any], keys: Curve) -> None:

@@ -28,15 +28,11 @@ Frames: TypeAlias = tuple[bytes, Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A client's CURVE keys (RFC 26/CurveZMQ), in Z85: the broker's public key, and the client's own pair.
-
-    `lasting`: the pair was read from a file, so the broker may know it; otherwise it was generated for this connection.
-    """
+    """A client's CURVE keys (RFC 26/CurveZMQ), in Z85: the broker's public key, and the client's own pair."""
 
     server: bytes
     public: bytes
     secret: bytes = field(repr=False)
-    lasting: bool = False
 
 
 class Link(Protocol):

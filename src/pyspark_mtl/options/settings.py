@@ -12,29 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Places
 from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
-
-
-@dataclass(frozen=True)
-class Connect:
-    """The broker's address and the user's credentials. Times in seconds. Files and environment variables are read
-    when a connection is made: on the driver and on executors.
-    """
-
-    endpoint: str
-    virtual_host: str
-    request_timeout: float
-    retry_deadline: float
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    password_file: str | None = None
-    password_env: str | None = None
-    sasl_mechanism: str | None = None
-    curve_server_key: str | None = None
-    curve_key_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +53,7 @@ class ReadSettings:
     it has no end.
     """
 
-    connect: Connect
+    connect: Settings
     resources: tuple[str, ...] | None
     pattern: str | None
     group: str | None
@@ -107,7 +89,7 @@ class WriteSettings:
     error. `truncate`: the write replaces the contents of the resources.
     """
 
-    connect: Connect
+    connect: Settings
     resource: str | None
     create: Creation | None
     exactly_once: bool
@@ -274,22 +256,22 @@ def _meaningful(given: Given, use: Use) -> None:
             raise OptionError(f"option {name} has no meaning in {use.words}, only in {places}{hint}")
 
 
-def _connect(given: Given) -> Connect:
+def _connect(given: Given) -> Settings:
     timeout, deadline = given["requestTimeout"], given["retryDeadline"]
     if timeout > deadline:
         raise OptionError(f"requestTimeout ({timeout:g} s) is longer than retryDeadline ({deadline:g} s)")
-    return Connect(
+    return Settings(
         given["endpoint"],
-        given["virtualHost"],
-        timeout,
-        deadline,
-        given["user"],
-        given["password"],
-        given["passwordFile"],
-        given["passwordEnv"],
-        given["saslMechanism"],
-        given["curveServerKey"],
-        given["curveKeyFile"],
+        virtual_host=given["virtualHost"],
+        request_timeout=timeout,
+        retry_deadline=deadline,
+        user=given["user"],
+        password=given["password"],
+        password_file=given["passwordFile"],
+        password_env=given["passwordEnv"],
+        sasl_mechanism=given["saslMechanism"],
+        curve_server_key=given["curveServerKey"],
+        curve_key_file=given["curveKeyFile"],
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any
 
-from mtl.limits import REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.limits import DEFAULT_ENDPOINT, DEFAULT_VIRTUAL_HOST, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl.options import kinds
 
@@ -54,8 +54,8 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     # --- the broker -----------------------------------------------------------------------------------------
-    Option("endpoint", Use.ALL, kinds.endpoint, "tcp://127.0.0.1:5975", "the broker's control endpoint"),
-    Option("virtualHost", Use.ALL, kinds.name, "/", "the broker's namespace of resources"),
+    Option("endpoint", Use.ALL, kinds.text, DEFAULT_ENDPOINT, "the broker's control endpoint"),
+    Option("virtualHost", Use.ALL, kinds.name, DEFAULT_VIRTUAL_HOST, "the broker's namespace of resources"),
     Option(
         "requestTimeout",
         Use.ALL,

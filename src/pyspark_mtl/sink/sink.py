@@ -34,7 +34,7 @@ except ImportError:  # Spark 4.0
 
 
 if TYPE_CHECKING:
-    from mtl.client import CommitResult
+    from mtl.wire.control import Committed
     from pyspark_mtl.rows.bodies.shape import Shape
 
 log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def _commit(
     stages: Sequence[str],
     replaced: Sequence[str],
     query: str | None = None,
-) -> CommitResult:
+) -> Committed:
     broker = connection(settings.connect)
     try:
         return broker.stage_commit(application, version, stages, query=query, truncate=replaced)
@@ -228,7 +228,7 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
 
 
 def _check_replay(
-    settings: WriteSettings, batch: Batch, result: CommitResult, messages: Sequence[Message]
+    settings: WriteSettings, batch: Batch, result: Committed, messages: Sequence[Message]
 ) -> None:
     """Log that the broker had published this batch before, and did nothing now.
 

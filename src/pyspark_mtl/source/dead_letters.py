@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mtl.client.settings import Settings
 from mtl.errors import Fenced, FieldError, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE
 from mtl.wire.fields import Value, decode_table, encode_properties
 from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
-from pyspark_mtl.options.settings import Connect
 from pyspark_mtl.rows.bodies.shape import Shape
 from pyspark_mtl.rows.typed import Bad
 from pyspark_mtl.source.offsets import Range
@@ -67,7 +67,7 @@ class DeadLetters:
     Raises Fenced if other attempts at the same contents take over the writer FENCED_DEAD_LETTERS times.
     """
 
-    def __init__(self, connect: Connect, contents: Range, shape: Shape) -> None:
+    def __init__(self, connect: Settings, contents: Range, shape: Shape) -> None:
         self._connect = connect
         self._contents = contents
         self._name = writer_name(contents, shape)

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mtl.client.settings import Settings
 from mtl.errors import DataLoss, Refused
 from mtl.wire.control import INCARNATION, UNKNOWN_RESOURCE
 from pyspark_mtl.connections import connection
-from pyspark_mtl.options.settings import Connect
 from pyspark_mtl.source.offsets import Range
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class Task:
     epoch: int | None = None
 
 
-def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data_loss: bool) -> Iterator[Any]:
+def read(
+    connect: Settings, task: Task, *, include_properties: bool, fail_on_data_loss: bool
+) -> Iterator[Any]:
     """The rows of a task, as record batches. DataLoss if contents are gone; without `fail_on_data_loss` they are
     skipped.
     """
@@ -44,7 +46,7 @@ def read(connect: Connect, task: Task, *, include_properties: bool, fail_on_data
         )
 
 
-def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[Pack]:
+def packs(connect: Settings, task: Task, *, fail_on_data_loss: bool) -> Iterator[Pack]:
     """The contents of a task, each exactly once: the sequence numbers of the deliveries are checked.
 
     DataLoss if contents are gone; without `fail_on_data_loss` they are logged and skipped.
@@ -65,7 +67,7 @@ def packs(connect: Connect, task: Task, *, fail_on_data_loss: bool) -> Iterator[
                 first = min(loss.end, until) if loss.end > first else until
 
 
-def _packs(connect: Connect, task: Task, first: int, until: int) -> Iterator[Pack]:
+def _packs(connect: Settings, task: Task, first: int, until: int) -> Iterator[Pack]:
     """Packs of contents [first, until) from one lease, without gaps. DataLoss with the missing contents."""
     wanted = task.contents
     try:
@@ -84,7 +86,7 @@ def _packs(connect: Connect, task: Task, first: int, until: int) -> Iterator[Pac
         raise DataLoss(wanted.resource, first, until)
 
 
-def _reader(connect: Connect, task: Task, first: int, until: int) -> Reader:
+def _reader(connect: Settings, task: Task, first: int, until: int) -> Reader:
     wanted = task.contents
     return connection(connect).reader(
         wanted.resource,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark_mtl.options.settings import Connect
+from mtl.client.settings import Settings
 from pyspark_mtl.rows.bodies.shape import Shape
 from pyspark_mtl.rows.typed import TypedRows
 from pyspark_mtl.source.dead_letters import DeadLetters
 from pyspark_mtl.source.reading import Task, packs
 
 
-def read(connect: Connect, task: Task, shape: Shape, *, fail_on_data_loss: bool) -> Iterator[Any]:
+def read(connect: Settings, task: Task, shape: Shape, *, fail_on_data_loss: bool) -> Iterator[Any]:
     """The rows of a task, as record batches. The dead letters of a batch are durable before the batch is yielded.
 
     Raises BadBody (mode FAILFAST) and DataLoss as `reading.packs`.

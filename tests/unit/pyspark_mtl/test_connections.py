@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mtl.client.settings import Settings
 from pyspark_mtl import connections
 from tests.support.fake_client import DEFAULT, FakeClient, install
 
@@ -16,18 +17,16 @@ def test_tasks_of_a_process_share_a_connection(client: FakeClient) -> None:
 
 
 def test_another_process_or_broker_has_its_own(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, dict[str, Any]]] = []
+    made: list[Settings] = []
 
-    def connect(endpoint: str, **asked: Any) -> FakeClient:
-        made.append((endpoint, asked))
+    def open_connection(settings: Settings) -> FakeClient:
+        made.append(settings)
         return FakeClient()
 
-    monkeypatch.setattr("mtl.client.connect", connect)
+    monkeypatch.setattr("mtl.client.connection.open_connection", open_connection)
     login: dict[str, Any] = {
         "user": "etl",
         "password": "secret",
-        "password_file": "file",
-        "password_env": "VARIABLE",
         "sasl_mechanism": "PLAIN",
         "curve_server_key": "broker.pub",
         "curve_key_file": "etl.key",
@@ -36,8 +35,7 @@ def test_another_process_or_broker_has_its_own(client: FakeClient, monkeypatch: 
     install(FakeClient(), monkeypatch, elsewhere)
     del connections._connections[os.getpid(), elsewhere]
     assert connections.connection(elsewhere) is connections.connection(elsewhere)
-    times = {"request_timeout": 5.0, "retry_deadline": 30.0}
-    assert made == [("tcp://127.0.0.1:5975", {"virtual_host": "other", **times, **login})]
+    assert made == [elsewhere]
     monkeypatch.setattr(os, "getpid", lambda: -1)
     found: object = connections.connection(DEFAULT)
     assert found is not client

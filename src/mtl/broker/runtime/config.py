@@ -18,10 +18,6 @@ from mtl.net.pace import CONNECTION_BURST, CONNECTIONS_PER_S, Pace
 from mtl.protocol.sasl.mechanisms import BY_STRENGTH, EXTERNAL, PLAIN, SCRAM, scram_available
 from mtl.storage.memory import MEMORY_OCTETS
 
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5975"
-"""5975 is the port that the earliest implementation of RFC 11 bound."""
-
-
 MEMORY = "memory:"
 """Instead of a data directory: everything is in the broker's memory, and ends with it."""
 
@@ -106,7 +102,7 @@ class QuotasConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_f
 class BrokerConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fields=True, kw_only=True):
     """The settings of `mtl broker`; conf/broker.toml describes each. Times are in seconds, sizes in octets."""
 
-    endpoint: str = DEFAULT_ENDPOINT
+    endpoint: str = limits.DEFAULT_ENDPOINT
     data: str = "mtl-data"
     packed_port: int = 0
     plain_port: int = 0

@@ -15,9 +15,9 @@ reply in a small pool of threads.
 
 from __future__ import annotations
 
-from mtl.client.aio.connection import Connection, connect
+from mtl.client.aio.connection import Connection, connect, open_connection
 from mtl.client.aio.consumer import Consumer
 from mtl.client.aio.reader import Reader
 from mtl.client.aio.writer import Writer
 
-__all__ = ["Connection", "Consumer", "Reader", "Writer", "connect"]
+__all__ = ["Connection", "Consumer", "Reader", "Writer", "connect", "open_connection"]

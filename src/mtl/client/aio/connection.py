@@ -16,6 +16,7 @@ from mtl.client.aio.reader import Reader
 from mtl.client.aio.worker import Worker
 from mtl.client.aio.writer import Writer
 from mtl.client.consumer import Consumer as BlockingConsumer
+from mtl.client.settings import Settings
 from mtl.errors import MtlError
 
 P = ParamSpec("P")
@@ -92,6 +93,11 @@ class Connection:
         """The broker's control endpoint."""
         return self.blocking.endpoint
 
+    @property
+    def settings(self) -> Settings:
+        """The connection's settings."""
+        return self.blocking.settings
+
     reader = _reader(blocking.Connection.reader)
     writer = _writer(blocking.Connection.writer)
     consumer = _consumer(blocking.Connection.consumer)
@@ -148,3 +154,6 @@ def _connected(how: Callable[P, blocking.Connection]) -> Callable[P, Opening[Con
 
 connect = _connected(blocking.connect)
 """Connect, with the arguments of `mtl.connect`. Use it with `async with`, or await it and close the result."""
+
+open_connection = _connected(blocking.open_connection)
+"""As `connect`, with settings."""

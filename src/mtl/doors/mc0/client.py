@@ -294,14 +294,10 @@ def connect(
     connection). Raises `Unreachable` after `retry_deadline` seconds without an answer, `OptionError` for keys that
     cannot be read.
     """
-    curve = client_keys(_text(curve_server), _text(curve_key_file))
+    curve = client_keys(curve_server, curve_key_file)
 
     async def connected() -> Connection:
         connection = Connection(endpoint, ttl, compat, retry_deadline, curve)
         return await opened(connection, connection.ask(Message(Verb.NOOP)))
 
     return Opening(connected)
-
-
-def _text(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)

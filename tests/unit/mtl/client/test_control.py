@@ -275,7 +275,7 @@ def test_what_cannot_be_asked_is_an_error_without_an_attempt(bench: Bench) -> No
     bench.ready()
     assert isinstance(outcomes[0], ContentTooLarge)
     assert MAX_CONTROL_FRAME < 200 * 10_000
-    other = Bench(replace(bench.settings, endpoint="tcp://invalid"))
+    other = Bench(replace(bench.settings, endpoint="tcp://invalid:1"))
     assert isinstance(ask(other)[0], OptionError)
 
 

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import inspect
 import traceback
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mtl.client.connection import connect
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
-from mtl.net.endpoint import Curve
 
-KEYS = Curve(b"s" * 40, b"p" * 40, b"x" * 40, lasting=True)
+KEY: dict[str, Any] = {"curve_server_key": "s" * 40}
+KEYS: dict[str, Any] = {**KEY, "curve_key_file": "my.key"}
+
+
+def test_they_are_the_arguments_of_connect() -> None:
+    made, called = (inspect.signature(one).parameters for one in (Settings, connect))
+    assert [(one.name, one.default) for one in made.values()] == [
+        (one.name, one.default) for one in called.values()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +30,10 @@ KEYS = Curve(b"s" * 40, b"p" * 40, b"x" * 40, lasting=True)
         {"retry_deadline": -1.0},
         {"heartbeat": -1.0},
         {"user": "me"},
-        {"user": "me", "curve": replace(KEYS, lasting=False)},
+        {"user": "me", **KEY},
+        {"curve_key_file": "my.key"},
+        {"endpoint": "inproc://x"},
+        {"endpoint": "tcp://no port"},
         {"password": "secret"},
         {"password_file": "secret"},
         {"user": "me", "password": "secret", "password_env": "SECRET"},
@@ -36,9 +48,7 @@ def test_what_cannot_work_is_an_option_error(wrong: dict[str, object]) -> None:
 
 
 def test_secrets_are_never_shown() -> None:
-    shown = repr(Settings(user="me", password="secret", curve=KEYS))
-    assert "secret" not in shown
-    assert "x" * 40 not in shown + repr(KEYS)
+    assert "secret" not in repr(Settings(user="me", password="secret"))
 
 
 def test_a_password_comes_from_where_it_is_when_it_is_wanted(
@@ -79,6 +89,6 @@ def test_a_password_in_place_of_its_name_is_not_shown(option: str, password: str
 def test_what_is_shown_follows_from_the_connection() -> None:
     assert Settings("tcp://broker:1", user="me", password="secret").credentials().clear
     assert not Settings("ipc:///tmp/x", user="me", password="secret").credentials().clear
-    keyed = Settings("tcp://broker:1", user="me", curve=KEYS).credentials()
+    keyed = Settings("tcp://broker:1", user="me", **KEYS).credentials()
     assert (keyed.clear, keyed.key, keyed.usable()) == (False, True, ["EXTERNAL"])
-    assert not Settings(curve=replace(KEYS, lasting=False)).credentials().key
+    assert not Settings(**KEY).credentials().key

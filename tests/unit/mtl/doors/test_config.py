@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mtl.doors.config import DoorConfig, load
+from mtl.client.settings import Settings
+from mtl.doors.config import DoorConfig, load, parse
 from mtl.doors.mbws.peers import PeerConfig
 from mtl.errors import OptionError
 
@@ -15,12 +16,14 @@ def test_doors_are_tables_of_the_brokers_file(tmp_path: Path) -> None:
     path.write_text(
         'data = "d"\n[doors.mc0]\nlisten = "tcp://127.0.0.1:1"\ncreate = ["a*"]\n[doors.reactive]\n'
     )
-    assert load(path) == {
-        "mc0": DoorConfig(listen="tcp://127.0.0.1:1", create=("a*",)),
-        "reactive": DoorConfig(),
-    }
+    assert load(path) == {"mc0": {"listen": "tcp://127.0.0.1:1", "create": ["a*"]}, "reactive": {}}
+    assert parse("mc0", load(path)["mc0"]) == (
+        DoorConfig(listen="tcp://127.0.0.1:1", create=("a*",)),
+        Settings(),
+    )
     path.write_text('[doors.mbws.peers.east]\nurl = "wss://east:1"\nsend = ["orders"]\n')
-    assert load(path)["mbws"].peers == {"east": PeerConfig(url="wss://east:1", send=("orders",))}
+    config, _ = parse("mbws", load(path)["mbws"])
+    assert config.peers == {"east": PeerConfig(url="wss://east:1", send=("orders",))}
     path.write_text('data = "d"\n')
     assert load(path) == {}
     assert load(None) == {}
@@ -75,10 +78,10 @@ def test_an_error_names_its_door(tmp_path: Path, text: str, words: str) -> None:
         ("mc0", {"certificate_file": "c", "key_file": "k"}, "certificate-file"),
         ("mc0", {"origins": ("https://example.org",)}, "origins"),
         ("mc0", {"page": True}, "page"),
-        ("mc0", {"basic": True, "user": "door"}, "basic"),
-        ("reactive", {"tokens_file": "t", "user": "door"}, "tokens-file"),
-        ("micromessage", {"basic": True, "user": "door"}, "basic"),
-        ("mbws", {"peer_keys": {"a": ("x",)}, "curve_key_file": "k", "user": "door"}, "curve-key-file"),
+        ("mc0", {"basic": True}, "basic"),
+        ("reactive", {"tokens_file": "t"}, "tokens-file"),
+        ("micromessage", {"basic": True}, "basic"),
+        ("mbws", {"peer_keys": {"a": ("x",)}, "curve_key_file": "k"}, "curve-key-file"),
         ("micromessage", {"curve_key_file": "k"}, "curve-key-file"),
         ("micromessage", {"origins": ("*",)}, "origins"),
         ("reactive", {"origins": ("*",)}, "origins"),
@@ -88,7 +91,7 @@ def test_an_error_names_its_door(tmp_path: Path, text: str, words: str) -> None:
 )
 def test_an_option_without_a_meaning_is_an_error(door: str, members: dict[str, Any], option: str) -> None:
     with pytest.raises(OptionError, match=f"{option} has no meaning for the door {door} at "):
-        DoorConfig(**members).check(door)
+        DoorConfig(**members).check(door, Settings())
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,41 @@ def test_an_option_without_a_meaning_is_an_error(door: str, members: dict[str, A
     ],
 )
 def test_an_option_with_one_is_none(door: str, members: dict[str, Any]) -> None:
-    DoorConfig(**members).check(door)
+    DoorConfig(**members).check(door, Settings())
+
+
+def test_members_for_the_connection_to_the_broker_are_settings_of_a_connection() -> None:
+    table = {
+        "curve-key-file": "door.key",
+        "virtual-host": "other",
+        "user": "door",
+        "curve-server-key": "broker.pub",
+        "curve-client-key-file": "client.key",
+    }
+    config, broker = parse("mc0", table, "ipc://there")
+    assert config == DoorConfig(curve_key_file="door.key")
+    assert broker == Settings(
+        "ipc://there",
+        virtual_host="other",
+        user="door",
+        curve_server_key="broker.pub",
+        curve_key_file="client.key",
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"user": 5}, "user"),
+        ({"user": "door"}, "there is no password"),
+        ({"password": "secret"}, "unknown field"),
+        ({"basic": True}, "a user of its own"),
+        ({"tokens-file": "t"}, "--act-as"),
+    ],
+)
+def test_a_door_has_to_be_able_to_log_in(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        parse("mbws", table)
 
 
 def test_nothing_is_made_unless_that_is_said() -> None:
@@ -112,9 +149,9 @@ def test_nothing_is_made_unless_that_is_said() -> None:
 # --- beyond this machine --------------------------------------------------------------------------------------
 
 OUTSIDE = {"mc0": "0.0.0.0:0", "micromessage": "[::]:0", "reactive": "*:0", "mbws": "192.0.2.1:0"}
-DOOR: dict[str, Any] = {"user": "door", "password_file": "p"}
 TLS: dict[str, Any] = {"certificate_file": "c", "key_file": "k"}
 CURVE: dict[str, Any] = {"curve_key_file": "k"}
+DOOR = Settings(user="door", password_file="p")
 
 
 def encrypting(door: str) -> dict[str, Any]:
@@ -131,21 +168,21 @@ def test_beyond_this_machine_a_door_encrypts_and_asks_who_is_there(door: str, li
     with pytest.raises(
         OptionError, match=rf"nothing is encrypted; set {next(iter(encrypted))[:5]}.*--insecure"
     ):
-        DoorConfig(listen=listen).check(door)
+        DoorConfig(listen=listen).check(door, Settings())
     with pytest.raises(OptionError, match=r"peers need no credentials; set .*--insecure"):
-        DoorConfig(listen=listen, **encrypted).check(door)
-    DoorConfig(listen=listen, **encrypted, **authenticated, **DOOR).check(door)
-    DoorConfig(listen=listen, insecure=True).check(door)
-    DoorConfig().check(door)
+        DoorConfig(listen=listen, **encrypted).check(door, Settings())
+    DoorConfig(listen=listen, **encrypted, **authenticated).check(door, DOOR)
+    DoorConfig(listen=listen, insecure=True).check(door, Settings())
+    DoorConfig().check(door, Settings())
 
 
 def test_on_websocket_there_is_more_than_one_way_to_prove_who_one_is() -> None:
     ways: list[dict[str, Any]] = [{"basic": True}, {"tokens_file": "t"}, {"client_authority_file": "a"}]
     for how in ways:
-        DoorConfig(listen="0.0.0.0:0", **TLS, **how, **DOOR).check("mbws")
-        DoorConfig(listen="wss://0.0.0.0:0", **TLS, **how, **DOOR).check("reactive")
+        DoorConfig(listen="0.0.0.0:0", **TLS, **how).check("mbws", DOOR)
+        DoorConfig(listen="wss://0.0.0.0:0", **TLS, **how).check("reactive", DOOR)
     with pytest.raises(OptionError, match="basic or client-authority-file or tokens-file"):
-        DoorConfig(listen="0.0.0.0:0", **TLS).check("mbws")
+        DoorConfig(listen="0.0.0.0:0", **TLS).check("mbws", Settings())
 
 
 @pytest.mark.parametrize(
@@ -153,8 +190,6 @@ def test_on_websocket_there_is_more_than_one_way_to_prove_who_one_is() -> None:
     [
         ({"client_authority_file": "a"}, "needs certificate-file"),
         ({"peer_keys": {"alice": ("x",)}}, "need curve-key-file"),
-        ({"basic": True}, "a user of its own"),
-        ({"tokens_file": "t"}, "--act-as"),
     ],
 )
 def test_what_belongs_together(members: dict[str, Any], words: str) -> None:

@@ -12,7 +12,7 @@ from mtl.errors import MtlError, Refused, Unreachable
 from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
 from tests.support.aio import in_loop
 
-CONFIG = DoorConfig(basic=True, user="door", password_file="p")
+CONFIG = DoorConfig(basic=True)
 WRONG = Refused(401, NOT_AUTHORIZED, "the broker did not accept the password of user 'alice'")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.runtime.config import DEFAULT_ENDPOINT
 from mtl.doors.places import DEFAULTS, TRANSPORTS, Place, host_and_port, place_of
 from mtl.errors import OptionError
+from mtl.limits import DEFAULT_ENDPOINT
 
 
 def test_no_two_doors_listen_at_the_same_place() -> None:

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -267,7 +266,6 @@ async def test_a_page_is_served_where_it_is_configured() -> None:
         assert b" 426 " in await http(server.endpoint, ask)
 
 
-DOOR: dict[str, Any] = {"user": "door", "password_file": "p"}
 """As whom the door comes in at the broker, which is not asked here."""
 
 
@@ -282,7 +280,7 @@ async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path
         seen.append(there.user)
         await echo(there)
 
-    async with listening(look, DoorConfig(basic=True, tokens_file=str(tokens), **DOOR)) as server:
+    async with listening(look, DoorConfig(basic=True, tokens_file=str(tokens))) as server:
         for header in (basic("alice", "secret"), bearer("0123456789abcdef")):
             async with connect(
                 server.endpoint, subprotocols=ONE, additional_headers={"Authorization": header}
@@ -310,7 +308,7 @@ async def test_a_peer_without_the_right_credentials_is_not_let_in(tmp_path: Path
 async def test_the_page_is_shown_to_those_who_may_use_it() -> None:
     """A browser that had to show credentials for it shows them again at the upgrade."""
     ask = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n{}\n"
-    async with listening(echo, DoorConfig(page=True, basic=True, **DOOR), page="<p>") as server:
+    async with listening(echo, DoorConfig(page=True, basic=True), page="<p>") as server:
         assert b" 401 " in await http(server.endpoint, ask.format(""))
         shown = f"Authorization: {basic('alice', 'secret')}\n"
         assert b" 200 OK" in await http(server.endpoint, ask.format(shown))
@@ -318,7 +316,7 @@ async def test_the_page_is_shown_to_those_who_may_use_it() -> None:
 
 @in_loop
 async def test_another_origins_page_cannot_use_what_the_browser_knows() -> None:
-    async with listening(echo, DoorConfig(basic=True, **DOOR)) as server:
+    async with listening(echo, DoorConfig(basic=True)) as server:
         with pytest.raises(InvalidStatus, match="403"):
             await connect(
                 server.endpoint,

@@ -31,8 +31,6 @@ from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Place, Places
         (kinds.names, '["a,1", "b"]', ("a,1", "b")),
         (kinds.pattern, "orders-.*", "orders-.*"),
         (kinds.pattern, r"orders-\pN+\z", r"orders-\pN+\z"),  # RE2's, not Python's
-        (kinds.endpoint, "tcp://127.0.0.1:5975", "tcp://127.0.0.1:5975"),
-        (kinds.endpoint, "ipc:///tmp/mtl", "ipc:///tmp/mtl"),
         (kinds.starting, "earliest", Places(EARLIEST)),
         (kinds.starting, "Latest", Places(LATEST)),
         (kinds.starting, "group", Places(GROUP)),
@@ -85,8 +83,6 @@ def test_takes(parse: Callable[[str], object], text: str, value: object) -> None
         (kinds.names, "[" * 100_000),
         (kinds.pattern, "("),
         (kinds.pattern, "a(?!b)"),
-        (kinds.endpoint, "127.0.0.1:5975"),
-        (kinds.endpoint, "inproc://x"),
         (kinds.starting, "middle"),
         (kinds.starting, '{"a": 0}'),
         (kinds.starting, '{"a": -3}'),

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import mtl.client
+
+
+def test_settings_are_loaded_without_zmq() -> None:
+    code = "import sys, mtl.client.settings; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "zmq" not in loaded.stdout.split()
+
+
+@pytest.mark.parametrize("name", mtl.client.__all__)
+def test_every_name_is_found(name: str) -> None:
+    assert getattr(mtl.client, name).__name__ == name
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = mtl.client.nothing
