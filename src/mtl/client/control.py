@@ -17,6 +17,7 @@ from mtl.client.settings import Settings
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Curve, Link, Ready
+from mtl.protocol.backoff import Backoff
 from mtl.protocol.control import ControlSession, kind_of
 from mtl.protocol.sasl.client import Authentication
 from mtl.protocol.states import Control
@@ -113,7 +114,7 @@ class Channel:
         self._up = False
         """Whether the link is connected to the broker; messages sent before wait in the socket."""
         self._timer: Timer | None = None
-        self._delay = 0.0
+        self._backoff = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S)
         self._denied = False
         self._pushed_back: Refused | None = None
         """The refusal "try again later" of the last attempt that had its full time, if any."""
@@ -237,8 +238,7 @@ class Channel:
     def _again(self) -> None:
         """Start the next attempt after a pause, since this one failed before its timeout."""
         self._drop()
-        self._delay = min(max(RECONNECT_DELAY_S, self._delay * 2), RECONNECT_DELAY_TOP_S)
-        self._timer = self._loop.after(self._delay, self._attempt)
+        self._timer = self._loop.after(self._backoff.failed(), self._attempt)
 
     def _drop(self) -> None:
         """Close the socket: a REQ that waits for a reply cannot send. Without a session token the session ends with it
@@ -281,7 +281,7 @@ class Channel:
     def _answered(self, status: bytes, body: Buffer) -> None:
         assert self._asked is not None
         asked, self._asked = self._asked, None
-        self._delay = 0.0
+        self._backoff.succeeded()
         try:
             reply = w.decode_reply([status, body], type(asked))
         except Malformed:

@@ -26,6 +26,7 @@ from mtl.client.limits import PUMP
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
+from mtl.protocol.backoff import Backoff
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, Verdict
 from mtl.protocol.states import CLIENT, FORBIDDEN, LEASE_ENDED, NEWLY_BOUND, OK, Resource
@@ -121,7 +122,7 @@ class Flow:
         self._lost_at: float | None = None
         self._attempts = 0
         self._requests = 0
-        self._delay = 0.0
+        self._backoff = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S)
         self._reset = False
         self._leased_once = False
         self._like: c.Content | None = None
@@ -295,7 +296,7 @@ class Flow:
         self.state = State.BOUND
         self._lost_at = None
         self._attempts = 0
-        self._delay = 0.0
+        self._backoff.succeeded()
         self._heartbeat = Heartbeat(self._loop.clock(), self._interval(self.lease))
         self._look_at_the_pulse()
         self._user.bound()
@@ -320,9 +321,8 @@ class Flow:
             self._fail(Unreachable(self._endpoint(), now - self._lost_at, "connecting the data flow"))
             return
         self._attempts += 1
-        self._delay = min(max(RECONNECT_DELAY_S, self._delay * 2), RECONNECT_DELAY_TOP_S)
         again = self._connect if self._attempts < _REBINDS else self._ask
-        self._timer = self._loop.after(self._delay, again)
+        self._timer = self._loop.after(self._backoff.failed(), again)
 
     def _endpoint(self) -> str:
         return self._channel.settings.endpoint

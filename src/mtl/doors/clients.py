@@ -13,6 +13,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 from mtl.doors.received import Received
 from mtl.errors import MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
+from mtl.protocol.backoff import Backoff
 
 T = TypeVar("T")
 
@@ -55,16 +56,16 @@ async def kept_up(
 
     Raises the errors of `life`, and `Unreachable` (while `doing`) after more than `deadline` seconds of silence.
     """
-    delay, since = 0.0, clock()
+    backoff, since = Backoff(RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S), clock()
     while True:
         heard = await life()
         now = clock()
         if heard:
-            delay, since = 0.0, now
+            backoff.succeeded()
+            since = now
         elif now - since > deadline:
             raise Unreachable(endpoint, now - since, doing)
-        delay = min(max(RECONNECT_DELAY_S, delay * 2), RECONNECT_DELAY_TOP_S)
-        await sleep(delay)
+        await sleep(backoff.failed())
 
 
 def settle(future: asyncio.Future[None], error: MtlError | None = None) -> None:

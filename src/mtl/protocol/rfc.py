@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
-from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c
@@ -61,7 +60,7 @@ class RfcWriterFlow(WriterFlow):
         if not settled:
             return ()
         self.progressed += len(settled)
-        self._delay = 0.0
+        self._backoff.succeeded()
         if isinstance(command, c.Reject):
             self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
         if self._unsent and self._unsent[0].first <= settled[-1].last:
@@ -83,8 +82,7 @@ class RfcWriterFlow(WriterFlow):
         if not again or not self.confirm:
             return
         self._unsent = deque(sorted([*again, *self._unsent], key=lambda sent: sent.first))
-        self._delay = min(max(RESEND_DELAY_S, self._delay * 2), RESEND_DELAY_TOP_S)
-        self._held_until = now + self._delay
+        self._held_until = now + self._backoff.failed()
 
 
 class RfcConsumerFlow(ConsumerFlow):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtl.errors import LocalError
+from mtl.protocol.backoff import Backoff
 from mtl.protocol.limits import RESEND_DELAY_S, RESEND_DELAY_TOP_S
 from mtl.protocol.settlement import Sent, Unsettled
 from mtl.wire import commands as c
@@ -38,7 +39,7 @@ class WriterFlow:
     """
 
     __slots__ = (
-        "_delay",
+        "_backoff",
         "_held_until",
         "_sent",
         "_spent",
@@ -64,7 +65,7 @@ class WriterFlow:
         self._unsent: deque[Sent[c.Content]] = deque()
         self._spent: list[Sent[c.Content]] = []
         self._sent = 0
-        self._delay = 0.0
+        self._backoff = Backoff(RESEND_DELAY_S, RESEND_DELAY_TOP_S)
         self._held_until = 0.0
 
     def start(self, number: int) -> None:
@@ -103,7 +104,7 @@ class WriterFlow:
     @property
     def sent_back(self) -> bool:
         """Whether the broker's last answer to contents on this flow was a request to send them again."""
-        return self._delay > 0.0
+        return self._backoff.attempts > 0
 
     def room(self, count: int, size: int) -> bool:
         """Whether the window takes a Content of `count` contents and `size` octets now."""
@@ -164,7 +165,7 @@ class WriterFlow:
         if not settled:
             return ()
         self.progressed += len(settled)
-        self._delay = 0.0
+        self._backoff.succeeded()
         if isinstance(command, c.Reject):
             self.refused += [RefusedContent(x.item.resource, x.first, x.last) for x in settled]
             # After a crash of the broker a new flow may expect these numbers again: they are sent and rejected again.
@@ -182,7 +183,8 @@ class WriterFlow:
         """
         if self.confirm:
             self._send_again(0)
-        self._held_until = self._delay = 0.0
+        self._held_until = 0.0
+        self._backoff.succeeded()
 
     # --- inside ---------------------------------------------------------------------------------------------
 
@@ -198,8 +200,7 @@ class WriterFlow:
         if self._unsent and self._unsent[0].first <= oldest.first:
             return
         self._send_again(oldest.first)
-        self._delay = min(max(RESEND_DELAY_S, self._delay * 2), RESEND_DELAY_TOP_S)
-        self._held_until = now + self._delay
+        self._held_until = now + self._backoff.failed()
 
     def _send_again(self, begin: int) -> None:
         again = [x for x in self._unsettled if x.last >= begin]

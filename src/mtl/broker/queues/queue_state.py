@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.settled import Settled
+from mtl.protocol.backoff import pause
 
 
 class At(Enum):
@@ -360,6 +361,4 @@ class QueueState:
 
 def backoff(deliveries: int) -> float:
     """The pause, in seconds, after so many deliveries."""
-    return float(
-        min(queue_limits.QUEUE_BACKOFF_S * 2.0 ** min(deliveries - 1, 60), queue_limits.QUEUE_BACKOFF_TOP_S)
-    )
+    return pause(queue_limits.QUEUE_BACKOFF_S, queue_limits.QUEUE_BACKOFF_TOP_S, deliveries)
