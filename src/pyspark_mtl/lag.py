@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtl.errors import OffsetError
-from mtl.wire.times import microseconds
+from mtl.wire.quantities import microseconds
 from pyspark_mtl.source import offsets
 
 

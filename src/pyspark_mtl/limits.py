@@ -31,9 +31,6 @@ MAX_TRIGGER_DELAY_S = 15 * 60
 LONGEST_WAIT_S = 366 * 86400.0
 """Upper bound of options that are waits: more than a year is taken for a mistyped unit."""
 
-LONGEST_AGE_S = 100 * LONGEST_WAIT_S
-"""Upper bound of `createRetainAge`. Contents may be kept for years; without an age they are kept for ever."""
-
 MAX_PARTITIONS = 100_000
 """Tasks of one batch. More comes from a mistyped `maxRecordsPerPartition`, and would overload Spark's driver."""
 

@@ -70,9 +70,6 @@ err = PlainConsole(stderr=True)
 
 S = TypeVar("S")
 
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
 
 def remember(
     context: typer.Context,
@@ -120,23 +117,12 @@ def connected(context: typer.Context, endpoint: str | None) -> Iterator[Connecti
 # --- input --------------------------------------------------------------------------------------------------
 
 
-def size(text: str | None) -> int | None:
-    """Octets: 1048576, 64k, 10m, 2g, 1t. Raises `OptionError` for anything else."""
-    return None if text is None else int(_scaled(text, _SIZES, "a size, such as 64m or 10g"))
-
-
-def seconds(text: str | None) -> float | None:
-    """Seconds: 90, 90s, 15m, 12h, 7d. Raises `OptionError` for anything else."""
-    return None if text is None else _scaled(text, _TIMES, "a time, such as 12h or 7d")
-
-
-def _scaled(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
-    digits = text.strip().lower()
-    unit = digits[-1:] if digits[-1:].isalpha() else ""
-    number = digits.removesuffix(unit)
-    if unit not in units or not number.replace(".", "", 1).isdecimal() or float(number) <= 0:
-        raise OptionError(f"{text!r} is not {what}")
-    return float(number) * units[unit]
+def parsed(option: str, text: str | None, parse: Callable[[str], S]) -> S | None:
+    """The value of an option, by a parser of `mtl.wire.quantities`. Raises `OptionError` with the option's name."""
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise OptionError(f"{option}: {error}") from error
 
 
 # --- output -------------------------------------------------------------------------------------------------
@@ -185,8 +171,10 @@ def duration(seconds: float | None) -> str:
     """A duration as text; empty if unknown."""
     if seconds is None:
         return ""
-    unit = next((unit for unit in ("d", "h", "m") if seconds >= _TIMES[unit]), "s")
-    return f"{seconds / _TIMES[unit]:.1f} {unit}"
+    for unit, length in (("d", 86_400.0), ("h", 3_600.0), ("m", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def moment(microseconds: int | None) -> str:

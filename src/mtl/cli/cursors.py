@@ -10,7 +10,7 @@ from mtl.cli.common import Endpoint, Json, connected, duration, listing, octets,
 from mtl.client import Connection
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_CURSOR
-from mtl.wire.times import microseconds
+from mtl.wire.quantities import microseconds
 
 app = typer.Typer(help="Show, reset and delete the positions of groups.", invoke_without_command=True)
 

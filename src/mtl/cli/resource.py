@@ -7,8 +7,9 @@ from typing import Annotated, cast
 import msgspec
 import typer
 
-from mtl.cli.common import Endpoint, Json, connected, line, listing, moment, octets, out, seconds, size, table
+from mtl.cli.common import Endpoint, Json, connected, line, listing, moment, octets, out, parsed, table
 from mtl.wire.control import Description, Durability, QueueInfo, Retention
+from mtl.wire.quantities import duration, size
 
 app = typer.Typer(help="Create, list, describe and delete resources.", no_args_is_help=True)
 
@@ -47,11 +48,11 @@ def create(
     if durability not in {"sync", "os"}:
         raise typer.BadParameter("has to be sync or os", param_hint="--durability")
     limits = Retention(
-        bytes=size(retain_bytes),
-        age=seconds(retain_age),
+        bytes=parsed("--retain-bytes", retain_bytes, size),
+        age=parsed("--retain-age", retain_age, duration),
         contents=retain_contents,
         groups=tuple(retain_for or ()),
-        hard_bytes=size(hard_bytes),
+        hard_bytes=parsed("--hard-bytes", hard_bytes, size),
     )
     with connected(context, endpoint) as connection:
         made = connection.create_resource(

@@ -7,26 +7,18 @@ A parser takes the text from Spark and returns the value, or raises ValueError w
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mtl.limits import MAX_RESOURCES_PER_LEASE, MAX_SHORT_STRING
-from mtl.wire.times import microseconds
-from pyspark_mtl.limits import LONGEST_AGE_S, LONGEST_WAIT_S
+from mtl.wire import quantities
+from pyspark_mtl.limits import LONGEST_WAIT_S
 
 BOOLEANS = {"true": True, "false": False}
 
-DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
 LARGEST = (1 << 63) - 1
 """The largest bigint of Spark: sequences and limits above it cannot be passed to Spark."""
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?")
 
 
 @dataclass(frozen=True)
@@ -110,33 +102,9 @@ def _whole(value: str, least: int) -> int:
     return int(digits)
 
 
-def size(value: str) -> int:
-    """Octets, from 1: a number, or one with k, m, g or t (of 1,024), such as 64m."""
-    found = _SIZE.fullmatch(value.strip().lower())
-    octets = int(found[1]) * SIZES[found[2]] if found else 0
-    if not 1 <= octets <= LARGEST:
-        raise ValueError(f"{value!r} is not a size, such as 1048576, 64m or 1g")
-    return octets
-
-
 def duration(value: str) -> float:
     """Seconds to wait, more than 0: a number with its unit, such as 500ms, 5s, 15m, 2h or 1d."""
-    return _seconds(value, LONGEST_WAIT_S)
-
-
-def age(value: str) -> float:
-    """Seconds to keep something, written as a duration."""
-    return _seconds(value, LONGEST_AGE_S)
-
-
-def _seconds(value: str, longest: float) -> float:
-    found = _DURATION.fullmatch(value.strip().lower())
-    seconds = float(found[1]) * DURATIONS.get(found[2], 0.0) if found else 0.0
-    if not seconds > 0.0:
-        raise ValueError(f"{value!r} is not a duration, such as 500ms, 5s, 15m or 7d")
-    if seconds > longest:
-        raise ValueError(f"{value:.40} is longer than {longest / 86400:.0f} days; check the unit")
-    return seconds
+    return quantities.duration(value, LONGEST_WAIT_S)
 
 
 def names(value: str) -> tuple[str, ...]:
@@ -240,7 +208,7 @@ def _microseconds(value: object) -> int:
     if written.isascii() and written.isdigit() and int(written) <= LARGEST // 1000:
         return int(written) * 1000
     try:
-        return microseconds(written)
+        return quantities.microseconds(written)
     except ValueError:
         raise ValueError(
             f"{value!r} is not a time; give milliseconds since 1970 or ISO 8601 with a time zone, "

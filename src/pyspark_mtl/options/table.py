@@ -12,6 +12,7 @@ from enum import Flag, auto
 from typing import Any
 
 from mtl.limits import DEFAULT_ENDPOINT, DEFAULT_VIRTUAL_HOST, REQUEST_TIMEOUT_S, RETRY_DEADLINE_S
+from mtl.wire import quantities
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
 from pyspark_mtl.options import kinds
 
@@ -196,7 +197,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxBytesPerTrigger",
         Use.STREAM_READ,
-        kinds.size,
+        quantities.size,
         None,
         "the most stored octets in one batch, such as 64m; a batch has at least one chunk",
     ),
@@ -274,14 +275,14 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "createRetainBytes",
         Use.WRITE,
-        kinds.size,
+        quantities.size,
         None,
         "of a created resource: the most octets to keep, such as 10g",
     ),
     Option(
         "createRetainAge",
         Use.WRITE,
-        kinds.age,
+        quantities.duration,
         None,
         "of a created resource: how long to keep contents, such as 7d",
     ),
@@ -302,7 +303,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "createHardBytes",
         Use.WRITE,
-        kinds.size,
+        quantities.size,
         None,
         "of a created resource: the size above which contents are removed although a group needs them",
     ),
