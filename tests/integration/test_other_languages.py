@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -17,12 +19,16 @@ import mtl
 from mtl.testing import RunningBroker
 from mtl.wire import control as w
 from tests.support.cutting_proxy import BEHIND, HERE, CuttingProxy
+from tests.support.doors import await_line
 from tests.support.processes import killed_after
 
 CLIENTS = Path(__file__).parents[2] / "docs" / "clients"
 PATIENCE_S = 120
 BUILD_S = 300
 """With what it gets over the network."""
+
+SILENCE_S = 60.0
+"""Four times as long as the slowest client waits."""
 
 COUNT = 20_000
 
@@ -116,9 +122,7 @@ def through(proxy: type[CuttingProxy], running: RunningBroker) -> Iterator[tuple
     """A proxy before both ports of a broker that has a resource, and the endpoint that leads through it."""
     with mtl.connect(running.endpoint) as connection:
         connection.create_resource("orders")
-        with connection.writer("orders") as writer:
-            for body in numbers(3_000):
-                writer.send(body)
+        publish(connection, numbers(3_000))
         lease = connection.request(w.Writer(resources=["orders"]))
         assert isinstance(lease, w.DataLease)
     with proxy(int(running.endpoint.rpartition(":")[2]), lease.port) as before:
@@ -168,6 +172,35 @@ def test_it_survives_a_restart_of_the_broker(client: list[str], mtl_broker: Runn
         reader.wait(PATIENCE_S)
     assert got == numbers(COUNT), "each once, in order"
     assert reader.returncode == 0
+
+
+def test_it_gives_a_silent_broker_up(client: list[str], mtl_broker: RunningBroker) -> None:
+    """A stopped process keeps its connections open: only the heartbeats show the loss."""
+    with mtl.connect(mtl_broker.endpoint) as connection:
+        connection.create_resource("orders")
+        publish(connection, numbers(5))
+        command = [*client, mtl_broker.endpoint, "read", "orders", "g", "10"]
+        with killed_after(
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        ) as reader:
+            assert reader.stdout is not None
+            assert reader.stderr is not None
+            got = [reader.stdout.readline().strip() for _ in range(5)]
+            os.kill(mtl_broker.pid, signal.SIGSTOP)
+            try:
+                await_line(reader.stderr.fileno(), r"(again: )", SILENCE_S)
+            finally:
+                os.kill(mtl_broker.pid, signal.SIGCONT)
+            publish(connection, numbers(5, 5))
+            rest, _ = reader.communicate(timeout=PATIENCE_S)
+        assert got + rest.split() == numbers(10), "each once, in order"
+        assert reader.returncode == 0
+
+
+def publish(connection: mtl.Connection, bodies: list[bytes]) -> None:
+    with connection.writer("orders") as writer:
+        for body in bodies:
+            writer.send(body)
 
 
 def once_there_are(endpoint: str, count: int) -> int:

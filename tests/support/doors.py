@@ -46,9 +46,9 @@ async def door(
         yield one, beside
 
 
-def await_line(stream: int, pattern: str) -> str:
-    """What the pattern's group is in the next lines of a process."""
-    text, deadline = "", time.monotonic() + PATIENCE_S
+def await_line(stream: int, pattern: str, patience_s: float = PATIENCE_S) -> str:
+    """The pattern's group in the next lines of a process."""
+    text, deadline = "", time.monotonic() + patience_s
     while not (found := re.search(pattern, text)):
         assert select.select([stream], [], [], deadline - time.monotonic())[0], text
         more = os.read(stream, 4096).decode()

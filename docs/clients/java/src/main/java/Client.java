@@ -64,9 +64,10 @@ public final class Client {
     // The next command except Pings, which it answers, and Responses of success.
     static Command next() throws IOException {
         for (;;) {
-            Command command = new Command(data.recv(), data.recvStr());
-            if (command.header == null) throw new IOException("the broker is silent");
-            int kind = command.header[0];
+            byte[] header = data.recv();
+            if (header == null) throw new IOException("the broker is silent");
+            Command command = new Command(header, data.recvStr());
+            int kind = header[0];
             if (kind == RESPONSE && !command.body.equals("200")) throw new IOException("refused: " + command.body);
             if (kind != RESPONSE && kind != PING) return command;
             if (kind == RESPONSE) continue;
@@ -132,11 +133,10 @@ public final class Client {
         boolean reading = arguments[1].equals("read");
         resource = arguments[2];
         count = Long.parseLong(arguments[4]);
-        wanted.putAll(Map.of("resources", List.of(resource), "confirm", "full"));
         wanted.put(reading ? "group" : "writer", arguments[3]);
         if (reading) wanted.put("from", "group");
         String id = UUID.randomUUID().toString(); // used again, it ends the former lease of the group
-        wanted.putAll(Map.of("holder", id, "request-id", id));
+        wanted.putAll(Map.of("resources", List.of(resource), "confirm", "full", "holder", id, "request-id", id));
         for (;;) {
             try {
                 run(arguments[0], reading);
