@@ -13,7 +13,7 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed, granted_window
 from mtl.broker.commands.granting_queues import QueueGrants
 from mtl.broker.leases.lease import LeaseTerms
-from mtl.broker.reading.cursors import CursorKey, Cursors, Holding
+from mtl.broker.reading.cursors import Cursor, CursorKey, Cursors, Holding
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
@@ -120,8 +120,8 @@ class ReaderGrants:
         """
         if request.group is None:
             start = _start(resource, request, None)
-            nameless = request.holder is not None
-            then(Holding(self._cursors, None, request.holder or "", 0, start) if nameless else None)
+            unstored = CursorRecord(caller.vhost, "", resource.name, resource.record.incarnation, start)
+            then(Holding(Cursor(unstored)) if request.holder is not None else None)
             return
         key = (caller.vhost, request.group, resource.name)
         self._cursors.check(key, caller.session, request.epoch)

@@ -34,21 +34,42 @@ class HoldingLease(Lease):
     confirmed: int
 
 
-class Holding:
-    """One driver's hold on a group's cursor of one resource. A hold without a group has no key and is not stored.
+class Cursor:
+    """The position of a group in one resource, and its only owner. `record` is the latest state, `durable` the position
+    on the disk (None: none yet), `holding` that of the last holder.
+    """
 
-    `position` is the next content that the group has not confirmed.
+    __slots__ = ("durable", "holding", "record")
+
+    def __init__(self, record: CursorRecord, durable: int | None = None) -> None:
+        self.record = record
+        self.durable = durable
+        self.holding: Holding | None = None
+
+    def advance(self, position: int, epoch: str | None) -> None:
+        """Move forward to `position`, which follows a content of `epoch`."""
+        self.record = msgspec.structs.replace(self.record, position=position, log_epoch=epoch)
+
+
+class Holding:
+    """One driver's hold on a cursor. `epoch` is that of the hold: a newer holder has a higher one. `moved` is called
+    when the cursor has moved. A hold without a group has no key, and its cursor is not stored.
     """
 
     def __init__(
-        self, cursors: Cursors, key: CursorKey | None, holder: str, epoch: int, position: int
+        self, cursor: Cursor, key: CursorKey | None = None, moved: Callable[[Cursor], None] = lambda _: None
     ) -> None:
-        self._cursors = cursors
+        self._cursor = cursor
+        self._moved = moved
         self.key = key
-        self.holder = holder
-        self.epoch = epoch
-        self.position = position
+        self.holder = cursor.record.holder
+        self.epoch = cursor.record.epoch
         self.leases: dict[str, HoldingLease] = {}
+
+    @property
+    def position(self) -> int:
+        """The next content that the group has not confirmed."""
+        return self._cursor.record.position
 
     def join(self, lease: HoldingLease) -> None:
         """Add a lease of the same holder."""
@@ -65,13 +86,12 @@ class Holding:
         """A lease confirmed contents of `resource`: move the cursor to the minimum of all leases' positions."""
         lowest = min((x.confirmed for x in self.leases.values()), default=self.position)
         if lowest > self.position:
-            self.position = lowest
-            if self.key is not None:
-                self._cursors.touch(self.key, lowest, resource.epoch_of(lowest))
+            self._cursor.advance(lowest, resource.epoch_of(lowest))
+            self._moved(self._cursor)
 
 
 class Cursors:
-    """Every group's cursor and its holding."""
+    """Every group's cursor."""
 
     def __init__(
         self,
@@ -82,9 +102,7 @@ class Cursors:
     ) -> None:
         self._outbox = outbox
         self._unreadable = unreadable
-        self._records: dict[CursorKey, CursorRecord] = {key_of(r): r for r in records}
-        self._durable = {key: record.position for key, record in self._records.items()}
-        self._holdings: dict[CursorKey, Holding] = {}
+        self._cursors: dict[CursorKey, Cursor] = {key_of(r): Cursor(r, r.position) for r in records}
         self._dirty: dict[CursorKey, None] = {}
         self._flushing = 0
         self._flushed: list[Callable[[Refused | None], None]] = []
@@ -98,19 +116,22 @@ class Cursors:
 
     def get(self, key: CursorKey) -> CursorRecord | None:
         """The record of a cursor, with its latest position."""
-        return self._records.get(key)
+        cursor = self._cursors.get(key)
+        return None if cursor is None else cursor.record
 
     def all(self) -> list[CursorRecord]:
         """Every record, with its latest position."""
-        return list(self._records.values())
+        return [cursor.record for cursor in self._cursors.values()]
 
     def durable(self, record: CursorRecord) -> int:
         """The position on the disk: it may be reported, and retention may rely on it."""
-        return self._durable.get(key_of(record), record.position)
+        cursor = self._cursors.get(key_of(record))
+        return record.position if cursor is None or cursor.durable is None else cursor.durable
 
     def holding(self, key: CursorKey) -> Holding | None:
         """The present holding of a cursor, if it has a live lease."""
-        held = self._holdings.get(key)
+        cursor = self._cursors.get(key)
+        held = None if cursor is None else cursor.holding
         return held if held is not None and held.leases else None
 
     def open(
@@ -125,26 +146,27 @@ class Cursors:
         """
         if key in self._deleting:
             raise _being_deleted(key)
-        record = self._records.get(key)
-        if record is None:
+        cursor = self._cursors.get(key)
+        if cursor is None:
             self.check_readable(key)
-        if record is None and len(self._records) >= broker_limits.MAX_CURSORS:
+        if cursor is None and len(self._cursors) >= broker_limits.MAX_CURSORS:
             raise Refused(
                 503,
                 OVERLOADED,
                 f"{broker_limits.MAX_CURSORS} cursors are remembered, which is the limit; `mtl cursors` shows them, "
                 "`mtl cursors delete` forgets those that nobody needs",
             )
-        if record is None or not is_of(record, resource):
-            before = record or CursorRecord(*key, "", 0)
-            self._records[key] = msgspec.structs.replace(
-                before,
+        if cursor is None:
+            cursor = self._cursors[key] = Cursor(CursorRecord(*key, "", 0))
+        if not is_of(cursor.record, resource):
+            cursor.record = msgspec.structs.replace(
+                cursor.record,
                 incarnation=resource.record.incarnation,
                 position=position,
                 log_epoch=resource.epoch_of(position),
                 holder="",
             )
-            self._durable.pop(key, None)
+            cursor.durable = None
             self._dirty[key] = None
         self._save(key, then)
 
@@ -161,19 +183,18 @@ class Cursors:
         """
         if key in self._deleting:
             raise _being_deleted(key)
-        record = self._records[key]
-        held = self._holdings.get(key)
-        if held is not None:
-            self._fence(key, held, f"was reset to {position} by {by!r}")
-        self._records[key] = msgspec.structs.replace(
-            record,
+        cursor = self._cursors[key]
+        self._fence(key, cursor, f"was reset to {position} by {by!r}")
+        cursor.record = msgspec.structs.replace(
+            cursor.record,
             incarnation=resource.record.incarnation,
             position=position,
             log_epoch=resource.epoch_of(position),
-            epoch=record.epoch + 1,
+            epoch=cursor.record.epoch + 1,
             holder="",
         )
-        self._durable[key] = min(position, self._durable.get(key, position))  # retention waits from now on
+        # Retention waits from now on.
+        cursor.durable = position if cursor.durable is None else min(position, cursor.durable)
         self._dirty[key] = None
         self._save(key, then)
 
@@ -187,12 +208,13 @@ class Cursors:
         self.check(key, session)
         if key in self._deleting:
             raise _being_deleted(key)
-        record = self._records[key]
-        if record.holder != holder:
-            record = msgspec.structs.replace(record, epoch=record.epoch + 1, holder=holder)
-            self._records[key] = record
+        cursor = self._cursors[key]
+        if cursor.record.holder != holder:
+            cursor.record = msgspec.structs.replace(
+                cursor.record, epoch=cursor.record.epoch + 1, holder=holder
+            )
             self._dirty[key] = None
-        epoch = record.epoch
+        epoch = cursor.record.epoch
 
         def saved(result: CursorRecord | Refused) -> None:
             if isinstance(result, Refused):
@@ -200,25 +222,25 @@ class Cursors:
             elif result.epoch != epoch:  # a newer holder asked meanwhile
                 then(fenced(key))
             else:
-                then(self._held(key, holder, result))
+                then(self._held(key))
 
         self._save(key, saved)
 
-    def _held(self, key: CursorKey, holder: str, record: CursorRecord) -> Holding:
-        current = self._holdings.get(key)
-        if current is not None and current.epoch == record.epoch and current.leases:
+    def _held(self, key: CursorKey) -> Holding:
+        cursor = self._cursors[key]
+        current = cursor.holding
+        if current is not None and current.epoch == cursor.record.epoch and current.leases:
             return current
-        if current is not None:
-            self._fence(key, current, _TAKEN)
-        held = self._holdings[key] = Holding(self, key, holder, record.epoch, record.position)
-        return held
+        self._fence(key, cursor, _TAKEN)
+        cursor.holding = Holding(cursor, key, self._moved)
+        return cursor.holding
 
     def check(self, key: CursorKey, session: str, epoch: int | None = None) -> None:
         """Raises `Fenced` when this session lost the group, or the `epoch` of a member is that of an older holder."""
         lost = self._fenced.get(session, {}).get(key)
         if lost is not None:
             raise fenced(key, lost)
-        record = self._records.get(key)
+        record = self.get(key)
         if epoch is not None and record is None:
             self.check_readable(key)
         if epoch is not None and (record is None or record.epoch != epoch):
@@ -232,7 +254,7 @@ class Cursors:
         """Whether this cursor may exist without a readable record: retention must not pass it."""
         key = (vhost, group, resource)
         return (
-            key not in self._records and self._unreadable.reason(CursorRecord, record_key(*key)) is not None
+            key not in self._cursors and self._unreadable.reason(CursorRecord, record_key(*key)) is not None
         )
 
     def forget_session(self, session: str) -> None:
@@ -245,7 +267,7 @@ class Cursors:
 
     def leave(self, keys: Sequence[CursorKey]) -> Leaving:
         """Prepare the deletion of cursors; the leases that hold them end."""
-        known = {k: self._records[k] for k in keys if k in self._records and k not in self._deleting}
+        known = {k: self._cursors[k].record for k in keys if k in self._cursors and k not in self._deleting}
         damaged = {k: CursorRecord(*k, "", 0) for k in keys if self.is_damaged(k) and k not in self._deleting}
         leaving = [*known, *damaged]
         for key in leaving:
@@ -259,8 +281,7 @@ class Cursors:
                 if gone:
                     self._let_go(key)
                     self._dirty.pop(key, None)
-                    self._durable.pop(key, None)
-                    self._records.pop(key, None)
+                    self._cursors.pop(key, None)
                     self._unreadable.resolved(CursorRecord, record_key(*key))
                 elif key in known:
                     self._dirty[key] = None
@@ -269,26 +290,26 @@ class Cursors:
 
     def is_damaged(self, key: CursorKey) -> bool:
         """Whether the record of exactly this cursor cannot be read; `delete` forgets it."""
-        return key not in self._records and self._unreadable.is_known(CursorRecord, record_key(*key))
+        return key not in self._cursors and self._unreadable.is_known(CursorRecord, record_key(*key))
 
     def _let_go(self, key: CursorKey) -> None:
-        held = self._holdings.pop(key, None)
-        for lease in list(held.leases.values()) if held else ():
-            self._leases.end(lease)
+        cursor = self._cursors.get(key)
+        if cursor is not None and cursor.holding is not None:
+            held, cursor.holding = cursor.holding, None
+            for lease in list(held.leases.values()):
+                self._leases.end(lease)
 
-    def _fence(self, key: CursorKey, older: Holding, why: str) -> None:
-        for lease in list(older.leases.values()):
-            self._fenced.setdefault(lease.terms.session, {})[key] = why
-            self._leases.end(lease)
-        self._holdings.pop(key, None)
+    def _fence(self, key: CursorKey, cursor: Cursor, why: str) -> None:
+        if cursor.holding is not None:
+            for lease in cursor.holding.leases.values():
+                self._fenced.setdefault(lease.terms.session, {})[key] = why
+            self._let_go(key)
 
     # --- positions ------------------------------------------------------------------------------------------
 
-    def touch(self, key: CursorKey, position: int, epoch: str | None) -> None:
-        """A cursor moved forward to `position`, which follows a content of `epoch`; the next `flush` writes it."""
-        record = self._records.get(key)
-        if record is not None and position > record.position:
-            self._records[key] = msgspec.structs.replace(record, position=position, log_epoch=epoch)
+    def _moved(self, cursor: Cursor) -> None:
+        key = key_of(cursor.record)
+        if self._cursors.get(key) is cursor:
             self._dirty[key] = None
 
     def flush(self, then: Callable[[Refused | None], None] = lambda _: None) -> None:
@@ -304,26 +325,29 @@ class Cursors:
     def _save(self, key: CursorKey, then: Callable[[CursorRecord | Refused], None]) -> None:
         """Make the present state of one cursor durable."""
         if key not in self._dirty and not self._flushing:
-            then(self._records[key])
+            then(self._cursors[key].record)
             return
         self._dirty.pop(key, None)
 
         def saved(no: Refused | None) -> None:
-            then(no or self._records.get(key) or _deleted(key))
+            then(no or self.get(key) or _deleted(key))
 
         self._write([key], saved)
 
     def _write(self, keys: list[CursorKey], then: Callable[[Refused | None], None]) -> None:
         self._flushing += 1
-        records = [self._records[k] for k in keys]
+        records = [self._cursors[k].record for k in keys]
 
         def saved(result: Result) -> None:
             self._flushing -= 1
             if isinstance(result, StorageError):
-                self._dirty.update({k: None for k in keys if k in self._records and k not in self._deleting})
+                self._dirty.update({k: None for k in keys if k in self._cursors and k not in self._deleting})
                 self._unflushed = refusal(result)
             else:
-                self._durable |= {key_of(r): r.position for r in records if key_of(r) in self._records}
+                for record in records:
+                    cursor = self._cursors.get(key_of(record))
+                    if cursor is not None:
+                        cursor.durable = record.position
             then(refusal(result))
             self._all_flushed()
 

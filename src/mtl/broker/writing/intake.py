@@ -121,7 +121,8 @@ class Arrival:
 class Intake:
     """The intake of one log. `reader` is the view of the log; None while it is being created, or is not open (`shut`).
 
-    `last` is the highest durable publishing number of each writer, `taken` the highest accepted one. `durable` and
+    `last` is the highest durable publishing number of each writer, which the engine keeps in the log, and `taken` the
+    highest accepted one. The number that a lease expects next is its flow's, through several logs. `durable` and
     `failed` are called with the outcome of contents and of their echoes.
     """
 
