@@ -418,7 +418,7 @@ class MemoryMachine(Machine):
 
     def engine(self) -> Engine:
         """What the process before kept is in the memory."""
-        return MemoryEngine(self.memory, random=self.world.random.randbytes)
+        return MemoryEngine(self.memory, at_hand=False, random=self.world.random.randbytes)
 
     def twin(self) -> Machine:
         """With a copy of the memory."""
