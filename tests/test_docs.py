@@ -43,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mkdocs", "build", "--strict"),
-            *("--config-file", "conf/mkdocs.yml", "--site-dir", str(place)),
+            *("--config-file", "mkdocs.yml", "--site-dir", str(place)),
         ],
         cwd=ROOT,
         env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
