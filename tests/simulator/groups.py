@@ -93,6 +93,8 @@ class Driver(ReaderApp):
         if isinstance(outcome, w.Cursors):
             for cursor in outcome.cursors:
                 self._model.tell_cursor(cursor.group, cursor.resource, cursor.position)
+                # A crash before the cursor was written: the client has confirmed again, and this asks again.
+                self._confirmed = min(self._confirmed, cursor.position)
         elif not is_of_the_disk(outcome):
             raise Violation(f"{self.name} cannot see its cursor: {outcome!r}")
 
