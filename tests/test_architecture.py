@@ -78,7 +78,6 @@ TESTED_ELSEWHERE = {
     "mtl.net.dealer": "tests/unit/mtl/net/test_link.py",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",
     "mtl.net.network": "tests/unit/mtl/net/test_link.py",
-    "mtl.broker.settings": "definitions",
     "mtl.net.origin": "definitions",
     "mtl.net.ports": "definitions",
     "mtl.net.req": "tests/unit/mtl/net/test_link.py",

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from mtl.broker import actions as a
-from mtl.broker.assembly import assemble
+from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.sending import Sender
-from mtl.broker.settings import Settings
 from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import ReadCache
 from mtl.net.ports import Port
@@ -89,7 +88,7 @@ class BrokerProcess:
         self._waiting: list[AnsweredAction] = []
         restored = self.engine.restore()
         self.broker = assemble(
-            Settings(
+            CoreSettings(
                 boot=world.random.randbytes(8).hex(),
                 machine=world.machine,
                 ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),

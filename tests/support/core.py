@@ -22,11 +22,10 @@ from typing import Any
 import msgspec
 
 from mtl.broker import actions as a
-from mtl.broker.assembly import assemble
+from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.sending import Sender
-from mtl.broker.settings import Settings
 from mtl.net.ports import Port
 from mtl.net.router import Sent
 from mtl.protocol.sasl.scram import proves
@@ -116,7 +115,7 @@ class Rig:
         restored = self.engine.restore()
         self.sockets = Sockets()
         self.broker = assemble(
-            Settings(
+            CoreSettings(
                 boot=self.random.randbytes(8).hex(),
                 machine=self.machine,
                 ports=Ports(PORTS[Port.PACKED], PORTS[Port.PLAIN]),

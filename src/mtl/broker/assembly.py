@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from mtl import limits
 from mtl.broker import actions as a
+from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
-from mtl.broker.access.quotas import Quotas
+from mtl.broker.access.authentication import AuthenticationSettings
+from mtl.broker.access.quotas import Quotas, QuotaSettings
 from mtl.broker.access.sessions import Sessions
-from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
-from mtl.broker.commands.granting import Granting
+from mtl.broker.commands.granting import Granting, Ports
 from mtl.broker.commands.granting_queues import QueueGrants
-from mtl.broker.commands.granting_readers import ReaderGrants
-from mtl.broker.commands.granting_writers import WriterGrants
+from mtl.broker.commands.granting_readers import LocalReads, ReaderGrants
+from mtl.broker.commands.granting_writers import LocalWrites, WriterGrants
 from mtl.broker.commands.names_asked import NamesAsked
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.commands.requests import Requests
 from mtl.broker.commands.table import COMMANDS
+from mtl.broker.commands.usage import Usage
 from mtl.broker.core import Broker, Parts
 from mtl.broker.flows import Flows
 from mtl.broker.housekeeping import Housekeeping
@@ -35,10 +37,9 @@ from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.fanout import Fanout, FanoutLease
 from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.reading.reads import Reads
-from mtl.broker.settings import Settings
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
-from mtl.broker.usage import Usage
+from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.idle import Idle
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes
@@ -48,6 +49,7 @@ from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
 from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import Packs, Writers
+from mtl.net.ports import Port
 from mtl.protocol.sasl.server import ANONYMOUS_USER
 from mtl.storage import records as kept
 from mtl.storage.api import LogOptions, Restored
@@ -57,7 +59,34 @@ from mtl.storage.unreadable import Unreadable
 Random = Callable[[int], bytes]
 
 
-def assemble(settings: Settings, restored: Restored, random: Random, check_pack: Packs, now: a.Now) -> Broker:
+@dataclass(frozen=True, slots=True)
+class CoreSettings:
+    """The core's part of the configuration. `boot` identifies this run of the broker; `packs_on` is the socket for
+    packed leases; the first virtual host is that of a client that names none; `auto_create` are patterns of the
+    resources that a lease request may make; `low_watermark` is the least free space on the disk, in octets (`space`).
+    With `local_reads` readers on this machine may get the places of packs, with `local_writes` writers may put packs
+    into shared memory. `machine` identifies this boot of the machine; it is empty where the system has no such id.
+    """
+
+    boot: str
+    ports: Ports
+    packs_on: Port = Port.PACKED
+    virtual_hosts: Sequence[str] = (limits.DEFAULT_VIRTUAL_HOST,)
+    auto_create: Sequence[str] = ()
+    authentication: AuthenticationSettings = field(default_factory=AuthenticationSettings)
+    heartbeat_s: float = limits.HEARTBEAT_S
+    lease_unbound_s: float = broker_limits.LEASE_UNBOUND_S
+    segment_bytes: int = limits.SEGMENT_BYTES
+    low_watermark: int = 0
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    local_reads: LocalReads | None = None
+    local_writes: LocalWrites | None = None
+    machine: str = ""
+
+
+def assemble(
+    settings: CoreSettings, restored: Restored, random: Random, check_pack: Packs, now: a.Now
+) -> Broker:
     """A core with the `restored` records and logs. `random` makes so many octets, `check_pack` checks a pack before it
     is stored.
     """
@@ -121,7 +150,7 @@ def _reactions(parts: Parts) -> None:
 class _Base:
     """The parts and settings that nearly all other parts need."""
 
-    settings: Settings
+    settings: CoreSettings
     restored: Restored
     random: Random
     out: Outbox
@@ -136,7 +165,7 @@ class _Base:
     opening: Opening
 
 
-def _base(settings: Settings, restored: Restored, random: Random, now: a.Now) -> _Base:
+def _base(settings: CoreSettings, restored: Restored, random: Random, now: a.Now) -> _Base:
     out = Outbox()
     out.now = now
     unlimited = [ANONYMOUS_USER] if settings.authentication.anonymous is True else []

@@ -37,11 +37,11 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AUDIT_SUMMARY_S
 from mtl.broker.access.sessions import Sessions
-from mtl.broker.ages import CLOCK_NOTE_S, Ages
 from mtl.broker.commands.granting import Granting
 from mtl.broker.commands.granting_writers import WriterGrants
 from mtl.broker.commands.polls import Polls
 from mtl.broker.commands.requests import Requests
+from mtl.broker.commands.usage import USAGE_CHECK_S, Usage
 from mtl.broker.flows import Flows
 from mtl.broker.housekeeping import Housekeeping
 from mtl.broker.leases.leases import Leases
@@ -57,7 +57,7 @@ from mtl.broker.reading.readers import ReaderLease, Readers
 from mtl.broker.recurring import Recurring
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
-from mtl.broker.usage import USAGE_CHECK_S, Usage
+from mtl.broker.writing.ages import CLOCK_NOTE_S, Ages
 from mtl.broker.writing.idle import Idle
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes

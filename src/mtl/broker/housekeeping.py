@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mtl.broker.ages import Ages
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors
 from mtl.broker.reading.readers import Readers
 from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
+from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names
 from mtl.broker.writing.resource import Resource, ResourceKey

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mtl.broker import actions as a
@@ -161,3 +162,51 @@ class Outbox:
 def refusal(result: Result) -> Refused | None:
     """The refusal of a request whose action failed on the disk; None when it did not fail."""
     return Refused(503, w.STORAGE, str(result)) if isinstance(result, StorageError) else None
+
+
+# --- deletion -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Records that are about to be deleted, as they are now, with the reaction to the outcome. Until then nothing else
+    may be done to them.
+
+    `change` are other records that refer to them, each before and after; `damaged` have the keys of records that cannot
+    be read. `over` is called once, with whether the records are deleted.
+    """
+
+    records: Sequence[AnyRecord]
+    over: Callable[[bool], None]
+    change: Sequence[tuple[AnyRecord, AnyRecord]] = ()
+    damaged: Sequence[AnyRecord] = ()
+
+
+def remove(outbox: Outbox, leavings: Sequence[Leaving], then: Callable[[Refused | None], None]) -> None:
+    """Delete all of these records or none. `then` is called once, with the refusal if they are not deleted: after
+    `ANSWER_S` (`outbox`) also when the outcome is still unknown.
+    """
+    records = [record for leaving in leavings for record in leaving.records]
+    damaged = [record for leaving in leavings for record in leaving.damaged]
+    changes = [change for leaving in leavings for change in leaving.change]
+    answered = False
+
+    def unsure(error: StorageError) -> None:
+        nonlocal answered
+        answered = True
+        message = (
+            f"{error}; whether that was written is not known, and nothing else is done to it until it is"
+        )
+        then(Refused(503, w.STORAGE, message))
+
+    def saved(result: Result) -> None:
+        for leaving in leavings:
+            leaving.over(not isinstance(result, StorageError))
+        if not answered:
+            then(refusal(result))
+
+    if not (records or damaged):
+        saved(None)
+        return
+    before = [*records, *(former for former, _ in changes)]
+    outbox.save_surely([after for _, after in changes], [*records, *damaged], before, saved, unsure)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import compress
 
 from mtl.broker.access.caller import Caller
-from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.granting import Answer
 from mtl.broker.outbox import Result
 from mtl.broker.reading.cursors import CursorKey, Cursors, is_of, key_of
 from mtl.broker.reading.reads import Reads
+from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources, unknown
 from mtl.errors import Refused

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.caller import Caller
 from mtl.broker.commands.granting import Answer, Granting, answering, check_fixed
+from mtl.broker.commands.usage import Usage
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
-from mtl.broker.usage import Usage
 from mtl.broker.writing.intake import Intake, WriterKey
 from mtl.broker.writing.names import Names, fenced
 from mtl.broker.writing.opening import Opening

@@ -11,7 +11,6 @@ from itertools import compress
 from mtl.broker.access.caller import Caller
 from mtl.broker.access.session import Session
 from mtl.broker.access.sessions import Sessions
-from mtl.broker.ages import Ages
 from mtl.broker.commands.authorization import Authorization
 from mtl.broker.commands.command import Command, Commands
 from mtl.broker.commands.cursor_requests import CursorRequests
@@ -22,13 +21,13 @@ from mtl.broker.commands.granting_writers import WriterGrants
 from mtl.broker.commands.needed_logs import NeededLogs
 from mtl.broker.commands.polls import Polls
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Outbox
+from mtl.broker.outbox import Outbox, remove
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.cursors import Cursors, key_of
 from mtl.broker.reading.reads import Reads
-from mtl.broker.removing import remove
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
+from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.opening import Opening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources

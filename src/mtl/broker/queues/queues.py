@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from mtl.broker.events import Event
-from mtl.broker.outbox import Outbox, Result, refusal
+from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
 from mtl.broker.queues import limits as queue_limits
 from mtl.broker.queues.queue import Queue, as_of, state_of
 from mtl.broker.queues.queue_state import QueueState
 from mtl.broker.queues.settled import Settled
-from mtl.broker.removing import Leaving, remove
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError

@@ -16,8 +16,7 @@ import msgspec
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Lease
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.removing import Leaving, remove
+from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Fenced, Refused, StorageError
 from mtl.storage.records import CursorRecord, record_key

@@ -21,7 +21,7 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.audit import Event
 from mtl.broker.access.authentication import AuthenticationSettings
-from mtl.broker.assembly import assemble
+from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
@@ -36,7 +36,6 @@ from mtl.broker.runtime.sending import Sender
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import Watch
 from mtl.broker.runtime.workers import ThreadWorkers
-from mtl.broker.settings import Settings
 from mtl.errors import OptionError, StorageError, StorageFailed
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import read_pair
@@ -133,9 +132,9 @@ class Server:
     def _connection_refused(self, address: str, key: str, reason: str) -> None:
         self._broker.audit.write(Event.CONNECTION_REFUSED, address, key=key or None, reason=reason)
 
-    def _settings(self, secret: bytes) -> Settings:
+    def _settings(self, secret: bytes) -> CoreSettings:
         config, packed, plain = self._config, self._sockets.packed, self._sockets.plain
-        return Settings(
+        return CoreSettings(
             boot=os.urandom(8).hex(),
             machine=machine_mark() or "",
             ports=Ports(

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.removing import Leaving
+from mtl.broker.outbox import Leaving, Outbox, Result, refusal
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, not_its, unknown_stage
 from mtl.broker.writing.opening import Opening

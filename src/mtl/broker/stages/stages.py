@@ -14,10 +14,9 @@ import msgspec
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.quotas import Quota, Quotas
-from mtl.broker.ages import Ages
 from mtl.broker.leases.leases import Leases
-from mtl.broker.outbox import Outbox, Result, refusal
-from mtl.broker.removing import Leaving, remove
+from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
+from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening, Unopened

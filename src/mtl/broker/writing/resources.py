@@ -13,8 +13,7 @@ from mtl.broker.access.caller import Caller
 from mtl.broker.access.patterns import matching
 from mtl.broker.access.quotas import Quotas
 from mtl.broker.events import Event
-from mtl.broker.outbox import Outbox, Result
-from mtl.broker.removing import Leaving
+from mtl.broker.outbox import Leaving, Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.opening import Opening, Unopened

@@ -12,9 +12,8 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import core
 from mtl.broker import limits as broker_limits
-from mtl.broker.assembly import assemble
+from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
-from mtl.broker.settings import Settings
 from mtl.storage.api import Append, Restored
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -37,7 +36,7 @@ def test_the_same_inputs_give_the_same_outputs() -> None:
 
 
 def test_a_broker_on_nothing_is_ready_and_idle() -> None:
-    settings = Settings(boot="boot", ports=Ports(1, 2))
+    settings = CoreSettings(boot="boot", ports=Ports(1, 2))
     broker = assemble(settings, Restored(), bytes, lambda *_: None, a.Now(0.0, 0))
     assert (broker.ready, broker.idle, broker.busy) == (True, True, False)
     assert broker.next_due is not None

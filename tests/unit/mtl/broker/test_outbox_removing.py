@@ -9,8 +9,7 @@ import pytest
 from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
-from mtl.broker.outbox import Outbox
-from mtl.broker.removing import Leaving, remove
+from mtl.broker.outbox import Leaving, Outbox, remove
 from mtl.errors import StorageFailed
 from mtl.storage.api import Save
 from mtl.storage.records import WriterRecord

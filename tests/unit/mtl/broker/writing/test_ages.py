@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.broker import actions as a
-from mtl.broker.ages import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, Ages
 from mtl.broker.outbox import Outbox
+from mtl.broker.writing.ages import CLOCK_JUMP_S, CLOCK_JUMPS, DOWNTIME_S, Ages
 from mtl.storage.api import Save
 from mtl.storage.records import ClockRecord
 
