@@ -95,7 +95,9 @@ class Driver(ReaderApp):
                 self._model.tell_cursor(cursor.group, cursor.resource, cursor.position)
                 # A crash before the cursor was written: the client has confirmed again, and this asks again.
                 self._confirmed = min(self._confirmed, cursor.position)
-        elif not is_of_the_disk(outcome):
+        elif is_of_the_disk(outcome):
+            self._confirmed = 0  # the cursor was not written: this asks again
+        else:
             raise Violation(f"{self.name} cannot see its cursor: {outcome!r}")
 
 
