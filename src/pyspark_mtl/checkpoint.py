@@ -19,7 +19,7 @@ from pyspark_mtl.source.offsets import Offset
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldResource:
     """A resource in one source of a query: contents before `position` are done, those before `planned` are planned.
     The epochs are those of the last content before each (PROTOCOL.md 5.1.1); None in checkpoints older than epochs.
     """
@@ -39,7 +39,7 @@ class Checkpoint:
     query: str | None
     committed: int | None
     planned: int
-    held: tuple[Held, ...]
+    held: tuple[HeldResource, ...]
 
 
 def read(directory: Path) -> Checkpoint:
@@ -60,7 +60,7 @@ def read(directory: Path) -> Checkpoint:
     return Checkpoint(_query(directory / "metadata"), done[-1] if done else None, planned[-1], tuple(held))
 
 
-def state_of(held: Held, found: Description | None) -> str:
+def state_of(held: HeldResource, found: Description | None) -> str:
     """Why the query cannot go on reading the resource, or "served" if it can. `found` has the epochs of its log."""
     if found is None:
         return "deleted"
@@ -104,14 +104,14 @@ def _sources(directory: Path, batch: int) -> dict[int, Offset]:
     return found
 
 
-def _held(before: Offset, end: Offset) -> list[Held]:
+def _held(before: Offset, end: Offset) -> list[HeldResource]:
     held = []
     for name, last in sorted(end.resources.items()):
         done = before.resources.get(name)
         known = done is not None and offsets.goes_on_from(done, last)
         began = last.next if last.began is None else last.began
         position, epoch = (done.next, done.epoch) if known and done else (began, None)
-        held.append(Held(name, last.incarnation, position, last.next, epoch, last.epoch))
+        held.append(HeldResource(name, last.incarnation, position, last.next, epoch, last.epoch))
     return held
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
+from mtl.doors.mc0.codec import BadMessage, Mc0Message, Verb, decode, encode, error, ok
 from mtl.doors.mc0.contents import to_content
-from mtl.doors.mc0.session import Put, Session
+from mtl.doors.mc0.session import Mc0Session, Put
 from mtl.errors import Refused
 from tests.fuzzing.target import check_refusal
 
 _MESSAGES = (
-    Message(Verb.NOOP),
-    Message(Verb.CONNECT, {"VERSION": "0.3", "TTL": "30000", "ID": "1"}),
-    Message(Verb.SUB, {"ID": "2"}, ("größe".encode(), b"b")),
-    Message(Verb.PUT, {"TOPIC": "größe", "X-REPLY-TO": "me"}, (b"\0", b"", b"c")),
-    Message(Verb.MESSAGE, {"TOPIC": "a"}, ()),
+    Mc0Message(Verb.NOOP),
+    Mc0Message(Verb.CONNECT, {"VERSION": "0.3", "TTL": "30000", "ID": "1"}),
+    Mc0Message(Verb.SUB, {"ID": "2"}, ("größe".encode(), b"b")),
+    Mc0Message(Verb.PUT, {"TOPIC": "größe", "X-REPLY-TO": "me"}, (b"\0", b"", b"c")),
+    Mc0Message(Verb.MESSAGE, {"TOPIC": "a"}, ()),
     ok("1"),
     error("why", "2"),
 )
@@ -43,7 +43,7 @@ def run(data: bytes) -> None:
         return
     assert encode(message, delimited=delimited) == frames
     try:
-        event = Session(0.0).received(message, 0.0)
+        event = Mc0Session(0.0).received(message, 0.0)
         if isinstance(event, Put):
             to_content(event)
     except Refused as refused:

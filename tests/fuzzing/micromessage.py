@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mtl.doors.micromessage.codec import Decoder, Frame, Handshake
+from mtl.doors.micromessage.codec import Frame, Handshake, MicroDecoder
 from mtl.doors.micromessage.filters import Filter, decode_filter, encode_filter
-from mtl.doors.micromessage.negotiation import Offer
+from mtl.doors.micromessage.negotiation import ExtensionOffer
 from tests.fuzzing.target import codec
 
 SEEDS = (
@@ -21,14 +21,14 @@ FILTERS = (b"n>N1;kind&Torder;at<=D1413198000.0", b"k!=Tx", b"k ~ T%C3%A9")
 
 def decode(data: bytes) -> list[Handshake | Frame]:
     """Everything that is whole. Raises `Malformed`."""
-    decoder, found = Decoder(), list[Handshake | Frame]()
+    decoder, found = MicroDecoder(), list[Handshake | Frame]()
     decoder.feed(data[1:])
     if data[:1] == b"\1":
         first = decoder.handshake()
         if first is None:
             return found
         if isinstance(first, Handshake):
-            Offer.of(first)
+            ExtensionOffer.of(first)
         found.append(first)
     while (frame := decoder.frame()) is not None:
         found.append(frame)

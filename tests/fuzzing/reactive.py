@@ -15,7 +15,7 @@ MESSAGES = (
     m.encode(m.OnNexts(5, (b"hi", b"", b"x" * 200))),
     m.encode(m.Subscribed(5, 2)) + m.encode(m.OnNextPacked(5, (b"hi", b"ok"))),
     m.encode(m.OnNextPart(5, 1, b"h")) + m.encode(m.OnNextLastPart(5, 1, b"i")),
-    m.encode(m.Request(5, 2**63 - 1)) + m.encode(m.Cancel(5)),
+    m.encode(m.RequestMore(5, 2**63 - 1)) + m.encode(m.Cancel(5)),
     m.encode(m.OnComplete(5)) + m.encode(m.OnError(5, "no")),
     m.encode(m.Goodbye("bye")) + m.encode(m.GoodbyeAck()),
 )
@@ -23,7 +23,7 @@ MESSAGES = (
 
 def run(data: bytes) -> None:
     """What is decoded encodes again to what decodes equally, and little of what is not complete is kept."""
-    decoder = m.Decoder()
+    decoder = m.ReactiveDecoder()
     messages: list[m.Message] = []
     try:
         messages += decoder.feed(data[: len(data) // 2])
@@ -38,4 +38,4 @@ def run(data: bytes) -> None:
         if isinstance(message, m.Subscribed):
             sizes[message.subscriber] = message.element_size
         again += m.encode(message, fixed=bool(sizes.get(getattr(message, "subscriber", -1))))
-    assert apart(m.Decoder().feed(again)) == apart(messages)
+    assert apart(m.ReactiveDecoder().feed(again)) == apart(messages)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mtl.conformance.peer import Target
-from mtl.conformance.report import Finding, Level, Verdict
+from mtl.conformance.report import CheckResult, CheckVerdict, RequirementLevel
 from mtl.conformance.server import check_server
 from mtl.testing import RunningBroker
 from tests.support.defective_server import DEFECTS
@@ -40,13 +40,15 @@ with mtl.connect(endpoint, profile="queue") as c, c.consumer(["resource"]) as co
 """
 
 
-def checked(target: Target) -> dict[str, Finding]:
+def checked(target: Target) -> dict[str, CheckResult]:
     return {finding.requirement: finding for finding in check_server(target)}
 
 
-def failed(findings: dict[str, Finding]) -> set[str]:
+def failed(findings: dict[str, CheckResult]) -> set[str]:
     return {
-        name for name, one in findings.items() if one.verdict is Verdict.FAILED and one.level is Level.MUST
+        name
+        for name, one in findings.items()
+        if one.verdict is CheckVerdict.FAILED and one.level is RequirementLevel.MUST
     }
 
 
@@ -80,7 +82,7 @@ def test_a_server_of_the_rfc_alone_meets_all_that_it_must() -> None:
     with MinimalServer() as server:
         findings = checked(Target(server.endpoint, "test", patience_s=1.0))
     assert failed(findings) == set()
-    assert findings["MTL-102"].verdict is Verdict.FAILED, "it never pings, which it only should"
+    assert findings["MTL-102"].verdict is CheckVerdict.FAILED, "it never pings, which it only should"
 
 
 @pytest.mark.parametrize("requirement", DEFECTS)

@@ -11,7 +11,7 @@ from mtl.wire import control as w
 from pyspark_mtl import connections
 from pyspark_mtl.options.settings import parse, read_settings, write_settings
 from pyspark_mtl.sink.writing import write
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.offsets import OffsetRange
 from pyspark_mtl.source.reading import Task, packs
 from tests.support.cutting_proxy import HERE, CuttingProxy
 
@@ -39,7 +39,7 @@ def test_the_tasks_of_a_worker_share_its_sessions(
         assert reading.connect == writing.connect
         frame = pa.RecordBatch.from_arrays([pa.array([b"x"], pa.binary())], names=["body"])
         for first in range(1, TASKS + 1):
-            task = Task(Range("orders", incarnation, first, first + 1))
+            task = Task(OffsetRange("orders", incarnation, first, first + 1))
             assert [pack.count for pack in packs(reading.connect, task, fail_on_data_loss=True)] == [1]
             assert len(write(writing, [frame], "app", 1).stages) == 1
         assert proxy.accepted == {control: SESSIONS, data: 2 * TASKS}, "and one data flow for each lease"

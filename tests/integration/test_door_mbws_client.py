@@ -69,7 +69,7 @@ async def test_a_cut_network_costs_nothing_and_doubles_nothing(shared: RunningBr
         assert await in_log(beside, a) == [b"%d" % n for n in range(3000)]
 
 
-async def read(r: mbws.Reader, got: list[int]) -> None:
+async def read(r: mbws.MbwsReader, got: list[int]) -> None:
     while True:
         got.append(int((await r.next()).body))
 
@@ -114,7 +114,7 @@ async def test_a_door_that_stops_has_acknowledged_what_it_took_in(shared: Runnin
         assert await in_log(beside, a) == [b"%d" % n for n in range(5000)]
 
 
-async def send_all(w: mbws.Writer, numbers: range) -> None:
+async def send_all(w: mbws.MbwsWriter, numbers: range) -> None:
     for n in numbers:
         await w.send(b"%d" % n)
 

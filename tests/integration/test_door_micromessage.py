@@ -12,12 +12,12 @@ import mtl
 from mtl.client.aio import Connection
 from mtl.doors.micromessage import client as mm2
 from mtl.doors.micromessage.codec import (
-    Command,
-    Decoder,
+    CommandFrame,
     Error,
     Frame,
     Handshake,
-    Message,
+    MessageFrame,
+    MicroDecoder,
     encode,
     encode_handshake,
 )
@@ -44,7 +44,7 @@ class Bare:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = Decoder()
+        self._decoder = MicroDecoder()
 
     async def say(self, octets: bytes) -> None:
         self._writer.write(octets)
@@ -154,7 +154,7 @@ async def test_each_of_a_queue_goes_to_one_and_comes_again_unless_acknowledged(
         async with mm2.connect(opened.endpoint) as c, mm2.connect(opened.endpoint) as d:
             readers = [await c.reader("jobs"), await d.reader("jobs")]
 
-            async def drain(reader: mm2.Reader) -> None:
+            async def drain(reader: mm2.MicroReader) -> None:
                 async for received in reader:
                     assert received.body not in got
                     got.add(received.body)
@@ -179,9 +179,9 @@ async def test_a_consumer_holds_no_more_of_a_queue_than_was_agreed(
         async with bare(opened.endpoint) as slow, mm2.connect(opened.endpoint) as d:
             final = encode_handshake(Handshake("slow", "pub-sub", f"batch-ack:max-count={window}"))
             await slow.handshake(final)
-            await slow.say(encode(Command("subscribe", {"destination": "jobs"})))
+            await slow.say(encode(CommandFrame("subscribe", {"destination": "jobs"})))
             first = await slow.hear()
-            assert isinstance(first, Message)  # and acknowledges nothing
+            assert isinstance(first, MessageFrame)  # and acknowledges nothing
             others = await d.reader("jobs")
             got = [(await others.next()).body for _ in range(20 - window)]
             assert got == [b"%d" % n for n in range(window, 20)]
@@ -200,12 +200,12 @@ async def test_a_consumer_that_dies_counts_as_a_delivery(mtl_broker: RunningBrok
         for unsubscribes in (False, True, False, False):
             async with bare(opened.endpoint) as mortal:
                 await mortal.handshake(final)
-                await mortal.say(encode(Command("subscribe", {"destination": "jobs"})))
+                await mortal.say(encode(CommandFrame("subscribe", {"destination": "jobs"})))
                 message = await mortal.hear()
-                assert isinstance(message, Message)
+                assert isinstance(message, MessageFrame)
                 assert message.payload == b"poison"
                 if unsubscribes:
-                    await mortal.say(encode(Command("unsubscribe", {"destination": "jobs"})))
+                    await mortal.say(encode(CommandFrame("unsubscribe", {"destination": "jobs"})))
                     while (await beside.queues(resource="jobs"))[0].consumers:
                         pass
         async with beside.reader("jobs.dead", start="earliest", until=2) as dead:
@@ -315,7 +315,7 @@ async def test_a_killed_broker_costs_nothing_that_was_acknowledged(mtl_broker: R
             assert [content.body async for content in log] == [b"%d" % n for n in range(500)]
 
 
-async def send_all(w: mm2.Writer, numbers: range) -> None:
+async def send_all(w: mm2.MicroWriter, numbers: range) -> None:
     for n in numbers:
         await w.send(b"%d" % n)
 
@@ -347,7 +347,7 @@ async def test_a_slow_subscriber_misses_nothing(mtl_broker: RunningBroker) -> No
                 await w.send(b"%d" % n + bytes(100_000))
         for n in range(100):
             frame = await one.hear()
-            assert isinstance(frame, Message)
+            assert isinstance(frame, MessageFrame)
             assert int(frame.payload.rstrip(b"\0")) == n
 
 

@@ -202,7 +202,7 @@ async def test_a_user_who_is_removed_is_cut_off_and_nobody_else(
 
 
 @asynccontextmanager
-async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mbws.Connection]:
+async def connected(endpoint: str, user: str, password: str) -> AsyncIterator[mbws.MbwsConnection]:
     """As soon as the broker knows of the user, which takes a second."""
     connection = None
     while connection is None:

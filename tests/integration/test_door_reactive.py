@@ -13,7 +13,7 @@ from mtl.doors.limits import RS_DEMAND, RS_PART
 from mtl.doors.places import host_and_port
 from mtl.doors.reactive import client as reactive
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.streams import Reader
+from mtl.doors.reactive.streams import ReactiveReader
 from mtl.doors.running import Door
 from mtl.errors import Closed, ContentTooLarge, OptionError, Refused, Unreachable
 from mtl.limits import MAX_CONTENT
@@ -32,7 +32,7 @@ class Bare:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._decoder = m.Decoder()
+        self._decoder = m.ReactiveDecoder()
         self._heard: list[m.Message] = []
 
     async def say(self, *messages: m.Message) -> None:
@@ -132,13 +132,13 @@ async def test_demand_is_honoured_to_the_element(mtl_broker: RunningBroker) -> N
         assert await one.hear() == m.Subscribed(5)
         assert [await one.hear() for _ in range(2)] == [m.OnNext(5, b"0"), m.OnNext(5, b"1")]
         assert await one.silent()
-        await one.say(m.Request(5, 1), m.Request(5, 2))
+        await one.say(m.RequestMore(5, 1), m.RequestMore(5, 2))
         assert [await one.hear() for _ in range(3)] == [m.OnNext(5, b"%d" % n) for n in (2, 3, 4)]
         assert await one.silent()
-        await one.say(m.Request(5, 0))
+        await one.say(m.RequestMore(5, 0))
         error = await one.hear()
         assert isinstance(error, m.OnError)
-        await one.say(m.Request(5, 9), m.Cancel(5))
+        await one.say(m.RequestMore(5, 9), m.Cancel(5))
         assert await one.silent()
 
 
@@ -202,11 +202,11 @@ async def test_publishing_is_two_streams(mtl_broker: RunningBroker) -> None:
             asked < 3
         ):  # renewed as they are confirmed, whether or not there is demand for the confirmations
             request = await one.hear()
-            assert isinstance(request, m.Request)
+            assert isinstance(request, m.RequestMore)
             asked += request.demand
         await one.say(m.OnComplete(q))
         assert await one.silent()
-        await one.say(m.Request(5, 10))
+        await one.say(m.RequestMore(5, 10))
         assert await one.hear() == m.OnNextPacked(5, ((2).to_bytes(8, "big"), (3).to_bytes(8, "big")))
         assert await one.hear() == m.OnComplete(5)
         async with beside.reader("orders", until=4) as log:
@@ -325,7 +325,7 @@ async def test_streams_of_one_connection_are_independent(mtl_broker: RunningBrok
         stuck = await c.reader(names[0], window=1)  # nobody reads it
         readers = [await c.reader(name, window=3) for name in names]
 
-        async def read(reader: Reader) -> list[bytes]:
+        async def read(reader: ReactiveReader) -> list[bytes]:
             return [(await reader.next()).body.rstrip(b"\0") for _ in range(10)]
 
         received = await asyncio.gather(*map(read, readers))

@@ -19,7 +19,7 @@ from mtl.doors.limits import RS_PART
 from mtl.doors.reactive import client as reactive
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive.over_websocket import SUBPROTOCOL
-from mtl.doors.reactive.streams import Reader
+from mtl.doors.reactive.streams import ReactiveReader
 from mtl.doors.running import Door
 from mtl.errors import Closed, OptionError, Refused, Unreachable
 from mtl.limits import MAX_CONTENT
@@ -47,7 +47,7 @@ class Bare:
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
-        self._decoder = m.Decoder()
+        self._decoder = m.ReactiveDecoder()
         self._heard: list[m.Message] = []
 
     async def say(self, *messages: m.Message) -> None:
@@ -129,7 +129,7 @@ async def test_the_bounds_of_messages_mean_nothing(shared: RunningBroker) -> Non
         await one.say(m.Subscribed(q))
         await one.socket.send([element[:2], element[2:5], element[5:]])
         answers = [await one.hear() for _ in range(3)]
-        assert m.Request(q, 1) in answers
+        assert m.RequestMore(q, 1) in answers
         assert m.OnNext(5, b"in three fragments") in answers
         assert m.OnNext(6, (1).to_bytes(8, "big")) in answers
 
@@ -200,7 +200,7 @@ async def test_streams_of_one_connection_are_independent(shared: RunningBroker) 
         stuck = await c.reader(resources[0], window=1)  # nobody reads it
         readers = [await c.reader(name, window=3) for name in resources]
 
-        async def read(reader: Reader) -> list[bytes]:
+        async def read(reader: ReactiveReader) -> list[bytes]:
             return [(await reader.next()).body.rstrip(b"\0") for _ in range(10)]
 
         assert await asyncio.gather(*map(read, readers)) == [

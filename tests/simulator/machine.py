@@ -18,7 +18,7 @@ from mtl.broker import actions as a
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.dispatch import carry_out
-from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.sending import LoopSender
 from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import ReadCache
 from mtl.net.ports import Port
@@ -102,7 +102,7 @@ class BrokerProcess:
             world.now(),
         )
         machine.routers.open(self.wake)
-        self._sender = Sender(machine.routers, self.broker, world.now)
+        self._sender = LoopSender(machine.routers, self.broker, world.now)
         self.look()
 
     # --- turns ----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from mtl.net import limits as net_limits
 from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.net.ports import Port
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 from mtl.wire.commands import Buffer, Content, decode
 from tests.simulator.world import Event, World
 from tests.support.links import OneByOne
@@ -314,7 +314,7 @@ class _Control:
     def __init__(self, routers: Routers) -> None:
         self._routers = routers
 
-    def send(self, *frames: bytes) -> Sent:
+    def send(self, *frames: bytes) -> SendOutcome:
         """A reply; the envelope of a REQ is its identity and an empty frame."""
         identity, _, status, body = frames
         return self._routers.send(Port.CONTROL, identity, status, body)
@@ -350,27 +350,27 @@ class Routers:
                 self.world.note("heard", lambda: f"{wire} {shown(port, message)}")  # noqa: B023 called at once
                 yield port, wire.identity, message
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> Sent:
+    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """One message of two frames to an identity."""
         wire = self.wires.get((port, identity))
         if wire is None:
-            return Sent.GONE
+            return SendOutcome.GONE
         self.world.note("said", lambda: f"{wire} {shown(port, (header, body))}")
         if port is Port.CONTROL and header == b"202" and self.world.chance(self.weather.lost_leases):
             self.world.note("lost-lease", lambda: str(wire))
             self.reset(wire)
-            return Sent.OK
-        return Sent.OK if wire.down.put((header, bytes(body))) else Sent.FULL
+            return SendOutcome.OK
+        return SendOutcome.OK if wire.down.put((header, bytes(body))) else SendOutcome.FULL
 
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
-    ) -> tuple[int, Sent]:
+    ) -> tuple[int, SendOutcome]:
         """Messages of two frames in a row, as far as they get."""
         for number, (header, body) in enumerate(zip(headers, bodies, strict=True)):
             sent = self.send(port, identity, header, body)
-            if sent is not Sent.OK:
+            if sent is not SendOutcome.OK:
                 return number, sent
-        return len(headers), Sent.OK
+        return len(headers), SendOutcome.OK
 
     # --- what the network does ------------------------------------------------------------------------------
 

@@ -25,9 +25,9 @@ from mtl.broker import actions as a
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.dispatch import carry_out
-from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.sending import LoopSender
 from mtl.net.ports import Port
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 from mtl.protocol.sasl.scram import proves
 from mtl.storage.api import DropLogs, Prepare, StorageAction
 from mtl.storage.local import Storage
@@ -57,32 +57,32 @@ class Sockets:
         self.control = self
 
     # as the control socket's RouterSocket
-    def reply(self, *frames: bytes) -> Sent:
+    def reply(self, *frames: bytes) -> SendOutcome:
         self.replies.append(frames)
-        return Sent.OK
+        return SendOutcome.OK
 
-    def send(self, *frames: Any) -> Sent:
+    def send(self, *frames: Any) -> SendOutcome:
         if not isinstance(frames[0], Port):
             return self.reply(*frames)
         port, identity, header, body = frames
         peer = (port, identity)
         if peer in self.gone:
-            return Sent.GONE
+            return SendOutcome.GONE
         if self.room.get(peer, 1) <= 0:
-            return Sent.FULL
+            return SendOutcome.FULL
         if peer in self.room:
             self.room[peer] -= 1
         self.sent.setdefault(peer, []).append((bytes(header), bytes(body)))
-        return Sent.OK
+        return SendOutcome.OK
 
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
-    ) -> tuple[int, Sent]:
+    ) -> tuple[int, SendOutcome]:
         for number, frames in enumerate(zip(headers, bodies, strict=True)):
             sent = self.send(port, identity, *frames)
-            if sent is not Sent.OK:
+            if sent is not SendOutcome.OK:
                 return number, sent
-        return len(headers), Sent.OK
+        return len(headers), SendOutcome.OK
 
 
 class Rig:
@@ -126,7 +126,7 @@ class Rig:
             lambda body, count: void(decode_pack(body, count)),
             self.now(),
         )
-        self.sender = Sender(self.sockets, self.broker, self.now)
+        self.sender = LoopSender(self.sockets, self.broker, self.now)
         self.held.clear()
         self.hold(*held)
         self.run()

@@ -35,7 +35,7 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SendReply:
     """Answer a control request: the envelope of the request, then status and body."""
 
     envelope: tuple[bytes, ...]
@@ -90,4 +90,4 @@ class CheckPassword:
     verifier: Verifier
 
 
-Action = Reply | Send | Deliver | Relay | StorageAction | CheckPassword
+Action = SendReply | Send | Deliver | Relay | StorageAction | CheckPassword

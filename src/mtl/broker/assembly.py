@@ -44,7 +44,7 @@ from mtl.broker.writing.idle import Idle
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
 from mtl.broker.writing.turns import Turns
@@ -162,7 +162,7 @@ class _Base:
     space: Space
     inbound: Inbound
     intakes: Intakes
-    opening: Opening
+    opening: LogOpening
 
 
 def _base(settings: CoreSettings, restored: Restored, random: Random, now: a.Now) -> _Base:
@@ -188,7 +188,7 @@ def _base(settings: CoreSettings, restored: Restored, random: Random, now: a.Now
         Space(settings.low_watermark),
         inbound,
         Intakes(out, inbound, Turns(limits.COMMIT_THREADS)),
-        Opening(out),
+        LogOpening(out),
     )
 
 

@@ -62,7 +62,7 @@ from mtl.broker.writing.idle import Idle
 from mtl.broker.writing.intake import Inbound
 from mtl.broker.writing.intakes import Intakes
 from mtl.broker.writing.names import Names
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
 from mtl.broker.writing.writers import WriterLease, Writers
@@ -87,7 +87,7 @@ class Parts:
     space: Space
     inbound: Inbound
     intakes: Intakes
-    opening: Opening
+    opening: LogOpening
     resources: Resources
     names: Names
     writers: Writers

@@ -20,7 +20,7 @@ from mtl.net.origin import Connection, key_of
 from mtl.net.ports import Port
 from mtl.protocol import states
 from mtl.protocol.data import DataSession, OutOfTurn
-from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 
@@ -225,9 +225,9 @@ class Flows:
                 self._forget(flow)
                 continue
             verdict = flow.heartbeat.check(now)
-            if verdict is Verdict.PING:
+            if verdict is HeartbeatVerdict.PING:
                 flow.send(c.Ping())
-            elif verdict is Verdict.DEAD:
+            elif verdict is HeartbeatVerdict.DEAD:
                 self.counts["dead"] += 1
                 self.drop(flow)
 

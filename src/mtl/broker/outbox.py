@@ -70,7 +70,7 @@ class Outbox:
     def reply(self, envelope: tuple[bytes, ...], reply: w.Reply | Refused) -> None:
         """Answer a control request."""
         frames = w.encode_refusal(reply) if isinstance(reply, Refused) else w.encode_reply(reply.code, reply)
-        self.actions.append(a.Reply(envelope, tuple(frames)))
+        self.actions.append(a.SendReply(envelope, tuple(frames)))
 
     # --- requests to the disk -------------------------------------------------------------------------------
 

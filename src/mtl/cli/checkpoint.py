@@ -12,7 +12,7 @@ from mtl.client import Connection
 from mtl.errors import Refused
 from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
-from pyspark_mtl.checkpoint import Held, read, state_of
+from pyspark_mtl.checkpoint import HeldResource, read, state_of
 
 
 def checkpoint(
@@ -57,7 +57,7 @@ def _described(connection: Connection, names: list[str]) -> dict[str, Descriptio
     return found
 
 
-def _row(held: Held, found: Description | None) -> dict[str, str | int | None]:
+def _row(held: HeldResource, found: Description | None) -> dict[str, str | int | None]:
     end = None if found is None else found.known_next
     return {
         "resource": held.resource,

@@ -15,7 +15,7 @@ from mtl.cli.common import Json, line, out, settings
 from mtl.client.settings import Settings
 from mtl.conformance.client import findings
 from mtl.conformance.peer import Target
-from mtl.conformance.report import Failed, Finding, NotSeen, Verdict
+from mtl.conformance.report import CheckResult, CheckVerdict, Failed, NotSeen
 from mtl.conformance.server import check_server, offered, usual
 from mtl.conformance.twin import Twin
 from mtl.errors import OptionError
@@ -65,7 +65,7 @@ def conformance(
     """
     if client:
         words = [*([endpoint] if endpoint is not None else []), *(command or [])]
-        found: Iterable[Finding] = _check_client(listen, words, seconds, json=json)
+        found: Iterable[CheckResult] = _check_client(listen, words, seconds, json=json)
     else:
         found = _check_server(settings(context, endpoint), profile, resource)
     violations = _tell(found, all_frames=frames, json=json)
@@ -73,7 +73,7 @@ def conformance(
         raise typer.Exit(1)
 
 
-def _check_server(server: Settings, profile: str | None, resource: str | None) -> Iterator[Finding]:
+def _check_server(server: Settings, profile: str | None, resource: str | None) -> Iterator[CheckResult]:
     credentials = server.credentials()
     target = Target(
         server.endpoint,
@@ -92,7 +92,7 @@ def _check_server(server: Settings, profile: str | None, resource: str | None) -
     return check_server(replace(target, profile=chosen))
 
 
-def _check_client(listen: str, command: list[str], seconds: float, *, json: bool) -> list[Finding]:
+def _check_client(listen: str, command: list[str], seconds: float, *, json: bool) -> list[CheckResult]:
     with Twin(listen) as twin:
         if not json:
             out.print(f"serving at {twin.endpoint}", markup=False)
@@ -117,9 +117,9 @@ def _wait(seconds: float) -> None:
         pass
 
 
-def _tell(found: Iterable[Finding], *, all_frames: bool, json: bool) -> int:
+def _tell(found: Iterable[CheckResult], *, all_frames: bool, json: bool) -> int:
     """Show each finding, and return the number of violations."""
-    counts = dict.fromkeys(Verdict, 0)
+    counts = dict.fromkeys(CheckVerdict, 0)
     violations = 0
     for one in found:
         counts[one.verdict] += 1
@@ -133,7 +133,7 @@ def _tell(found: Iterable[Finding], *, all_frames: bool, json: bool) -> int:
             markup=False,
             soft_wrap=True,
         )
-        if all_frames or one.verdict is Verdict.FAILED:
+        if all_frames or one.verdict is CheckVerdict.FAILED:
             for frame in one.frames:
                 out.print(f"    {frame}", markup=False, soft_wrap=True)
     if not json:

@@ -19,14 +19,14 @@ from mtl.client.notice import Notice
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
 from mtl.protocol.rfc import RfcConsumerFlow
-from mtl.protocol.states import Resource
+from mtl.protocol.states import ResourceState
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
 
-_TO_ASK: dict[tuple[bool, Resource], type[c.Summon | c.Dismiss]] = {
-    (True, Resource.DISMISSED): c.Summon,
-    (False, Resource.SUMMONED): c.Dismiss,
+_TO_ASK: dict[tuple[bool, ResourceState], type[c.Summon | c.Dismiss]] = {
+    (True, ResourceState.DISMISSED): c.Summon,
+    (False, ResourceState.SUMMONED): c.Dismiss,
 }
 """(whether contents of a resource are wanted, its state) -> the command that changes the state accordingly."""
 

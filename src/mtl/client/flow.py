@@ -28,8 +28,8 @@ from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
 from mtl.protocol.backoff import Backoff
 from mtl.protocol.data import DataSession, OutOfTurn
-from mtl.protocol.heartbeat import Heartbeat, Verdict
-from mtl.protocol.states import CLIENT, FORBIDDEN, LEASE_ENDED, NEWLY_BOUND, OK, Resource
+from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
+from mtl.protocol.states import CLIENT, FORBIDDEN, LEASE_ENDED, NEWLY_BOUND, OK, ResourceState
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -165,7 +165,7 @@ class Flow:
             self._heartbeat.sent(self._loop.clock())  # no Ping is needed for a while
         return sent
 
-    def resource(self, name: str) -> Resource:
+    def resource(self, name: str) -> ResourceState:
         """The state of a resource on this connection: whether a Summon or a Dismiss may be sent."""
         return self._session.resource(name)
 
@@ -454,10 +454,10 @@ class Flow:
 
     def _beat(self) -> None:
         verdict = self._heartbeat.check(self._loop.clock())
-        if verdict is Verdict.DEAD:
+        if verdict is HeartbeatVerdict.DEAD:
             self._lost()
             return
-        if verdict is Verdict.PING:
+        if verdict is HeartbeatVerdict.PING:
             self._ping(None)
         self._look_at_the_pulse()
 

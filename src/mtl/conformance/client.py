@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtl.conformance.report import Finding, Level, Verdict
+from mtl.conformance.report import CheckResult, CheckVerdict, RequirementLevel
 from mtl.conformance.twin import Twin
 
 REQUIREMENTS = {
@@ -38,20 +38,20 @@ REQUIREMENTS = {
 SHOULD = {"MTL-100"}
 
 
-def findings(twin: Twin) -> list[Finding]:
+def findings(twin: Twin) -> list[CheckResult]:
     """A finding for each requirement, after the client has ended."""
     wrong = {}
     for one in reversed(twin.wrong):
         wrong[one.requirement] = one
     found = []
     for requirement, text in REQUIREMENTS.items():
-        level = Level.SHOULD if requirement in SHOULD else Level.MUST
+        level = RequirementLevel.SHOULD if requirement in SHOULD else RequirementLevel.MUST
         if requirement in wrong:
             one = wrong[requirement]
-            found.append(Finding(requirement, level, text, Verdict.FAILED, one.reason, one.frames))
+            found.append(CheckResult(requirement, level, text, CheckVerdict.FAILED, one.reason, one.frames))
         elif requirement in twin.seen:
-            found.append(Finding(requirement, level, text, Verdict.MET))
+            found.append(CheckResult(requirement, level, text, CheckVerdict.MET))
         else:
             reason = "the client did not use this part of the protocol"
-            found.append(Finding(requirement, level, text, Verdict.NOT_SEEN, reason))
+            found.append(CheckResult(requirement, level, text, CheckVerdict.NOT_SEEN, reason))
     return found

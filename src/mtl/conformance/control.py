@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtl.conformance.peer import SILENCE_S, TEST, Peer, Reply, expect, reply_of
+from mtl.conformance.peer import SILENCE_S, TEST, Probe, ProbeReply, expect, reply_of
 from mtl.conformance.report import Checks
 
-CHECKS: Checks[Peer] = Checks()
+CHECKS: Checks[Probe] = Checks()
 must, should = CHECKS.must, CHECKS.should
 
 OPEN = b'{"protocol":{"name":"MTL","version":1}}'
 
 
-def _refused(reply: Reply, *codes: int) -> None:
+def _refused(reply: ProbeReply, *codes: int) -> None:
     wanted = " or ".join(map(str, codes)) or "a status from 400 on"
     expect(reply.code in codes if codes else reply.code >= 400, f"expected {wanted}, received {reply.code}")
 
@@ -22,7 +22,7 @@ def _refused(reply: Reply, *codes: int) -> None:
     "MTL-26",
     "Open is answered by 201, after a log-in if required: status Ready and the names of the profiles",
 )
-def ready(peer: Peer) -> None:
+def ready(peer: Probe) -> None:
     body = peer.requester().let_in().body
     expect(body.get("status") == "Ready", f"the status is {body.get('status')!r}")
     profiles = body.get("profiles")
@@ -31,7 +31,7 @@ def ready(peer: Peer) -> None:
 
 
 @must("MTL-19", "Names of commands are case-insensitive")
-def any_case(peer: Peer) -> None:
+def any_case(peer: Probe) -> None:
     for name in ("CONNECTION.OPEN", "connection.open", "cOnNeCtIoN.oPeN"):
         requester = peer.requester()
         reply = requester.ask(name, requester.open_body())
@@ -39,7 +39,7 @@ def any_case(peer: Peer) -> None:
 
 
 @must("MTL-20", "The reply begins with the envelope of its request")
-def envelope(peer: Peer) -> None:
+def envelope(peer: Probe) -> None:
     dealer = peer.dealer()
     peer.send(dealer, [b"mark", b"", b"Connection.Open", OPEN])
     frames = peer.receive(dealer, peer.target.patience_s) or []
@@ -48,12 +48,12 @@ def envelope(peer: Peer) -> None:
 
 
 @must("MTL-21", "A request before Connection.Open is refused")
-def open_first(peer: Peer) -> None:
+def open_first(peer: Probe) -> None:
     _refused(peer.requester().ask("Connection.Profile", {"profile": peer.target.profile}))
 
 
 @must("MTL-37", "Selecting a profile of the 201 is answered by 200")
-def profile(peer: Peer) -> None:
+def profile(peer: Probe) -> None:
     requester = peer.requester()
     requester.let_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile})
@@ -61,7 +61,7 @@ def profile(peer: Peer) -> None:
 
 
 @must("MTL-39", "Names of profiles are case-insensitive")
-def profile_case(peer: Peer) -> None:
+def profile_case(peer: Probe) -> None:
     requester = peer.requester()
     requester.let_in()
     for name in (peer.target.profile.upper(), peer.target.profile.capitalize()):
@@ -70,14 +70,14 @@ def profile_case(peer: Peer) -> None:
 
 
 @must("MTL-38", "An unknown profile is answered by 400")
-def no_profile(peer: Peer) -> None:
+def no_profile(peer: Probe) -> None:
     requester = peer.requester()
     requester.let_in()
     _refused(requester.ask("Connection.Profile", {"profile": "no such profile"}), 400)
 
 
 @must("MTL-45", "A request for a lease is refused before a profile is selected")
-def profile_first(peer: Peer) -> None:
+def profile_first(peer: Probe) -> None:
     requester = peer.requester()
     requester.let_in()
     for kind in ("Reader", "Writer"):
@@ -85,7 +85,7 @@ def profile_first(peer: Peer) -> None:
 
 
 @must("MTL-48", "A lease is granted by 202: status Data Lease, a port number, and the lease as a string")
-def lease(peer: Peer) -> None:
+def lease(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     for kind in ("Reader", "Writer"):
@@ -99,7 +99,7 @@ def lease(peer: Peer) -> None:
 
 
 @must("MTL-46", "An empty list of resources means all resources")
-def any_and_all(peer: Peer) -> None:
+def any_and_all(peer: Probe) -> None:
     session = peer.session()
     kinds = ("Reader", "Writer") if peer.target.profile == TEST else ("Writer",)
     for kind in kinds:
@@ -108,7 +108,7 @@ def any_and_all(peer: Peer) -> None:
 
 
 @must("MTL-49", "A confirmation model that the profile does not support gets 501")
-def no_confirmation(peer: Peer) -> None:
+def no_confirmation(peer: Probe) -> None:
     session = peer.session()
     confirm = "full" if peer.target.profile == TEST else "sometimes"
     for kind in ("Reader", "Writer"):
@@ -117,7 +117,7 @@ def no_confirmation(peer: Peer) -> None:
 
 
 @must("MTL-52", "A well-formed but invalid request gets an error reply")
-def invalid(peer: Peer) -> None:
+def invalid(peer: Probe) -> None:
     session = peer.session()
     wrong: list[tuple[str, Any]] = [
         ("No.Such", {}),
@@ -131,14 +131,14 @@ def invalid(peer: Peer) -> None:
 
 
 @must("MTL-09", "Unknown members of a body are ignored")
-def unknown_members(peer: Peer) -> None:
+def unknown_members(peer: Probe) -> None:
     requester = peer.requester()
     requester.let_in()
     reply = requester.ask("Connection.Profile", {"profile": peer.target.profile, "x-later": [1, {"a": None}]})
     expect(reply.code == 200, f"the reply has {reply.code}")
 
 
-def _dropped(peer: Peer, *messages: list[bytes]) -> None:
+def _dropped(peer: Probe, *messages: list[bytes]) -> None:
     """Check that each message gets no answer, and that a valid request after it does."""
     for frames in messages:
         dealer = peer.dealer()
@@ -153,17 +153,17 @@ def _dropped(peer: Peer, *messages: list[bytes]) -> None:
 
 
 @should("MTL-50", "A request with the wrong number of frames gets no reply")
-def frames(peer: Peer) -> None:
+def frames(peer: Probe) -> None:
     _dropped(peer, [b"Connection.Open"], [b"Connection.Open", OPEN, b"more"])
 
 
 @should("MTL-51", "A request whose body is not JSON gets no reply")
-def no_json(peer: Peer) -> None:
+def no_json(peer: Probe) -> None:
     _dropped(peer, [b"Connection.Open", b"no JSON"], [b"Connection.Open", b'{"protocol":'], [b"No.Such", b""])
 
 
 @must("MTL-04", "A request gets exactly one reply")
-def one_reply(peer: Peer) -> None:
+def one_reply(peer: Probe) -> None:
     dealer = peer.dealer()
     peer.send(dealer, [b"", b"Connection.Open", OPEN])
     expect(peer.receive(dealer, peer.target.patience_s) is not None, "no reply came")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from mtl.conformance import frames as f
-from mtl.conformance.peer import SILENCE_S, TEST, Flow, Peer, Requester, expect
+from mtl.conformance.peer import SILENCE_S, TEST, Probe, ProbeFlow, Requester, expect
 from mtl.conformance.report import Checks, Failed, NotSeen
 
-CHECKS: Checks[Peer] = Checks()
+CHECKS: Checks[Probe] = Checks()
 must, should = CHECKS.must, CHECKS.should
 
 BODY = b"\0\xff body"
 
 
-def _reader(session: Requester, resource: str, confirm: str = "none") -> Flow:
+def _reader(session: Requester, resource: str, confirm: str = "none") -> ProbeFlow:
     """A reader that has summoned its resource."""
     flow = session.flow("Reader", [resource], confirm)
     flow.summon(resource)
@@ -25,7 +25,7 @@ def _reader(session: Requester, resource: str, confirm: str = "none") -> Flow:
 
 
 @must("MTL-62", "A Lease gets a Response with its command sequence")
-def lease(peer: Peer) -> None:
+def lease(peer: Probe) -> None:
     session = peer.session()
     granted = session.lease("Writer", [peer.resource(session)], "none")
     flow = session.connect(granted)
@@ -35,7 +35,7 @@ def lease(peer: Peer) -> None:
 
 
 @must("MTL-64", "The Response to a Lease has 200, or 403 for an unknown lease")
-def forbidden(peer: Peer) -> None:
+def forbidden(peer: Probe) -> None:
     session = peer.session()
     granted = session.lease("Writer", [peer.resource(session)], "none")
     for token, code in ((str(granted["lease"]), b"200"), ("no such lease", b"403")):
@@ -46,7 +46,7 @@ def forbidden(peer: Peer) -> None:
 
 
 @must("MTL-65", "A client may send commands before the Responses to earlier commands")
-def pipelined(peer: Peer) -> None:
+def pipelined(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     granted = session.lease("Reader", [resource], "none")
@@ -60,7 +60,7 @@ def pipelined(peer: Peer) -> None:
 
 
 @must("MTL-71", "A Summon gets a Response, 200 or 400; 400 for a resource outside of the lease")
-def summon(peer: Peer) -> None:
+def summon(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
@@ -69,7 +69,7 @@ def summon(peer: Peer) -> None:
 
 
 @must("MTL-70", "A second Summon of the same resource gets 400")
-def summoned_twice(peer: Peer) -> None:
+def summoned_twice(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
@@ -77,7 +77,7 @@ def summoned_twice(peer: Peer) -> None:
 
 
 @must("MTL-76", "A Dismiss gets a Response, 200 or 400")
-def dismiss(peer: Peer) -> None:
+def dismiss(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = _reader(session, resource)
@@ -85,7 +85,7 @@ def dismiss(peer: Peer) -> None:
 
 
 @must("MTL-75", "A Dismiss of a resource that is not summoned gets 400")
-def not_summoned(peer: Peer) -> None:
+def not_summoned(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
@@ -93,7 +93,7 @@ def not_summoned(peer: Peer) -> None:
 
 
 @must("MTL-81", "No content comes before the Response to the Summon")
-def response_first(peer: Peer) -> None:
+def response_first(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
@@ -106,7 +106,7 @@ def response_first(peer: Peer) -> None:
 
 
 @must("MTL-82", "No content comes after the Response to a Dismiss")
-def no_content_after(peer: Peer) -> None:
+def no_content_after(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
@@ -120,7 +120,7 @@ def no_content_after(peer: Peer) -> None:
 
 
 @must("MTL-80", "A content has its resource, a well-formed header, and an unchanged body")
-def content(peer: Peer) -> None:
+def content(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource)
@@ -130,7 +130,7 @@ def content(peer: Peer) -> None:
 
 
 @must("MTL-83", "A content for a lease of all resources has the name of its resource", TEST)
-def named(peer: Peer) -> None:
+def named(peer: Probe) -> None:
     session = peer.session()
     reader = session.flow("Reader", [], "none")
     reader.summon("resource")
@@ -140,7 +140,7 @@ def named(peer: Peer) -> None:
 
 
 @must("MTL-78", "A writer whose lease has one resource may omit the name")
-def no_name(peer: Peer) -> None:
+def no_name(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource)
@@ -149,7 +149,7 @@ def no_name(peer: Peer) -> None:
 
 
 @must("MTL-114", "There is exactly one resource, named resource", TEST)
-def one_resource(peer: Peer) -> None:
+def one_resource(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Reader", [], "none")
     flow.respond(flow.ask(f.SUMMON, "another"), b"400")
@@ -157,7 +157,7 @@ def one_resource(peer: Peer) -> None:
 
 
 @must("MTL-115", "Contents are never confirmed", TEST)
-def never_confirmed(peer: Peer) -> None:
+def never_confirmed(peer: Probe) -> None:
     session = peer.session()
     writer = session.flow("Writer", ["resource"], "none")
     writer.send(f.content(1, "resource"), BODY)
@@ -165,7 +165,7 @@ def never_confirmed(peer: Peer) -> None:
 
 
 @must("MTL-116", "Contents are copied from all writers to all readers", TEST, "log")
-def fan_out(peer: Peer) -> None:
+def fan_out(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     readers = [_reader(peer.session(), resource) for _ in range(2)]
@@ -182,7 +182,7 @@ def fan_out(peer: Peer) -> None:
 
 
 @must("MTL-85", 'Nothing is confirmed with confirm "none"')
-def unconfirmed(peer: Peer) -> None:
+def unconfirmed(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     writer = session.flow("Writer", [resource], "none")
@@ -192,7 +192,7 @@ def unconfirmed(peer: Peer) -> None:
 
 
 @must("MTL-86", 'Every content is confirmed or rejected with confirm "full"')
-def confirmed(peer: Peer) -> None:
+def confirmed(peer: Probe) -> None:
     session = peer.session()
     peer.need_confirmation()
     resource = peer.resource(session)
@@ -213,7 +213,7 @@ def confirmed(peer: Peer) -> None:
 
 
 @must("MTL-93", "Confirms and Rejects get no answer, valid or not (MTL-92, 97, 98)")
-def settled(peer: Peer) -> None:
+def settled(peer: Probe) -> None:
     session = peer.session()
     peer.need_confirmation()
     resource = peer.resource(session)
@@ -227,7 +227,7 @@ def settled(peer: Peer) -> None:
 
 
 @must("MTL-96", "A content that is rejected with recycle is delivered again", "queue")
-def recycled(peer: Peer) -> None:
+def recycled(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     reader = _reader(session, resource, "full")
@@ -242,7 +242,7 @@ def recycled(peer: Peer) -> None:
 
 
 @should("MTL-100", "A Ping is answered by a Pong")
-def ping(peer: Peer) -> None:
+def ping(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Writer", [peer.resource(session)], "none")
     flow.send(bytes([f.PING]))
@@ -251,7 +251,7 @@ def ping(peer: Peer) -> None:
 
 
 @should("MTL-102", "The server sends a Ping on a silent connection")
-def pinged(peer: Peer) -> None:
+def pinged(peer: Probe) -> None:
     session = peer.session()
     flow = session.flow("Writer", [peer.resource(session)], "none")
     until = time.monotonic() + 2 * peer.target.patience_s
@@ -274,7 +274,7 @@ ILL_FORMED = (
 
 
 @should("MTL-111", "Ill-formed data commands get no answer (MTL-110) and do not end the connection")
-def ill_formed(peer: Peer) -> None:
+def ill_formed(peer: Probe) -> None:
     session = peer.session()
     resource = peer.resource(session)
     flow = session.flow("Reader", [resource], "none")
@@ -285,7 +285,7 @@ def ill_formed(peer: Peer) -> None:
 
 
 @must("MTL-112", "An invalid content gets an error reply, a Reject", TEST)
-def invalid(peer: Peer) -> None:
+def invalid(peer: Probe) -> None:
     session = peer.session()
     writer = session.flow("Writer", [], "none")
     writer.send(f.content(9, "another"), BODY)
@@ -296,7 +296,7 @@ def invalid(peer: Peer) -> None:
 
 
 @must("MTL-79", "A content without a name is invalid where the lease has several resources", "log", "queue")
-def name_required(peer: Peer) -> None:
+def name_required(peer: Probe) -> None:
     session = peer.session()
     peer.need_confirmation()
     writer = session.flow("Writer", [], "full")

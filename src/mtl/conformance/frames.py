@@ -27,7 +27,7 @@ _SHOWN = 200
 """Octets of a frame that are shown."""
 
 
-class Command(NamedTuple):
+class DataCommand(NamedTuple):
     """A data command: its type, its number (0 if it has none), the rest of its header, its body."""
 
     kind: int
@@ -54,16 +54,16 @@ class Command(NamedTuple):
         return " ".join(words)
 
 
-def command(header: bytes, body: bytes) -> Command:
+def command(header: bytes, body: bytes) -> DataCommand:
     """Parse a data command. ValueError for a header that is empty or ends within its number."""
     if not header:
         raise ValueError("an empty header")
     kind = header[0]
     if kind in {PING, PONG}:
-        return Command(kind, 0, header[1:], body)
+        return DataCommand(kind, 0, header[1:], body)
     if len(header) < 9:
         raise ValueError("a header that ends within its number")
-    return Command(kind, int.from_bytes(header[1:9], "big"), header[9:], body)
+    return DataCommand(kind, int.from_bytes(header[1:9], "big"), header[9:], body)
 
 
 def numbered(kind: int, number: int, rest: bytes = b"") -> bytes:

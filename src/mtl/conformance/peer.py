@@ -35,14 +35,14 @@ class Target:
     patience_s: float = 5.0
 
 
-class Reply(NamedTuple):
+class ProbeReply(NamedTuple):
     """A reply of the control flow."""
 
     code: int
     body: dict[str, Any]
 
 
-class Peer:
+class Probe:
     """The sockets of one check; `close` at its end."""
 
     def __init__(self, target: Target) -> None:
@@ -124,7 +124,7 @@ class Peer:
 class Requester:
     """One control session."""
 
-    def __init__(self, peer: Peer, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, peer: Probe, socket: zmq.Socket[bytes]) -> None:
         self.peer = peer
         self.socket = socket
         self.token: str | None = None
@@ -137,7 +137,7 @@ class Requester:
             body["virtual-host"] = self.peer.target.virtual_host
         return body
 
-    def ask(self, command: str, body: dict[str, Any]) -> Reply:
+    def ask(self, command: str, body: dict[str, Any]) -> ProbeReply:
         """Send a request and return its reply, which has to be well-formed (MTL-16)."""
         if self.token is not None:
             body = {**body, "session": self.token}
@@ -147,7 +147,7 @@ class Requester:
             raise Failed(f"no reply to {command} within {self.peer.target.patience_s} s")
         return reply_of(frames)
 
-    def let_in(self) -> Reply:
+    def let_in(self) -> ProbeReply:
         """Open the session, and log in if the server requires it."""
         reply = self.ask("Connection.Open", self.open_body())
         if reply.code == 401:
@@ -179,14 +179,14 @@ class Requester:
             raise NotSeen(f"the lease is refused: {reply.code} {reply.body}")
         return reply.body
 
-    def connect(self, lease: dict[str, Any]) -> Flow:
+    def connect(self, lease: dict[str, Any]) -> ProbeFlow:
         """A data connection for a lease, without the Lease command."""
         endpoint = (
             lease.get("endpoint") or f"{self.peer.target.endpoint.rpartition(':')[0]}:{lease.get('port')}"
         )
-        return Flow(self.peer, self.peer.socket(zmq.DEALER, endpoint))
+        return ProbeFlow(self.peer, self.peer.socket(zmq.DEALER, endpoint))
 
-    def flow(self, kind: str, resources: list[str], confirm: str) -> Flow:
+    def flow(self, kind: str, resources: list[str], confirm: str) -> ProbeFlow:
         """A data connection whose lease was accepted."""
         lease = self.lease(kind, resources, confirm)
         flow = self.connect(lease)
@@ -197,10 +197,10 @@ class Requester:
         return flow
 
 
-class Flow:
+class ProbeFlow:
     """One data connection. It answers Pings and does not return them."""
 
-    def __init__(self, peer: Peer, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, peer: Probe, socket: zmq.Socket[bytes]) -> None:
         self.peer = peer
         self.socket = socket
         self._sequence = 100
@@ -215,7 +215,7 @@ class Flow:
         self.send(f.numbered(kind, self._sequence, f.short(name)))
         return self._sequence
 
-    def next(self, patience_s: float | None = None) -> f.Command | None:
+    def next(self, patience_s: float | None = None) -> f.DataCommand | None:
         """The next command except Pings; None if none comes in time."""
         patience = self.peer.target.patience_s if patience_s is None else patience_s
         until = time.monotonic() + patience
@@ -233,7 +233,7 @@ class Flow:
                 return command
             self.send(bytes([f.PONG]))
 
-    def need(self, kind: int, test: Callable[[f.Command], bool] = lambda _: True) -> f.Command:
+    def need(self, kind: int, test: Callable[[f.DataCommand], bool] = lambda _: True) -> f.DataCommand:
         """The next command, which has to be one of this kind."""
         command = self.next()
         if command is None or command.kind != kind or not test(command):
@@ -263,7 +263,7 @@ class Flow:
             raise Failed(f"{reason}, but the server sent {command}")
 
 
-def reply_of(frames: Sequence[bytes]) -> Reply:
+def reply_of(frames: Sequence[bytes]) -> ProbeReply:
     """The reply in two frames (MTL-16)."""
     if len(frames) != 2:
         raise Failed(f"a reply of {len(frames)} frames, not 2 (MTL-16)")
@@ -276,7 +276,7 @@ def reply_of(frames: Sequence[bytes]) -> Reply:
         raise Failed("a reply whose body is not JSON (MTL-16)") from None
     if not isinstance(body, dict):
         raise Failed("a reply whose body is not an object (MTL-16)")
-    return Reply(int(code), body)
+    return ProbeReply(int(code), body)
 
 
 def expect(condition: bool, message: str) -> None:

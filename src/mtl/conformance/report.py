@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Level(StrEnum):
+class RequirementLevel(StrEnum):
     """The level of a requirement."""
 
     MUST = "must"
     SHOULD = "should"
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """The result of a check."""
 
     MET = "met"
@@ -34,11 +34,11 @@ class NotSeen(Exception):
 
 
 @dataclass(frozen=True)
-class Check(Generic[T]):
+class RequirementCheck(Generic[T]):
     """One requirement, and its test. `profiles` are those to which it applies; empty means all."""
 
     requirement: str
-    level: Level
+    level: RequirementLevel
     text: str
     test: Callable[[T], None]
     profiles: frozenset[str] = frozenset()
@@ -49,57 +49,57 @@ class Check(Generic[T]):
 
 
 @dataclass
-class Finding:
+class CheckResult:
     """The verdict of one check. `frames` are its messages in order, as text with their direction."""
 
     requirement: str
-    level: Level
+    level: RequirementLevel
     text: str
-    verdict: Verdict
+    verdict: CheckVerdict
     reason: str = ""
     frames: list[str] = field(default_factory=list)
 
     @property
     def is_violation(self) -> bool:
         """Whether a MUST is not met."""
-        return self.verdict is Verdict.FAILED and self.level is Level.MUST
+        return self.verdict is CheckVerdict.FAILED and self.level is RequirementLevel.MUST
 
 
 class Checks(Generic[T]):
     """A registry of checks, with decorators for test functions."""
 
     def __init__(self) -> None:
-        self.all: list[Check[T]] = []
+        self.all: list[RequirementCheck[T]] = []
 
     def must(
         self, requirement: str, text: str, *profiles: str
     ) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
         """Register a test of a MUST; only for these profiles, if any are named."""
-        return self._add(requirement, Level.MUST, text, profiles)
+        return self._add(requirement, RequirementLevel.MUST, text, profiles)
 
     def should(
         self, requirement: str, text: str, *profiles: str
     ) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
         """Register a test of a SHOULD."""
-        return self._add(requirement, Level.SHOULD, text, profiles)
+        return self._add(requirement, RequirementLevel.SHOULD, text, profiles)
 
     def _add(
-        self, requirement: str, level: Level, text: str, profiles: tuple[str, ...]
+        self, requirement: str, level: RequirementLevel, text: str, profiles: tuple[str, ...]
     ) -> Callable[[Callable[[T], None]], Callable[[T], None]]:
         def add(test: Callable[[T], None]) -> Callable[[T], None]:
-            self.all.append(Check(requirement, level, text, test, frozenset(profiles)))
+            self.all.append(RequirementCheck(requirement, level, text, test, frozenset(profiles)))
             return test
 
         return add
 
 
-def run(check: Check[T], subject: T, frames: list[str]) -> Finding:
+def run(check: RequirementCheck[T], subject: T, frames: list[str]) -> CheckResult:
     """Run one check; `frames` grows meanwhile."""
-    verdict, reason = Verdict.MET, ""
+    verdict, reason = CheckVerdict.MET, ""
     try:
         check.test(subject)
     except Failed as failed:
-        verdict, reason = Verdict.FAILED, str(failed)
+        verdict, reason = CheckVerdict.FAILED, str(failed)
     except NotSeen as unseen:
-        verdict, reason = Verdict.NOT_SEEN, str(unseen)
-    return Finding(check.requirement, check.level, check.text, verdict, reason, list(frames))
+        verdict, reason = CheckVerdict.NOT_SEEN, str(unseen)
+    return CheckResult(check.requirement, check.level, check.text, verdict, reason, list(frames))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtl.conformance import control, data
-from mtl.conformance.peer import TEST, Peer, Target
-from mtl.conformance.report import Finding, NotSeen, run
+from mtl.conformance.peer import TEST, Probe, Target
+from mtl.conformance.report import CheckResult, NotSeen, run
 
 
 def offered(target: Target) -> list[str]:
     """The profiles in the server's 201. Raises `Failed` or `NotSeen` if the log-in fails."""
-    peer = Peer(target)
+    peer = Probe(target)
     try:
         body = peer.requester().let_in().body
     finally:
@@ -27,11 +27,11 @@ def usual(profiles: list[str]) -> str:
     return next((name for name in profiles if name.lower() == TEST), profiles[0])
 
 
-def check_server(target: Target) -> Iterator[Finding]:
+def check_server(target: Target) -> Iterator[CheckResult]:
     """A finding for each check that applies to the profile."""
     for check in (*control.CHECKS.all, *data.CHECKS.all):
         if check.concerns(target.profile.lower()):
-            peer = Peer(target)
+            peer = Probe(target)
             try:
                 yield run(check, peer, peer.frames)
             finally:

@@ -22,7 +22,7 @@ NUMBERS = (0, 5, 5, 3, 2**64 - 1)
 
 
 @dataclass
-class Lease:
+class TwinLease:
     """A granted lease: its request, and the client's use of it."""
 
     kind: str
@@ -31,7 +31,7 @@ class Lease:
     peer: bytes = b""
     summoned: set[str] = field(default_factory=set)
     sent: list[int] = field(default_factory=list)
-    settled: list[f.Command] = field(default_factory=list)
+    settled: list[f.DataCommand] = field(default_factory=list)
 
 
 @dataclass
@@ -53,12 +53,12 @@ class Twin(RouterThread):
         self.frames: list[str] = []
         self._sessions: dict[bytes, str] = {}
         """Identity of a REQ socket -> its session's state: open, asked (a log-in is due), or the profile's name."""
-        self._leases: dict[str, Lease] = {}
-        self._flows: dict[bytes, list[Lease]] = {}
+        self._leases: dict[str, TwinLease] = {}
+        self._flows: dict[bytes, list[TwinLease]] = {}
         self._numbers: dict[bytes, set[int]] = {}
         self._traps = {"silence", "log-in"}
         self._dropped: bytes | None = None
-        self._commands: dict[int, Callable[[bytes, f.Command], None]] = {
+        self._commands: dict[int, Callable[[bytes, f.DataCommand], None]] = {
             f.LEASE: self._lease,
             f.SUMMON: self._summon,
             f.DISMISS: self._dismiss,
@@ -165,7 +165,7 @@ class Twin(RouterThread):
         if confirm == "full" and state == "test":
             return 501, {"status": "Not implemented"}
         token = f"lease {len(self._leases)}"
-        self._leases[token] = Lease(name.rpartition(".")[2], str(confirm), list(resources or []))
+        self._leases[token] = TwinLease(name.rpartition(".")[2], str(confirm), list(resources or []))
         return 202, {"status": "Data Lease", "port": self.port, "lease": token}
 
     # --- data -----------------------------------------------------------------------------------------------
@@ -185,17 +185,17 @@ class Twin(RouterThread):
             return
         self._commands[command.kind](peer, command)
 
-    def _first(self, peer: bytes, command: f.Command) -> bool:
+    def _first(self, peer: bytes, command: f.DataCommand) -> bool:
         """Check that a data connection begins with a Lease."""
         begun = command.kind == f.LEASE or peer in self._flows
         return self._check("MTL-60", begun, f"{command} before the first Lease")
 
-    def _said(self, requirement: str, command: f.Command) -> bool:
+    def _said(self, requirement: str, command: f.DataCommand) -> bool:
         """Check that a Lease, Summon or Dismiss has one name and no other field."""
         whole = bool(command.rest) and len(command.rest) == 1 + command.rest[0]
         return self._check(requirement, whole, f"{command} has the fields {f.octets(command.rest)}")
 
-    def _lease(self, peer: bytes, command: f.Command) -> None:
+    def _lease(self, peer: bytes, command: f.DataCommand) -> None:
         if not self._said("MTL-61", command):
             return
         lease = self._leases.get(command.name)
@@ -207,10 +207,10 @@ class Twin(RouterThread):
         self._say(peer, f.numbered(f.RESPONSE, command.number), b"403" if lease is None else b"200")
         self._say(peer, bytes([f.PING]))
 
-    def _of(self, peer: bytes, kind: str) -> Lease | None:
+    def _of(self, peer: bytes, kind: str) -> TwinLease | None:
         return next((x for x in reversed(self._flows[peer]) if x.kind == kind and x.peer == peer), None)
 
-    def _summon(self, peer: bytes, command: f.Command) -> None:
+    def _summon(self, peer: bytes, command: f.DataCommand) -> None:
         if not self._said("MTL-67", command):
             return
         lease, name = self._of(peer, "reader"), command.name
@@ -230,7 +230,7 @@ class Twin(RouterThread):
             lease.sent.append(number)
             self._say(peer, f.content(number, name), b"%d" % place)
 
-    def _dismiss(self, peer: bytes, command: f.Command) -> None:
+    def _dismiss(self, peer: bytes, command: f.DataCommand) -> None:
         if not self._said("MTL-73", command):
             return
         lease, name = self._of(peer, "reader"), command.name
@@ -240,7 +240,7 @@ class Twin(RouterThread):
             lease.summoned.discard(name)
         self._say(peer, f.numbered(f.RESPONSE, command.number), b"200" if summoned else b"400")
 
-    def _content(self, peer: bytes, command: f.Command) -> None:
+    def _content(self, peer: bytes, command: f.DataCommand) -> None:
         whole = bool(command.rest) and len(command.rest) > command.rest[0]
         if not self._check("MTL-78", whole, f"{command} has the fields {f.octets(command.rest)}"):
             return
@@ -257,7 +257,7 @@ class Twin(RouterThread):
         if lease.confirm == "full":
             self._say(peer, f.numbered(f.CONFIRM, command.number, b"\0"))
 
-    def _settle(self, peer: bytes, command: f.Command) -> None:
+    def _settle(self, peer: bytes, command: f.DataCommand) -> None:
         """Check a Confirm or Reject."""
         requirement, fields = ("MTL-89", 1) if command.kind == f.CONFIRM else ("MTL-94", 2)
         whole = len(command.rest) == fields and set(command.rest) <= {0, 1}
@@ -272,7 +272,7 @@ class Twin(RouterThread):
         self._check("MTL-87", sent, f"{command}, but the contents had the numbers {lease.sent}")
         lease.settled.append(command)
 
-    def _pong(self, _peer: bytes, command: f.Command) -> None:
+    def _pong(self, _peer: bytes, command: f.DataCommand) -> None:
         self._check("MTL-100", not command.rest, "a Pong with fields")
 
     def _say(self, peer: bytes, header: bytes, body: bytes = b"") -> None:

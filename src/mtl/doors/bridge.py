@@ -21,7 +21,7 @@ from mtl.client import Content
 from mtl.client.aio import Connection, Reader, Writer
 from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
-from mtl.doors.failing import Failures, Whom
+from mtl.doors.failing import DoorFailures, Whom
 from mtl.doors.limits import (
     DOOR_INBOUND,
     DOOR_READER_CONTENTS,
@@ -32,9 +32,9 @@ from mtl.doors.limits import (
     DOOR_WRITER_OCTETS,
     DOOR_WRITERS,
 )
-from mtl.doors.runs import Run
+from mtl.doors.runs import ContentRun
 from mtl.doors.telling import Unfit
-from mtl.doors.writers import Writers
+from mtl.doors.writers import ResourceWriters
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import ARRIVAL_OVERHEAD
 from mtl.wire.control import OVERLOADED, UNKNOWN_RESOURCE
@@ -52,7 +52,7 @@ class Shares:
     def __init__(self) -> None:
         self.inbound = Budget(DOOR_INBOUND)
         self.subscriptions = 0
-        self.failures = Failures(time.monotonic)
+        self.failures = DoorFailures(time.monotonic)
 
 
 class Bridge:
@@ -68,7 +68,7 @@ class Bridge:
         self._create = create
         self._shares = shares
         self._inbound = shares.inbound
-        self._writers = Writers(self._open_writer, DOOR_WRITERS)
+        self._writers = ResourceWriters(self._open_writer, DOOR_WRITERS)
         self._held = 0
         """Unconfirmed octets, and the number of subscriptions."""
 
@@ -94,11 +94,11 @@ class Bridge:
         Raises, here or from the result, `Refused` (404 no such resource), `ContentTooLarge`, `FieldError` for
         invalid properties, `ContentRefused`, and `Unreachable` when it is unknown whether the content was stored.
         """
-        run = Run(resource)
+        run = ContentRun(resource)
         run.add(bytes(body), encode_properties(properties))
         return await self.publish_run(run)
 
-    async def publish_run(self, run: Run) -> asyncio.Future[None]:
+    async def publish_run(self, run: ContentRun) -> asyncio.Future[None]:
         """As `publish`, for several contents of one resource: they are confirmed, or refused, together."""
         size = run.octets + len(run.bodies) * ARRIVAL_OVERHEAD
         await self._inbound.take(size)
@@ -115,7 +115,7 @@ class Bridge:
         self._held -= size
         self._inbound.give(size)
 
-    async def _sent(self, run: Run) -> asyncio.Future[None]:
+    async def _sent(self, run: ContentRun) -> asyncio.Future[None]:
         for left in reversed(range(_TRIES)):
             writer = await self._writers.get(run.resource)
             try:

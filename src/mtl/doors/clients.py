@@ -79,7 +79,7 @@ def settle(future: asyncio.Future[None], error: MtlError | None = None) -> None:
         future.exception()
 
 
-class Window:
+class SendWindow:
     """Limits the contents that one connection has under way to `limit`; first come, first served."""
 
     def __init__(self, limit: int) -> None:

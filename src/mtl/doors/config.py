@@ -11,7 +11,7 @@ import msgspec
 from mtl.client.settings import Settings
 from mtl.doors.limits import DOOR_SESSIONS, MBWS_PEERS
 from mtl.doors.mbws.peers import PeerConfig
-from mtl.doors.places import TRANSPORTS, Place, place_of
+from mtl.doors.places import TRANSPORTS, ListenPlace, place_of
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
 
@@ -73,7 +73,7 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
         """Whether the transport is encrypted."""
         return bool(self.certificate_file or self.curve_key_file)
 
-    def place(self, door: str) -> Place:
+    def place(self, door: str) -> ListenPlace:
         """Where the door of this name listens. Raises `OptionError`."""
         return place_of(door, self.listen, secure=self.certificate_file is not None)
 
@@ -97,7 +97,7 @@ class DoorConfig(msgspec.Struct, frozen=True, rename="kebab", forbid_unknown_fie
             )
         self._check_exposure(door, place)
 
-    def _check_exposure(self, door: str, place: Place) -> None:
+    def _check_exposure(self, door: str, place: ListenPlace) -> None:
         """The broker's own rule (`BrokerConfig.check_exposure`)."""
         if self.insecure or place.local:
             return
@@ -125,7 +125,7 @@ _SPECIAL = _ON_ZEROMQ | _ON_WEBSOCKET | _ON_MBWS
 """Options that only some doors support."""
 
 
-def _meaningful(door: str, place: Place) -> frozenset[str]:
+def _meaningful(door: str, place: ListenPlace) -> frozenset[str]:
     """The options of `_SPECIAL` that this door supports."""
     if door == "mc0":
         return _ON_ZEROMQ

@@ -39,7 +39,7 @@ class Whom(NamedTuple):
         return place if self.user is None else f"{place} (user {self.user!r})"
 
 
-class Failures:
+class DoorFailures:
     """The failures of one door. `clock` is in monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from mtl.doors.config import DoorConfig
 from mtl.doors.identity import certified
 from mtl.doors.limits import TLS_OPEN_S
-from mtl.doors.places import Place
+from mtl.doors.places import ListenPlace
 from mtl.doors.telling import Unfit
 from mtl.errors import OptionError
 from mtl.net.router import BindFailed
@@ -18,7 +18,7 @@ from mtl.wire.control import NOT_AUTHORIZED
 
 async def serve_tcp(
     config: DoorConfig,
-    place: Place,
+    place: ListenPlace,
     accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None] | None],
 ) -> asyncio.Server:
     """Start a TCP server at a place, with TLS if it is configured. Raises `OptionError`, `BindFailed`."""
@@ -32,7 +32,7 @@ async def serve_tcp(
         raise cannot_listen(place, error) from error
 
 
-def cannot_listen(place: Place, error: OSError) -> BindFailed:
+def cannot_listen(place: ListenPlace, error: OSError) -> BindFailed:
     """The error for an address that is in use, or not of this machine."""
     return BindFailed(
         f"cannot listen at {place.host}:{place.port}: {error.strerror or error}; choose another HOST:PORT"

@@ -27,7 +27,7 @@ TRANSPORTS: Final = {
 _HIGHEST_PORT = 65_535
 
 
-class Place(NamedTuple):
+class ListenPlace(NamedTuple):
     """A place to listen at: `host` and `port` (0: any free one), or with ipc the path as `host`."""
 
     transport: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
         return f"{self.transport}://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
-def place_of(door: str, listen: str | None, *, secure: bool = False) -> Place:
+def place_of(door: str, listen: str | None, *, secure: bool = False) -> ListenPlace:
     """Parse a door's `listen`; None is its default. `secure`: there is a certificate. Raises `OptionError`."""
     said = listen or DEFAULTS[door]
     transport, separator, rest = said.rpartition("://")
@@ -60,9 +60,9 @@ def place_of(door: str, listen: str | None, *, secure: bool = False) -> Place:
     if transport not in TRANSPORTS[door]:
         raise OptionError(f"listen {said!r}: the door {door} listens on {', '.join(TRANSPORTS[door])}")
     if transport == "ipc":
-        return Place(transport, rest, 0)
+        return ListenPlace(transport, rest, 0)
     try:
-        return Place(transport, *host_and_port(rest))
+        return ListenPlace(transport, *host_and_port(rest))
     except OptionError as error:
         raise OptionError(
             f"listen {said!r} is not HOST:PORT, such as {DEFAULTS[door].partition('://')[2]}"

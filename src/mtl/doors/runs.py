@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtl.doors.limits import DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS
 
 
-class Run:
+class ContentRun:
     """`bodies`, and for each its properties, encoded (`encode_properties`). `octets` is the size of both."""
 
     __slots__ = ("bodies", "octets", "resource", "tables")

@@ -29,7 +29,7 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.gate import Gate, Turned
 from mtl.doors.limits import WS_CLOSE_S, WS_KEEPALIVE_S, WS_OPEN_S, WS_PING_S, WS_QUEUE, WS_SILENT_S, WS_WRITE
 from mtl.doors.listening import bound, cannot_listen, tls
-from mtl.doors.places import Place
+from mtl.doors.places import ListenPlace
 from mtl.doors.telling import told
 from mtl.errors import Malformed, Refused
 from mtl.wire.control import OVERLOADED
@@ -291,7 +291,7 @@ class WebSocketServer:
         self._sockets: set[Socket] = set()
         self._open = 0
 
-    async def listen(self, place: Place) -> None:
+    async def listen(self, place: ListenPlace) -> None:
         """Begin. Raises `BindFailed`."""
         try:
             self._server = await serve(

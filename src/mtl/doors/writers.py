@@ -9,7 +9,7 @@ from mtl.client.aio import Writer
 from mtl.errors import MtlError
 
 
-class Writers:
+class ResourceWriters:
     """At most `limit` writers are kept; above it the least recently used one is closed."""
 
     def __init__(self, opening: Callable[[str], Awaitable[Writer]], limit: int) -> None:

@@ -20,7 +20,7 @@ from mtl.net.endpoint import Curve
 from mtl.net.open_connections import OpenConnections
 from mtl.net.origin import Connection
 from mtl.net.pace import Pace
-from mtl.net.router import BindFailed, RouterSocket, Sent, messages, seed_identities
+from mtl.net.router import BindFailed, RouterSocket, SendOutcome, messages, seed_identities
 from mtl.net.zap import ZapHandler
 
 _GONE = (
@@ -174,10 +174,10 @@ class AsyncRouter:
                 return [Arrived(connection, b"", []) for connection in over]
             await self._watch.news()
 
-    def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> Sent:
+    def send(self, connection: Connection, identity: bytes, frames: Sequence[bytes]) -> SendOutcome:
         """Send on the connection that this identity belongs to; the result says whether that worked."""
         if not self._router.knows(connection):
-            return Sent.GONE
+            return SendOutcome.GONE
         sent = self._router.send(identity, *frames)
         self._watch.soon()
         return sent

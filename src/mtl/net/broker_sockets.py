@@ -20,7 +20,7 @@ from mtl.net.open_connections import CONNECTIONS_OPEN, OpenConnections
 from mtl.net.origin import Connection, Origin
 from mtl.net.pace import Pace
 from mtl.net.ports import Port
-from mtl.net.router import Burst, RouterSocket, Sent
+from mtl.net.router import Burst, RouterSocket, SendOutcome
 from mtl.net.zap import TellRefused, ZapHandler
 from mtl.wire.commands import Buffer
 
@@ -191,13 +191,13 @@ class BrokerSockets:
         """Data messages that were dropped because they did not have two frames."""
         return sum(router.misframed for router in self._by_port.values())
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> Sent:
+    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """Send one data command."""
         return self._by_port[port].send_command(identity, header, body)
 
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
-    ) -> tuple[int, Sent]:
+    ) -> tuple[int, SendOutcome]:
         """Send data commands in a row. Returns how many were sent, and the outcome of the next one."""
         return self._by_port[port].send_commands(identity, headers, bodies)
 

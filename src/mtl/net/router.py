@@ -55,7 +55,7 @@ _EVENT = struct.Struct("=HI")
 """The first frame of a monitor's message: the event and, for these events, the descriptor of the connection."""
 
 
-class Sent(Enum):
+class SendOutcome(Enum):
     """The outcome of sending a message: FULL: its queue is full; GONE: no such peer."""
 
     OK = "ok"
@@ -359,19 +359,19 @@ class RouterSocket:
         while frame.more:
             frame = self.socket.recv(_NOW, copy=False)
 
-    def send(self, *frames: bytes) -> Sent:
+    def send(self, *frames: bytes) -> SendOutcome:
         """Send one message to the identity in its first frame."""
         return self._send(frames[:-1], frames[-1])
 
-    def send_command(self, identity: bytes, header: bytes, body: Buffer) -> Sent:
+    def send_command(self, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """Send one data command. A large body is not copied: its memory must not change until it is sent."""
         return self._send((identity, header), body)
 
     def send_commands(
         self, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
-    ) -> tuple[int, Sent]:
+    ) -> tuple[int, SendOutcome]:
         """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
-        put, sent, outcome = self._put, 0, Sent.OK
+        put, sent, outcome = self._put, 0, SendOutcome.OK
         small = max(map(len, bodies), default=0) < min(self._large, net_limits.ZERO_COPY)
         try:
             for header, body in zip(headers, bodies, strict=True):
@@ -379,19 +379,19 @@ class RouterSocket:
                     put(identity, _FIRST)
                     put(header, _FIRST)
                     put(body, _NOW)
-                elif (outcome := self.send_command(identity, header, body)) is not Sent.OK:
+                elif (outcome := self.send_command(identity, header, body)) is not SendOutcome.OK:
                     break
                 sent += 1
         except zmq.ZMQError as e:
             outcome = _refusal(e)
         return sent, outcome
 
-    def _send(self, frames: Sequence[bytes], last: Buffer) -> Sent:
+    def _send(self, frames: Sequence[bytes], last: Buffer) -> SendOutcome:
         # Only the first frame can be refused: a queue with room for it takes the rest.
         put, size = self._put, len(last)
         counted = self._queued if size >= self._large else None
         if counted is not None and not counted.room(frames[0]):
-            return Sent.FULL
+            return SendOutcome.FULL
         try:
             for frame in frames:
                 put(frame, _FIRST)
@@ -402,7 +402,7 @@ class RouterSocket:
                 counted.add(frames[0], self.socket.send(whole, _NOW, copy=False, track=True), size)
         except zmq.ZMQError as e:
             return _refusal(e)
-        return Sent.OK
+        return SendOutcome.OK
 
     def close(self) -> None:
         """Stop listening; sent messages leave within the linger."""
@@ -424,12 +424,12 @@ def _monitor(context: zmq.Context[S], socket: S) -> S:
     return monitor
 
 
-def _refusal(error: zmq.ZMQError) -> Sent:
+def _refusal(error: zmq.ZMQError) -> SendOutcome:
     """The outcome of a failed send; errors other than FULL and GONE are raised again."""
     if error.errno == zmq.EAGAIN:
-        return Sent.FULL
+        return SendOutcome.FULL
     if error.errno == zmq.EHOSTUNREACH:
-        return Sent.GONE
+        return SendOutcome.GONE
     raise error
 
 

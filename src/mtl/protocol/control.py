@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from mtl.errors import Refused
 from mtl.protocol import states
-from mtl.protocol.states import Control, Request
+from mtl.protocol.states import Control, RequestKind
 from mtl.wire import control as w
 
-_KINDS: dict[type, Request] = {
-    w.Open: Request.OPEN,
-    w.Authorize: Request.AUTHORIZE,
-    w.Profile: Request.PROFILE,
-    w.Reader: Request.LEASE,
-    w.Writer: Request.LEASE,
+_KINDS: dict[type, RequestKind] = {
+    w.Open: RequestKind.OPEN,
+    w.Authorize: RequestKind.AUTHORIZE,
+    w.Profile: RequestKind.PROFILE,
+    w.Reader: RequestKind.LEASE,
+    w.Writer: RequestKind.LEASE,
 }
 
 
-def kind_of(request: object) -> Request:
+def kind_of(request: object) -> RequestKind:
     """The row of the table for a request. All classes except Connection share one row."""
-    return _KINDS.get(type(request), Request.CLASS)
+    return _KINDS.get(type(request), RequestKind.CLASS)
 
 
 class ControlSession:
@@ -29,7 +29,7 @@ class ControlSession:
     def __init__(self) -> None:
         self.state = Control.NEW
 
-    def check(self, request: object) -> Request:
+    def check(self, request: object) -> RequestKind:
         """The row for `request`; raises `Refused` with the status for an out-of-turn request."""
         kind = kind_of(request)
         if kind not in states.CONTROL[self.state]:
@@ -37,7 +37,7 @@ class ControlSession:
             raise Refused(status, reason, message)
         return kind
 
-    def replied(self, kind: Request, status: int) -> None:
+    def replied(self, kind: RequestKind, status: int) -> None:
         """Apply the reply to a request of `kind`. A 401 leads back to authentication from every state (MTL-28)."""
         row = states.CONTROL[self.state].get(kind, {})
         if status in row:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mtl.errors import LocalError
 from mtl.protocol import states
-from mtl.protocol.states import CANNOT, FORBIDDEN, Flow, Peer, Resource
+from mtl.protocol.states import CANNOT, FORBIDDEN, End, FlowState, ResourceState
 from mtl.wire import commands as c
 
 Asked = c.Lease | c.Summon | c.Dismiss
@@ -47,10 +47,10 @@ class DataSession:
 
     __slots__ = ("_asked", "_resources", "role", "state")
 
-    def __init__(self, role: Peer) -> None:
+    def __init__(self, role: End) -> None:
         self.role = role
-        self.state = Flow.UNBOUND
-        self._resources: dict[str, Resource] = {}
+        self.state = FlowState.UNBOUND
+        self._resources: dict[str, ResourceState] = {}
         self._asked: dict[int, Asked] = {}
 
     def sending(self, command: c.Command) -> Answered | None:
@@ -61,25 +61,25 @@ class DataSession:
         """The peer's `command` arrived. For a Response: the command that it answers, and its code."""
         return self._step(self.role.other, command)
 
-    def resource(self, name: str) -> Resource:
+    def resource(self, name: str) -> ResourceState:
         """The state of the resource `name` on this flow."""
-        return self._resources.get(name, Resource.DISMISSED)
+        return self._resources.get(name, ResourceState.DISMISSED)
 
     @property
     def summoned(self) -> list[str]:
         """The names of the summoned resources, in the order they were summoned."""
-        return [n for n, s in self._resources.items() if s is Resource.SUMMONED]
+        return [n for n, s in self._resources.items() if s is ResourceState.SUMMONED]
 
     @property
     def bound(self) -> bool:
         """Whether a Lease was accepted on this flow."""
-        return self.state is Flow.BOUND
+        return self.state is FlowState.BOUND
 
     def released(self) -> None:
         """The reading lease ended: no resource is summoned any more, and another lease may summon the same names."""
         self._resources.clear()
 
-    def _step(self, sender: Peer, command: c.Command) -> Answered | None:
+    def _step(self, sender: End, command: c.Command) -> Answered | None:
         kind = type(command)
         after = states.FLOW[self.state].get((sender, kind))
         if after is None:
@@ -95,15 +95,15 @@ class DataSession:
         self.state = after
         return None
 
-    def _content(self, sender: Peer, content: c.Content) -> None:
+    def _content(self, sender: End, content: c.Content) -> None:
         # A Content to the broker depends on the lease, a Content to the client on the Summon (MTL-81, MTL-82). An empty
         # name stands for the one resource of the lease.
-        if sender is Peer.BROKER and content.resource:
-            at = self._resources.get(content.resource, Resource.DISMISSED)
-            if (Peer.BROKER, c.Content) not in states.RESOURCE[at]:
+        if sender is End.BROKER and content.resource:
+            at = self._resources.get(content.resource, ResourceState.DISMISSED)
+            if (End.BROKER, c.Content) not in states.RESOURCE[at]:
                 raise OutOfTurn(content, at, None)
 
-    def _ask(self, sender: Peer, command: Asked) -> None:
+    def _ask(self, sender: End, command: Asked) -> None:
         if command.sequence in self._asked:
             raise OutOfTurn(command, "awaiting a Response to the same command sequence", CANNOT)
         if not isinstance(command, c.Lease):
@@ -122,8 +122,8 @@ class DataSession:
             self.state = states.LEASED.get(self.state, {}).get(response.code, self.state)
         else:
             at = self.resource(asked.resource)
-            after = states.RESOURCE[at].get((Peer.BROKER, c.Response, response.code), at)
-            if after is Resource.DISMISSED:
+            after = states.RESOURCE[at].get((End.BROKER, c.Response, response.code), at)
+            if after is ResourceState.DISMISSED:
                 self._resources.pop(asked.resource, None)
             else:
                 self._resources[asked.resource] = after

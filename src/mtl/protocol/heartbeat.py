@@ -9,7 +9,7 @@ import math
 from enum import Enum
 
 
-class Verdict(Enum):
+class HeartbeatVerdict(Enum):
     """The action that a heartbeat asks of its owner."""
 
     QUIET = "quiet"
@@ -50,15 +50,15 @@ class Heartbeat:
         ping = self._sent + self._interval
         return min(ping, self._heard + (self._patience if self._pinged else self._interval))
 
-    def check(self, now: float) -> Verdict:
+    def check(self, now: float) -> HeartbeatVerdict:
         """The action that is due. A PING counts as sent: the caller sends it."""
         if not self._interval:
-            return Verdict.QUIET
+            return HeartbeatVerdict.QUIET
         if self._pinged and now - self._heard >= self._patience:
-            return Verdict.DEAD
+            return HeartbeatVerdict.DEAD
         unheard = not self._pinged and now - self._heard >= self._interval
         if unheard or now - self._sent >= self._interval:
             self._sent = now
             self._pinged = True
-            return Verdict.PING
-        return Verdict.QUIET
+            return HeartbeatVerdict.PING
+        return HeartbeatVerdict.QUIET

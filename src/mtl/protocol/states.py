@@ -47,19 +47,19 @@ class _Key(StrEnum):
     __hash__ = object.__hash__
 
 
-class Peer(_Key):
+class End(_Key):
     """The two ends of a flow."""
 
     CLIENT = "client"
     BROKER = "broker"
 
     @property
-    def other(self) -> Peer:
+    def other(self) -> End:
         """The opposite end."""
-        return Peer.BROKER if self is Peer.CLIENT else Peer.CLIENT
+        return End.BROKER if self is End.CLIENT else End.CLIENT
 
 
-CLIENT, BROKER = Peer.CLIENT, Peer.BROKER
+CLIENT, BROKER = End.CLIENT, End.BROKER
 
 
 # --- control flow -------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Control(_Key):
     PROFILED = "profiled"
 
 
-class Request(_Key):
+class RequestKind(_Key):
     """The kinds of control requests that the table tells apart."""
 
     OPEN = "open"
@@ -86,21 +86,21 @@ class Request(_Key):
 
 
 _SASL: Final = {
-    Request.OPEN: {201: Control.READY, 401: Control.UNAUTHORIZED},
-    Request.AUTHORIZE: {201: Control.READY, 402: Control.CHALLENGED, 401: Control.UNAUTHORIZED},
+    RequestKind.OPEN: {201: Control.READY, 401: Control.UNAUTHORIZED},
+    RequestKind.AUTHORIZE: {201: Control.READY, 402: Control.CHALLENGED, 401: Control.UNAUTHORIZED},
 }
-_SELECT: Final = {Request.PROFILE: {200: Control.PROFILED, 401: Control.UNAUTHORIZED}}
+_SELECT: Final = {RequestKind.PROFILE: {200: Control.PROFILED, 401: Control.UNAUTHORIZED}}
 
-CONTROL: Final[dict[Control, dict[Request, dict[int, Control]]]] = {
-    Control.NEW: {Request.OPEN: _SASL[Request.OPEN]},
+CONTROL: Final[dict[Control, dict[RequestKind, dict[int, Control]]]] = {
+    Control.NEW: {RequestKind.OPEN: _SASL[RequestKind.OPEN]},
     Control.UNAUTHORIZED: _SASL,
     Control.CHALLENGED: _SASL,
     Control.READY: {**_SASL, **_SELECT},
     Control.PROFILED: {
         **_SASL,
         **_SELECT,
-        Request.LEASE: {202: Control.PROFILED, 401: Control.UNAUTHORIZED},
-        Request.CLASS: {200: Control.PROFILED, 401: Control.UNAUTHORIZED},
+        RequestKind.LEASE: {202: Control.PROFILED, 401: Control.UNAUTHORIZED},
+        RequestKind.CLASS: {200: Control.PROFILED, 401: Control.UNAUTHORIZED},
     },
 }
 
@@ -139,7 +139,7 @@ OUT_OF_TURN: Final[dict[Control, tuple[int, str, str]]] = {
 # --- data flow ----------------------------------------------------------------------------------------------
 
 
-class Flow(_Key):
+class FlowState(_Key):
     """States of a data flow; one per DEALER connection."""
 
     UNBOUND = "unbound"
@@ -147,7 +147,7 @@ class Flow(_Key):
     BOUND = "bound"
 
 
-class Resource(_Key):
+class ResourceState(_Key):
     """States of a resource on a data flow."""
 
     DISMISSED = "dismissed"
@@ -165,7 +165,7 @@ NEWLY_BOUND = 201
 LEASE_ENDED = 0
 """The sequence of a Response 403 that answers no command: a lease of the flow has failed (PROTOCOL.md 3)."""
 
-FlowEvent = tuple[Peer, type[c.Command]]
+FlowEvent = tuple[End, type[c.Command]]
 
 # Commands of a flow that is bound or being bound; they never change the state of the flow.
 _TRAFFIC: Final[tuple[FlowEvent, ...]] = (
@@ -183,47 +183,47 @@ _TRAFFIC: Final[tuple[FlowEvent, ...]] = (
     (BROKER, c.Pong),
 )
 
-FLOW: Final[dict[Flow, dict[FlowEvent, Flow]]] = {
-    Flow.UNBOUND: {
-        (CLIENT, c.Lease): Flow.LEASING,
+FLOW: Final[dict[FlowState, dict[FlowEvent, FlowState]]] = {
+    FlowState.UNBOUND: {
+        (CLIENT, c.Lease): FlowState.LEASING,
         # The broker answers a Summon or Dismiss that came before any Lease with 403 (PROTOCOL.md 3).
-        (BROKER, c.Response): Flow.UNBOUND,
+        (BROKER, c.Response): FlowState.UNBOUND,
     },
-    Flow.LEASING: {
-        (CLIENT, c.Lease): Flow.LEASING,
-        (BROKER, c.Response): Flow.LEASING,
-        **dict.fromkeys(_TRAFFIC, Flow.LEASING),
+    FlowState.LEASING: {
+        (CLIENT, c.Lease): FlowState.LEASING,
+        (BROKER, c.Response): FlowState.LEASING,
+        **dict.fromkeys(_TRAFFIC, FlowState.LEASING),
     },
-    Flow.BOUND: {
-        (CLIENT, c.Lease): Flow.BOUND,
-        (BROKER, c.Response): Flow.BOUND,
-        **dict.fromkeys(_TRAFFIC, Flow.BOUND),
+    FlowState.BOUND: {
+        (CLIENT, c.Lease): FlowState.BOUND,
+        (BROKER, c.Response): FlowState.BOUND,
+        **dict.fromkeys(_TRAFFIC, FlowState.BOUND),
     },
 }
 
-LEASED: Final[dict[Flow, dict[int, Flow]]] = {
-    Flow.LEASING: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.UNBOUND},
-    Flow.BOUND: {OK: Flow.BOUND, NEWLY_BOUND: Flow.BOUND, FORBIDDEN: Flow.BOUND},
+LEASED: Final[dict[FlowState, dict[int, FlowState]]] = {
+    FlowState.LEASING: {OK: FlowState.BOUND, NEWLY_BOUND: FlowState.BOUND, FORBIDDEN: FlowState.UNBOUND},
+    FlowState.BOUND: {OK: FlowState.BOUND, NEWLY_BOUND: FlowState.BOUND, FORBIDDEN: FlowState.BOUND},
 }
 """The state of the flow after the Response to a Lease. A refused second Lease leaves the first one bound."""
 
-ResourceEvent = tuple[Peer, type[c.Command]] | tuple[Peer, type[c.Command], int]
+ResourceEvent = tuple[End, type[c.Command]] | tuple[End, type[c.Command], int]
 
-RESOURCE: Final[dict[Resource, dict[ResourceEvent, Resource]]] = {
-    Resource.DISMISSED: {(CLIENT, c.Summon): Resource.SUMMONING},
-    Resource.SUMMONING: {
-        (BROKER, c.Response, OK): Resource.SUMMONED,
-        (BROKER, c.Response, CANNOT): Resource.DISMISSED,
-        (BROKER, c.Response, FORBIDDEN): Resource.DISMISSED,
+RESOURCE: Final[dict[ResourceState, dict[ResourceEvent, ResourceState]]] = {
+    ResourceState.DISMISSED: {(CLIENT, c.Summon): ResourceState.SUMMONING},
+    ResourceState.SUMMONING: {
+        (BROKER, c.Response, OK): ResourceState.SUMMONED,
+        (BROKER, c.Response, CANNOT): ResourceState.DISMISSED,
+        (BROKER, c.Response, FORBIDDEN): ResourceState.DISMISSED,
     },
-    Resource.SUMMONED: {
-        (BROKER, c.Content): Resource.SUMMONED,
-        (CLIENT, c.Dismiss): Resource.DISMISSING,
+    ResourceState.SUMMONED: {
+        (BROKER, c.Content): ResourceState.SUMMONED,
+        (CLIENT, c.Dismiss): ResourceState.DISMISSING,
     },
-    Resource.DISMISSING: {
-        (BROKER, c.Content): Resource.DISMISSING,
-        (BROKER, c.Response, OK): Resource.DISMISSED,
-        (BROKER, c.Response, CANNOT): Resource.SUMMONED,
-        (BROKER, c.Response, FORBIDDEN): Resource.SUMMONED,
+    ResourceState.DISMISSING: {
+        (BROKER, c.Content): ResourceState.DISMISSING,
+        (BROKER, c.Response, OK): ResourceState.DISMISSED,
+        (BROKER, c.Response, CANNOT): ResourceState.SUMMONED,
+        (BROKER, c.Response, FORBIDDEN): ResourceState.SUMMONED,
     },
 }

@@ -22,7 +22,7 @@ LARGEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadPlace:
     """Where reading begins or ends in one resource. `value` is a sequence, or a time in µs since 1970 (UTC)."""
 
     kind: Literal["earliest", "latest", "group", "sequence", "time"]
@@ -30,13 +30,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Places:
+class ReadPlaces:
     """A place for each resource: the one in `named`, else `default`."""
 
-    default: Place | None
-    named: Mapping[str, Place] = field(default_factory=dict)
+    default: ReadPlace | None
+    named: Mapping[str, ReadPlace] = field(default_factory=dict)
 
-    def of(self, resource: str, otherwise: Place) -> Place:
+    def of(self, resource: str, otherwise: ReadPlace) -> ReadPlace:
         """The place of `resource`; `otherwise` if it is neither in `named` nor covered by a default."""
         return self.named.get(resource, self.default or otherwise)
 
@@ -45,9 +45,9 @@ class Places:
         return any(place.kind == kind for place in (self.default, *self.named.values()) if place)
 
 
-EARLIEST = Place("earliest")
-LATEST = Place("latest")
-GROUP = Place("group")
+EARLIEST = ReadPlace("earliest")
+LATEST = ReadPlace("latest")
+GROUP = ReadPlace("group")
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST, "group": GROUP}
 _NUMBERS = {-2: EARLIEST, -1: LATEST}  # Kafka's
@@ -143,24 +143,26 @@ def matches(pattern: str, name: str) -> bool:
     return bool(found[0].as_py())
 
 
-def starting(value: str) -> Places:
+def starting(value: str) -> ReadPlaces:
     """earliest, latest, group, or a JSON object from name to one of these or a sequence (also Kafka's -2 and -1)."""
     return _places(value, _start_of, "earliest, latest, group")
 
 
-def ending(value: str) -> Places:
+def ending(value: str) -> ReadPlaces:
     """Latest, or a JSON object from name to "latest" (or -1) or to the sequence to end before."""
     return _places(value, _end_of, "latest")
 
 
-def instant(value: str) -> Places:
+def instant(value: str) -> ReadPlaces:
     """One time for all resources."""
-    return Places(Place("time", _microseconds(value)))
+    return ReadPlaces(ReadPlace("time", _microseconds(value)))
 
 
-def instants(value: str) -> Places:
+def instants(value: str) -> ReadPlaces:
     """A JSON object from name to time."""
-    return Places(None, {key: Place("time", _microseconds(one)) for key, one in _object(value).items()})
+    return ReadPlaces(
+        None, {key: ReadPlace("time", _microseconds(one)) for key, one in _object(value).items()}
+    )
 
 
 def one_of(*words: str) -> Any:
@@ -176,26 +178,26 @@ def one_of(*words: str) -> Any:
     return parse
 
 
-def _places(value: str, one: Any, words: str) -> Places:
+def _places(value: str, one: Any, words: str) -> ReadPlaces:
     if value.strip().startswith("{"):
-        return Places(None, {key: one(item) for key, item in _object(value).items()})
+        return ReadPlaces(None, {key: one(item) for key, item in _object(value).items()})
     try:
-        return Places(one(value.strip().lower()))
+        return ReadPlaces(one(value.strip().lower()))
     except ValueError:
         raise ValueError(
             f"{value!r} is neither one of {words} nor a JSON object from resource to place"
         ) from None
 
 
-def _start_of(value: object) -> Place:
+def _start_of(value: object) -> ReadPlace:
     if isinstance(value, str) and value in _WORDS:
         return _WORDS[value]
     if type(value) is int and (value in _NUMBERS or 1 <= value <= LARGEST):
-        return _NUMBERS.get(value) or Place("sequence", value)
+        return _NUMBERS.get(value) or ReadPlace("sequence", value)
     raise ValueError(f"{value!r} is not a place to start at: earliest, latest, group or a sequence from 1")
 
 
-def _end_of(value: object) -> Place:
+def _end_of(value: object) -> ReadPlace:
     place = _start_of(value)
     if place.kind in {"earliest", "group"}:
         raise ValueError(f"{value!r} is not a place to end at: latest or a sequence from 1")

@@ -15,7 +15,7 @@ from typing import Any
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from pyspark_mtl.limits import MAX_TRIGGER_DELAY_S
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Places
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlaces
 from pyspark_mtl.options.table import BY_KEY, OPTIONS, SPARKS_OWN, Option, Use
 
 
@@ -57,8 +57,8 @@ class ReadSettings:
     resources: tuple[str, ...] | None
     pattern: str | None
     group: str | None
-    starting: Places
-    ending: Places
+    starting: ReadPlaces
+    ending: ReadPlaces
     late_start_is_latest: bool
     fail_on_data_loss: bool
     limits: Limits
@@ -284,12 +284,12 @@ def _limits(given: Given) -> Limits:
     return Limits(most, given["maxBytesPerTrigger"], least, given["maxTriggerDelay"])
 
 
-def _starting(given: Given, *, streaming: bool) -> Places:
+def _starting(given: Given, *, streaming: bool) -> ReadPlaces:
     places = _foremost(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
     if "startingOffsetsByTimestampStrategy" in given and not (places and places.uses("time")):
         raise OptionError("startingOffsetsByTimestampStrategy has no meaning without a starting time")
     if places is None:
-        return Places(GROUP if "group" in given else LATEST if streaming else EARLIEST)
+        return ReadPlaces(GROUP if "group" in given else LATEST if streaming else EARLIEST)
     if places.uses("group") and "group" not in given:
         raise OptionError("startingOffsets=group needs the option group")
     if places.uses("latest") and not streaming:
@@ -297,22 +297,22 @@ def _starting(given: Given, *, streaming: bool) -> Places:
     return places
 
 
-def _ending(given: Given, *, streaming: bool) -> Places:
+def _ending(given: Given, *, streaming: bool) -> ReadPlaces:
     places = _foremost(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
     if places and places.uses("latest") and streaming:
         raise OptionError(
             "endingOffsets=latest has no meaning in a streaming read: a restart would find another end; "
             "name sequences or a time, or use Trigger.AvailableNow"
         )
-    return places or Places(LATEST)
+    return places or ReadPlaces(LATEST)
 
 
-def _foremost(given: Given, *names: str) -> Places | None:
+def _foremost(given: Given, *names: str) -> ReadPlaces | None:
     """The value of the first option that is given. The order is Kafka's, so that settings mean the same here."""
     return next((given[name] for name in names if name in given), None)
 
 
-def _names_fit(what: str, places: Places, resources: tuple[str, ...] | None) -> None:
+def _names_fit(what: str, places: ReadPlaces, resources: tuple[str, ...] | None) -> None:
     """Check that a JSON object of places names all listed resources and no others, as with Kafka."""
     if resources is None or not places.named:
         return

@@ -21,7 +21,7 @@ from pyspark_mtl.rows.bodies.values import Decoded
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-class Bad(NamedTuple):
+class BadContent(NamedTuple):
     """A content whose body is bad, and why."""
 
     sequence: int
@@ -39,7 +39,7 @@ class TypedRows:
 
     def __call__(
         self, pack: Any, resource: str, first: int, timestamp_us: int | None
-    ) -> Iterator[tuple[Any, list[Bad]]]:
+    ) -> Iterator[tuple[Any, list[BadContent]]]:
         """The rows of a pack (arguments as `frames.rows`), and its contents with bad bodies; in several parts if all
         would take too much memory at a time. BadBody with mode FAILFAST.
         """
@@ -51,7 +51,7 @@ class TypedRows:
 
     def _part(
         self, decoded: Decoded, pack: Any, resource: str, first: int, timestamp_us: int | None
-    ) -> tuple[Any, list[Bad]]:
+    ) -> tuple[Any, list[BadContent]]:
         options = self._shape.options
         rows, bad, origin, _ = decoded
         if bad and options.mode == "failfast":
@@ -91,8 +91,8 @@ def _corrupt(pack: Any, bad: dict[int, str]) -> Any:
     return pa.RecordBatch.from_arrays([column], names=["corrupt"])
 
 
-def _letter(pack: Any, first: int, index: int, reason: str) -> Bad:
-    return Bad(
+def _letter(pack: Any, first: int, index: int, reason: str) -> BadContent:
+    return BadContent(
         first + index, pack.column("body")[index].as_py(), pack.column("properties")[index].as_py(), reason
     )
 

@@ -44,7 +44,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass
-class Message(WriterCommitMessage):
+class StageMessage(WriterCommitMessage):
     """A task's report to the driver; public values only. `query` is None in a batch write, and in a report without
     anything to commit.
     """
@@ -77,9 +77,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = _property(QUERY_ID), int(_property(BATCH_ID))
         frames = _with_rows(iterator, self._shape)
         if frames is None:
-            return Message(query=query)
+            return StageMessage(query=query)
         written = write(self._settings, frames, _application(self._settings, query), batch)
-        return Message(written, query)
+        return StageMessage(written, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Publish the batch, once. If Spark repeats the call, the broker recognizes the batch."""
@@ -122,8 +122,8 @@ class BatchWriter(DataSourceArrowWriter):
         """Stage the rows of a task. Sends no request if there are none."""
         frames = _with_rows(iterator, self._shape)
         if frames is None:
-            return Message()
-        return Message(write(self._settings, frames, self._application, self._version))
+            return StageMessage()
+        return StageMessage(write(self._settings, frames, self._application, self._version))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish everything, once per (txnAppId, txnVersion)."""
@@ -178,17 +178,17 @@ def _application(settings: WriteSettings, name: str) -> str:
     return settings.application or connection(settings.connect).own_name(name)
 
 
-def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[Message]:
+def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[StageMessage]:
     """The reports of tasks, in partition order; failed tasks have none."""
-    return [message for message in messages if isinstance(message, Message)]
+    return [message for message in messages if isinstance(message, StageMessage)]
 
 
-def _stages(messages: Iterable[Message]) -> list[str]:
+def _stages(messages: Iterable[StageMessage]) -> list[str]:
     """The stages to publish, in partition order, which becomes the order of the contents."""
     return [stage for message in messages for stage in message.written.stages]
 
 
-def _replaced(settings: WriteSettings, messages: Sequence[Message]) -> list[str]:
+def _replaced(settings: WriteSettings, messages: Sequence[StageMessage]) -> list[str]:
     """The resources whose former contents the commit removes."""
     if not settings.truncate:
         return []
@@ -228,7 +228,7 @@ def _abort(settings: WriteSettings, messages: Sequence[WriterCommitMessage | Non
 
 
 def _check_replay(
-    settings: WriteSettings, batch: Batch, result: Committed, messages: Sequence[Message]
+    settings: WriteSettings, batch: Batch, result: Committed, messages: Sequence[StageMessage]
 ) -> None:
     """Log that the broker had published this batch before, and did nothing now.
 

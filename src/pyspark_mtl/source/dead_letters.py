@@ -21,8 +21,8 @@ from mtl.wire.fields import Value, decode_table, encode_properties
 from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
 from pyspark_mtl.rows.bodies.shape import Shape
-from pyspark_mtl.rows.typed import Bad
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.rows.typed import BadContent
+from pyspark_mtl.source.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from mtl.client import Writer
@@ -31,7 +31,7 @@ PREFIX = "dead-letter-"
 """Prefix of the properties with a dead letter's origin and reason, as in the broker's queues."""
 
 
-def writer_name(contents: Range, shape: Shape) -> str:
+def writer_name(contents: OffsetRange, shape: Shape) -> str:
     """The writer name of all attempts at these contents: text of 40 characters."""
     said = (
         contents.resource,
@@ -44,7 +44,7 @@ def writer_name(contents: Range, shape: Shape) -> str:
     return f"letters-{hashlib.blake2b(repr(said).encode(), digest_size=16).hexdigest()}"
 
 
-def properties(bad: Bad, contents: Range) -> dict[str, Value]:
+def properties(bad: BadContent, contents: OffsetRange) -> dict[str, Value]:
     """The content's own properties and its coordinates; only its coordinates if both exceed a table."""
     origin: dict[str, Value] = {
         f"{PREFIX}resource": contents.resource,
@@ -61,13 +61,13 @@ def properties(bad: Bad, contents: Range) -> dict[str, Value]:
     return both
 
 
-class DeadLetters:
+class DeadLetterWriter:
     """Writes the dead letters of one task; a context manager. Writes nothing without the option `deadLetter`.
 
     Raises Fenced if other attempts at the same contents take over the writer FENCED_DEAD_LETTERS times.
     """
 
-    def __init__(self, connect: Settings, contents: Range, shape: Shape) -> None:
+    def __init__(self, connect: Settings, contents: OffsetRange, shape: Shape) -> None:
         self._connect = connect
         self._contents = contents
         self._name = writer_name(contents, shape)
@@ -75,7 +75,7 @@ class DeadLetters:
         self._writer: Writer | None = None
         self._count = 0
 
-    def write(self, letters: Sequence[Bad]) -> None:
+    def write(self, letters: Sequence[BadContent]) -> None:
         """Append these letters, and wait until they are durable; skips letters that another attempt has written."""
         if self._target is None or not letters:
             return
@@ -89,7 +89,7 @@ class DeadLetters:
                     raise
         self._count += len(letters)
 
-    def _write(self, target: str, letters: Sequence[Bad]) -> None:
+    def _write(self, target: str, letters: Sequence[BadContent]) -> None:
         writer = self._open(target)
         had = writer.last.get(target, 0)
         for number, letter in enumerate(letters, self._count + 1):

@@ -21,7 +21,7 @@ from mtl.wire.control import DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE, Descripti
 from mtl.wire.history import History
 from pyspark_mtl.connections import connection
 from pyspark_mtl.limits import LET_GO_S
-from pyspark_mtl.options.kinds import Place
+from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings
 from pyspark_mtl.source.news import Known, News, describe
 from pyspark_mtl.source.offsets import Position
@@ -88,7 +88,7 @@ class Driver:
 
     # --- locating -------------------------------------------------------------------------------------------
 
-    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
         """The sequence of `place` in a resource as it was found.
 
         A group without a cursor begins at the earliest content; `create_cursor` creates the cursor. A time after all
@@ -110,7 +110,7 @@ class Driver:
             )
         return sequence if matched else found.next
 
-    def locate_end(self, found: Description, place: Place) -> int:
+    def locate_end(self, found: Description, place: ReadPlace) -> int:
         """The sequence to end before; a time after all contents means the end."""
         if place.kind == "time":
             sequence, matched = self._broker.locate_time(found.resource, place.value)

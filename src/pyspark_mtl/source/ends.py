@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 from mtl.errors import OptionError
 from mtl.wire.control import Description
-from pyspark_mtl.options.kinds import LATEST, Place, Places
+from pyspark_mtl.options.kinds import LATEST, ReadPlace, ReadPlaces
 
-Locate = Callable[[Description, Place], int]
+Locate = Callable[[Description, ReadPlace], int]
 """Returns the sequence to end before, at most `next`; `next` also for a time after all contents."""
 
 
 class Ends:
     """The ends of one query run. A place LATEST in `places` means that the stream has no end."""
 
-    def __init__(self, places: Places, locate: Locate) -> None:
+    def __init__(self, places: ReadPlaces, locate: Locate) -> None:
         self._places = places
         self._locate = locate
         self._found: dict[tuple[str, str], int] = {}

@@ -128,7 +128,7 @@ def _parse_position(name: object, value: object) -> Position:
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Contents [first, until) of one incarnation of a resource.
 
     `before` is the epoch of the content before `first`, `last` that of the last content; None if the offsets do not
@@ -153,7 +153,7 @@ class Range:
         return self.until - self.first
 
 
-def between(start: Offset, end: Offset) -> list[Range]:
+def between(start: Offset, end: Offset) -> list[OffsetRange]:
     """The ranges that a batch reads, one per resource that moved, sorted by name.
 
     A range begins at the position in `start`. If `start` lacks the resource, or has another incarnation of it or
@@ -166,7 +166,7 @@ def between(start: Offset, end: Offset) -> list[Range]:
     return [one for one in ranges if one.count]
 
 
-def _between(name: str, before: Position | None, after: Position) -> Range:
+def _between(name: str, before: Position | None, after: Position) -> OffsetRange:
     goes_on = before is not None and goes_on_from(before, after)
     first = before.next if before is not None and goes_on else after.began
     if first is None:
@@ -176,7 +176,7 @@ def _between(name: str, before: Position | None, after: Position) -> Range:
     if first > after.next:
         raise OffsetError(f"the batch ends before it starts in {name!r}: from {first} to {after.next}")
     epoch = before.epoch if before is not None and goes_on else None
-    return Range(name, after.incarnation, first, after.next, epoch, after.epoch)
+    return OffsetRange(name, after.incarnation, first, after.next, epoch, after.epoch)
 
 
 def goes_on_from(before: Position, after: Position) -> bool:

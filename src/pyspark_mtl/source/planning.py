@@ -14,7 +14,7 @@ from mtl.errors import DataLoss, OptionError
 from mtl.wire.history import History
 from pyspark_mtl.limits import MAX_PARTITIONS
 from pyspark_mtl.source.admission import share
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.offsets import OffsetRange
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Split:
     max_records: int | None = None
 
 
-def plan(ranges: Sequence[Range], split: Split) -> list[Range]:
+def plan(ranges: Sequence[OffsetRange], split: Split) -> list[OffsetRange]:
     """The tasks of a batch: every content of `ranges` in exactly one, in order.
 
     `max_records` is always kept. `min_partitions` is reached unless there are fewer contents; pieces are then about
@@ -43,17 +43,17 @@ def plan(ranges: Sequence[Range], split: Split) -> list[Range]:
     return [part for one, count in zip(ranges, pieces, strict=True) for part in _cut(one, count)]
 
 
-def _least_pieces(whole: Range, max_records: int | None) -> int:
+def _least_pieces(whole: OffsetRange, max_records: int | None) -> int:
     return 1 if max_records is None else -(-whole.count // max_records)
 
 
-def _more_pieces(ranges: Sequence[Range], pieces: Sequence[int], wanted: int) -> list[int]:
+def _more_pieces(ranges: Sequence[OffsetRange], pieces: Sequence[int], wanted: int) -> list[int]:
     """`wanted` pieces, split in proportion to the contents, but no fewer than `pieces`, and none of them empty."""
     proportional = share([one.count for one in ranges], wanted)
     return [max(one) for one in zip(pieces, proportional, strict=True)]
 
 
-def _cut(whole: Range, pieces: int) -> Iterator[Range]:
+def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
     """`pieces` parts of `whole` whose counts differ by at most one."""
     for index in range(pieces):
         first = whole.first + whole.count * index // pieces
@@ -61,7 +61,7 @@ def _cut(whole: Range, pieces: int) -> Iterator[Range]:
         yield replace(whole, first=first, until=until)
 
 
-class Extent(NamedTuple):
+class ResourceExtent(NamedTuple):
     """The contents of a resource now: its incarnation, from `earliest` up to the end of its `history`."""
 
     incarnation: str
@@ -69,7 +69,7 @@ class Extent(NamedTuple):
     history: History
 
 
-def lost(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[DataLoss]:
+def lost(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -> list[DataLoss]:
     """The exact losses in `ranges`, by the extents of the resources that exist.
 
     The DataLoss values are returned, not raised: the caller raises or logs them, by failOnDataLoss.
@@ -77,7 +77,7 @@ def lost(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[DataLos
     return [loss for one in ranges for loss in _lost(one, extents.get(one.resource))]
 
 
-def _lost(one: Range, extent: Extent | None) -> Iterator[DataLoss]:
+def _lost(one: OffsetRange, extent: ResourceExtent | None) -> Iterator[DataLoss]:
     if extent is None or extent.incarnation != one.incarnation:
         trouble = "does not exist any more" if extent is None else "was deleted and made again"
         message = (
@@ -98,7 +98,7 @@ def _lost(one: Range, extent: Extent | None) -> Iterator[DataLoss]:
         yield _parted(one, parting, max(kept, parting), one.last)
 
 
-def _parted(one: Range, parting: int, first: int, epoch: str | None) -> DataLoss:
+def _parted(one: OffsetRange, parting: int, first: int, epoch: str | None) -> DataLoss:
     return DataLoss(one.resource, first, one.until, parted(one.resource, parting, first, one.until, epoch))
 
 
@@ -115,19 +115,19 @@ def parted(resource: str, parting: int, first: int, until: int, epoch: str | Non
     )
 
 
-def dated(ranges: Sequence[Range], extents: Mapping[str, Extent]) -> list[Range]:
+def dated(ranges: Sequence[OffsetRange], extents: Mapping[str, ResourceExtent]) -> list[OffsetRange]:
     """`ranges` with the epochs of their contents, which readers check. The logs have to contain the ranges."""
     return [replace(one, epochs=_epochs(one, extents[one.resource].history)) for one in ranges]
 
 
-def _epochs(one: Range, history: History) -> tuple[tuple[int, str], ...]:
+def _epochs(one: OffsetRange, history: History) -> tuple[tuple[int, str], ...]:
     """The epochs of the contents from the one before `first` up to the last."""
     before = [first for first, _ in history.entries if first < one.first][-1:]
     begin = (before or [one.first])[0]
     return tuple(entry for entry in history.entries if begin <= entry[0] < one.until)
 
 
-def without(ranges: Sequence[Range], losses: Sequence[DataLoss]) -> list[Range]:
+def without(ranges: Sequence[OffsetRange], losses: Sequence[DataLoss]) -> list[OffsetRange]:
     """`ranges` without the losses; each loss is the start, the end or all of a range."""
     kept = list(ranges)
     for loss in losses:
@@ -135,7 +135,7 @@ def without(ranges: Sequence[Range], losses: Sequence[DataLoss]) -> list[Range]:
     return [one for one in kept if one.count > 0]
 
 
-def _cut_off(one: Range, loss: DataLoss) -> Range:
+def _cut_off(one: OffsetRange, loss: DataLoss) -> OffsetRange:
     if loss.first <= one.first:
         return replace(one, first=loss.end)
     return replace(one, until=loss.first)

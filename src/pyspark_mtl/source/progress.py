@@ -13,7 +13,7 @@ from mtl.errors import DataLoss, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE, Description
 from mtl.wire.history import History
 from pyspark_mtl.limits import LATEST_OFFSET_WAIT_MS
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, Place, matches
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LARGEST, ReadPlace, matches
 from pyspark_mtl.options.settings import Limits, ReadSettings
 from pyspark_mtl.source.admission import Allowance, Waiting, allow, capped, is_held_back
 from pyspark_mtl.source.ends import Ends, ends_too_early
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 WAIT_S = LATEST_OFFSET_WAIT_MS / 1000
 
 
-class Broker(Protocol):
+class BrokerRequests(Protocol):
     """The requests to the broker that this module needs (pyspark_mtl.source.driver.Driver)."""
 
     def look(self, known: Mapping[str, Position] | None = None, wait: float = 0.0) -> dict[str, Description]:
@@ -37,10 +37,10 @@ class Broker(Protocol):
     def histories(self, found: Iterable[Description]) -> dict[str, History]:
         """The epochs of their logs."""
 
-    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
         """The sequence that `place` means."""
 
-    def locate_end(self, found: Description, place: Place) -> int:
+    def locate_end(self, found: Description, place: ReadPlace) -> int:
         """The sequence to end before; a time after all contents means the end."""
 
     def within(self, resource: str, first: int, octets: int) -> int:
@@ -50,7 +50,7 @@ class Broker(Protocol):
 class Progress:
     """The progress of one query run. `now` is monotonic, in seconds."""
 
-    def __init__(self, settings: ReadSettings, broker: Broker, now: float) -> None:
+    def __init__(self, settings: ReadSettings, broker: BrokerRequests, now: float) -> None:
         self._settings = settings
         self._broker = broker
         self._last_batch = now
@@ -260,7 +260,7 @@ class Progress:
         end = self._ends.known(name, position.incarnation)
         return end is not None and position.next >= end
 
-    def _place(self, start: Offset, name: str) -> Place:
+    def _place(self, start: Offset, name: str) -> ReadPlace:
         """Where reading begins: in a new query by its options; in resources found later at their first content.
 
         A query is new if `start` is offsets.INITIAL; an old query may have no resources yet.
@@ -270,7 +270,7 @@ class Progress:
             return starting.of(name, EARLIEST)
         return starting.named.get(name, GROUP if starting.default == GROUP else EARLIEST)
 
-    def _begin(self, found: Description, place: Place) -> int:
+    def _begin(self, found: Description, place: ReadPlace) -> int:
         began = self._broker.locate(found, place, create_cursor=True)
         end = self._ends.known(found.resource, found.incarnation) or LARGEST
         if began > end and place.kind not in {"time", "group"}:

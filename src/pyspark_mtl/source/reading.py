@@ -15,7 +15,7 @@ from mtl.client.settings import Settings
 from mtl.errors import DataLoss, Refused
 from mtl.wire.control import INCARNATION, UNKNOWN_RESOURCE
 from pyspark_mtl.connections import connection
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.offsets import OffsetRange
 
 if TYPE_CHECKING:
     from mtl.client import Pack, Reader
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Task:
     """Contents to read, and the driver's holding (`epoch` of `group`; both None without a durable group)."""
 
-    contents: Range
+    contents: OffsetRange
     group: str | None = None
     epoch: int | None = None
 

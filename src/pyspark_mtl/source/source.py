@@ -26,8 +26,8 @@ from pyspark_mtl.options.settings import ReadSettings
 from pyspark_mtl.source import offsets, reading
 from pyspark_mtl.source.driver import Driver
 from pyspark_mtl.source.ends import ends_too_early
-from pyspark_mtl.source.offsets import INITIAL, Position, Range
-from pyspark_mtl.source.planning import Extent, Split, dated, lost, plan, without
+from pyspark_mtl.source.offsets import INITIAL, OffsetRange, Position
+from pyspark_mtl.source.planning import ResourceExtent, Split, dated, lost, plan, without
 from pyspark_mtl.source.progress import WAIT_S, Progress, absent
 from pyspark_mtl.source.reading import Task
 
@@ -171,7 +171,7 @@ class BatchReader(DataSourceReader):
         """On an executor: the rows of a partition, as record batches."""
         return _rows(self._settings, self._shape, partition)
 
-    def _range(self, driver: Driver, found: Description) -> Range:
+    def _range(self, driver: Driver, found: Description) -> OffsetRange:
         starting = self._settings.starting.of(found.resource, EARLIEST)
         ending = self._settings.ending.of(found.resource, LATEST)
         first, until = driver.locate(found, starting), driver.locate_end(found, ending)
@@ -180,7 +180,7 @@ class BatchReader(DataSourceReader):
                 until = first  # no content lies between the two times
             else:
                 raise ends_too_early(found.resource, first, until)
-        return Range(found.resource, found.incarnation, first, until)
+        return OffsetRange(found.resource, found.incarnation, first, until)
 
 
 def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition) -> Iterator[Any]:
@@ -198,16 +198,18 @@ def _rows(settings: ReadSettings, shape: Shape | None, partition: InputPartition
     )
 
 
-def _start(one: Range) -> Position:
+def _start(one: OffsetRange) -> Position:
     return Position(one.incarnation, one.first, epoch=one.before)
 
 
 def _what_is_kept(
-    driver: Driver, ranges: Sequence[Range], found: dict[str, Description], *, fail_on_data_loss: bool
-) -> list[Range]:
+    driver: Driver, ranges: Sequence[OffsetRange], found: dict[str, Description], *, fail_on_data_loss: bool
+) -> list[OffsetRange]:
     """The parts of `ranges` that can still be read. Losses are raised, or logged once on the driver."""
     histories = driver.histories(found.values())
-    extents = {name: Extent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()}
+    extents = {
+        name: ResourceExtent(one.incarnation, one.earliest, histories[name]) for name, one in found.items()
+    }
     losses = lost(ranges, extents)
     if losses and fail_on_data_loss:
         raise _together(losses)

@@ -8,7 +8,7 @@ from typing import Any
 from mtl.client.settings import Settings
 from pyspark_mtl.rows.bodies.shape import Shape
 from pyspark_mtl.rows.typed import TypedRows
-from pyspark_mtl.source.dead_letters import DeadLetters
+from pyspark_mtl.source.dead_letters import DeadLetterWriter
 from pyspark_mtl.source.reading import Task, packs
 
 
@@ -18,7 +18,7 @@ def read(connect: Settings, task: Task, shape: Shape, *, fail_on_data_loss: bool
     Raises BadBody (mode FAILFAST) and DataLoss as `reading.packs`.
     """
     rows = TypedRows(shape)
-    with DeadLetters(connect, task.contents, shape) as letters:
+    with DeadLetterWriter(connect, task.contents, shape) as letters:
         for pack in packs(connect, task, fail_on_data_loss=fail_on_data_loss):
             for batch, bad in rows(pack.batch, pack.resource, pack.first, pack.timestamp_us):
                 letters.write(bad)

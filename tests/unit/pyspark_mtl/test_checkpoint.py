@@ -8,7 +8,7 @@ import pytest
 
 from mtl.errors import OffsetError
 from mtl.wire.control import Description
-from pyspark_mtl.checkpoint import Checkpoint, Held, read, state_of
+from pyspark_mtl.checkpoint import Checkpoint, HeldResource, read, state_of
 
 
 def written(directory: Path, batches: list[list[Any]], commits: int) -> Path:
@@ -35,19 +35,19 @@ SECOND = end(a={"i": "x", "n": 9}, b={"f": 2, "i": "y", "n": 4})
 
 def test_what_is_done_and_what_is_under_way(tmp_path: Path) -> None:
     assert read(written(tmp_path, [[FIRST], [SECOND]], commits=1)) == Checkpoint(
-        "the-query", 0, 1, (Held("a", "x", 5, 9), Held("b", "y", 2, 4))
+        "the-query", 0, 1, (HeldResource("a", "x", 5, 9), HeldResource("b", "y", 2, 4))
     )
 
 
 def test_before_the_first_commit_it_stands_where_it_began(tmp_path: Path) -> None:
     found = read(written(tmp_path, [[FIRST]], commits=0))
-    assert (found.committed, found.held) == (None, (Held("a", "x", 3, 5),))
+    assert (found.committed, found.held) == (None, (HeldResource("a", "x", 3, 5),))
 
 
 def test_after_the_last_commit_nothing_is_under_way(tmp_path: Path) -> None:
     found = read(written(tmp_path, [[FIRST], [SECOND]], commits=2))
     assert (found.committed, found.planned) == (1, 1)
-    assert found.held == (Held("a", "x", 9, 9), Held("b", "y", 4, 4))
+    assert found.held == (HeldResource("a", "x", 9, 9), HeldResource("b", "y", 4, 4))
 
 
 def test_a_query_that_has_found_no_resource_has_begun(tmp_path: Path) -> None:
@@ -56,13 +56,13 @@ def test_a_query_that_has_found_no_resource_has_begun(tmp_path: Path) -> None:
 
 def test_a_resource_made_again_stands_where_its_new_incarnation_began(tmp_path: Path) -> None:
     again = end(a={"f": 1, "i": "z", "n": 2})
-    assert read(written(tmp_path, [[FIRST], [again]], commits=1)).held == (Held("a", "z", 1, 2),)
+    assert read(written(tmp_path, [[FIRST], [again]], commits=1)).held == (HeldResource("a", "z", 1, 2),)
 
 
 def test_sources_of_other_formats_are_passed_over(tmp_path: Path) -> None:
     kafka = {"topic": {"0": 7}}
     found = read(written(tmp_path, [[kafka, FIRST], ["-", SECOND]], commits=1))
-    assert found.held[0] == Held("a", "x", 5, 9)
+    assert found.held[0] == HeldResource("a", "x", 5, 9)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_checkpoint_without_the_querys_name_is_read(tmp_path: Path) -> None:
 )
 def test_whether_the_broker_can_serve_it(incarnation: str, earliest: int, following: int, state: str) -> None:
     found = Description(resource="a", incarnation=incarnation, known_earliest=earliest, known_next=following)
-    assert state_of(Held("a", "x", 5, 9), found) == state
-    assert state_of(Held("a", "x", 5, 9), None) == "deleted"
+    assert state_of(HeldResource("a", "x", 5, 9), found) == state
+    assert state_of(HeldResource("a", "x", 5, 9), None) == "deleted"
 
 
 def test_another_copy_of_the_log_is_told(tmp_path: Path) -> None:
@@ -135,4 +135,4 @@ def test_another_copy_of_the_log_is_told(tmp_path: Path) -> None:
 
 def test_of_a_log_that_is_not_open_nobody_knows() -> None:
     found = Description(resource="a", incarnation="x", state="stopped", trouble="no space left")
-    assert state_of(Held("a", "x", 5, 9), found) == "not open: no space left"
+    assert state_of(HeldResource("a", "x", 5, 9), found) == "not open: no space left"

@@ -44,7 +44,7 @@ AUDIT_TEXT: Final = 1_000
 _OTHERS: Final = ("others", "others")
 
 
-class Event(StrEnum):
+class AuditEvent(StrEnum):
     """The event that a line reports."""
 
     LOGIN = "login"
@@ -70,25 +70,25 @@ class Event(StrEnum):
 
 
 _WARNINGS: Final = frozenset({
-    Event.LOGIN_REFUSED,
-    Event.CONNECTION_REFUSED,
-    Event.NOT_AUTHORIZED,
-    Event.QUOTA_EXCEEDED,
-    Event.LEASE_ENDED,
-    Event.LEFT_OUT,
+    AuditEvent.LOGIN_REFUSED,
+    AuditEvent.CONNECTION_REFUSED,
+    AuditEvent.NOT_AUTHORIZED,
+    AuditEvent.QUOTA_EXCEEDED,
+    AuditEvent.LEASE_ENDED,
+    AuditEvent.LEFT_OUT,
 })  # fmt: skip
 """Events logged at level "warning"; all others at "info"."""
 
-_REFUSALS: Final = {w.NOT_AUTHORIZED: Event.NOT_AUTHORIZED, w.QUOTA: Event.QUOTA_EXCEEDED}
+_REFUSALS: Final = {w.NOT_AUTHORIZED: AuditEvent.NOT_AUTHORIZED, w.QUOTA: AuditEvent.QUOTA_EXCEEDED}
 """The events of refusals, by reason; other refusals are not logged."""
 
-_REQUESTS: Final[Mapping[type, tuple[Event, tuple[str, ...]]]] = {
-    w.ResourceDelete: (Event.RESOURCE_DELETED, ("resource",)),
-    w.QueueDelete: (Event.QUEUE_DELETED, ("resource", "group")),
-    w.CursorReset: (Event.CURSOR_RESET, ("resource", "group")),
-    w.CursorDelete: (Event.CURSOR_DELETED, ("resource", "group")),
-    w.StageAbort: (Event.STAGES_ABORTED, ("stages",)),
-    w.StageForget: (Event.APPLICATION_FORGOTTEN, ("application",)),
+_REQUESTS: Final[Mapping[type, tuple[AuditEvent, tuple[str, ...]]]] = {
+    w.ResourceDelete: (AuditEvent.RESOURCE_DELETED, ("resource",)),
+    w.QueueDelete: (AuditEvent.QUEUE_DELETED, ("resource", "group")),
+    w.CursorReset: (AuditEvent.CURSOR_RESET, ("resource", "group")),
+    w.CursorDelete: (AuditEvent.CURSOR_DELETED, ("resource", "group")),
+    w.StageAbort: (AuditEvent.STAGES_ABORTED, ("stages",)),
+    w.StageForget: (AuditEvent.APPLICATION_FORGOTTEN, ("application",)),
 }
 """Requests that are logged when they have been carried out, and which of their members are logged."""
 
@@ -102,7 +102,7 @@ class Audit:
         self._pace = Pace(clock, AUDIT_BURST, AUDIT_PER_S)
         self._left_out: Counter[tuple[str, str]] = Counter()
 
-    def write(self, event: Event, address: str | None = None, **fields: object) -> None:
+    def write(self, event: AuditEvent, address: str | None = None, **fields: object) -> None:
         """Write one line. A line without `address` is not about a client and is always written. A field that is None is
         left out.
         """
@@ -129,18 +129,18 @@ class Audit:
     def created(self, caller: Caller | None, vhost: str, resource: str) -> None:
         """Log the creation of a resource, by a client or (None) by the broker itself."""
         if caller is None:
-            self.write(Event.RESOURCE_CREATED, None, **{"virtual-host": vhost}, resource=resource)
+            self.write(AuditEvent.RESOURCE_CREATED, None, **{"virtual-host": vhost}, resource=resource)
         else:
-            self._by(Event.RESOURCE_CREATED, caller, resource=resource)
+            self._by(AuditEvent.RESOURCE_CREATED, caller, resource=resource)
 
-    def _by(self, event: Event, caller: Caller, **fields: object) -> None:
+    def _by(self, event: AuditEvent, caller: Caller, **fields: object) -> None:
         by = {"user": caller.principal, "virtual-host": caller.vhost}
         self.write(event, caller.address, **by, **fields)
 
     def ended(self, terms: LeaseTerms, reason: str) -> None:
         """Log a lease that the broker ended, not its client."""
         by = {"user": terms.principal, "virtual-host": terms.vhost}
-        self.write(Event.LEASE_ENDED, None, **by, resources=list(terms.resources), reason=reason)
+        self.write(AuditEvent.LEASE_ENDED, None, **by, resources=list(terms.resources), reason=reason)
 
     def users(self, before: Mapping[str, UserRecord], now: Mapping[str, UserRecord]) -> None:
         """Log an administrator's changes of users and grants."""
@@ -157,10 +157,12 @@ class Audit:
         """Report the numbers of omitted lines."""
         left_out, self._left_out = self._left_out, Counter()
         for (address, event), count in left_out.items():
-            _write(Event.LEFT_OUT, {"event": "left-out", "address": address, "of": event, "lines": count})
+            _write(
+                AuditEvent.LEFT_OUT, {"event": "left-out", "address": address, "of": event, "lines": count}
+            )
 
 
-def _write(event: Event, fields: Mapping[str, object]) -> None:
+def _write(event: AuditEvent, fields: Mapping[str, object]) -> None:
     shown = {name: _shortened(value) for name, value in fields.items()}
     said = (
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in shown.items() if name != "event"
@@ -175,22 +177,24 @@ def _shortened(value: object) -> object:
     return f"{value[:AUDIT_TEXT]}..." if isinstance(value, str) and len(value) > AUDIT_TEXT else value
 
 
-def _changes(before: UserRecord | None, now: UserRecord | None) -> Iterator[tuple[Event, dict[str, object]]]:
+def _changes(
+    before: UserRecord | None, now: UserRecord | None
+) -> Iterator[tuple[AuditEvent, dict[str, object]]]:
     """The changes of one user. Neither a password nor anything derived from it is written."""
     if now is None:
-        yield Event.USER_REMOVED, {}
+        yield AuditEvent.USER_REMOVED, {}
         return
     if before is None:
-        yield Event.USER_ADDED, {}
+        yield AuditEvent.USER_ADDED, {}
     elif before.password != now.password:
-        yield Event.PASSWORD_CHANGED, {}
+        yield AuditEvent.PASSWORD_CHANGED, {}
     known = before or UserRecord(now.name)
     if set(known.keys) != set(now.keys):
         added, removed = sorted({*now.keys} - {*known.keys}), sorted({*known.keys} - {*now.keys})
-        yield Event.KEYS_CHANGED, {"added": added, "removed": removed}
+        yield AuditEvent.KEYS_CHANGED, {"added": added, "removed": removed}
     for event, grants in (
-        (Event.GRANTED, {*now.grants} - {*known.grants}),
-        (Event.REVOKED, {*known.grants} - {*now.grants}),
+        (AuditEvent.GRANTED, {*now.grants} - {*known.grants}),
+        (AuditEvent.REVOKED, {*known.grants} - {*now.grants}),
     ):
         for one in sorted(grants):
             yield event, _told(one)

@@ -9,8 +9,8 @@ from typing import Literal
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
-from mtl.broker.access.audit import Event
-from mtl.broker.access.failures import Failures
+from mtl.broker.access.audit import AuditEvent
+from mtl.broker.access.failures import LoginFailures
 from mtl.broker.access.session import Session
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import Malformed, Refused
@@ -77,7 +77,7 @@ class Authenticator:
         self._random = random
         self._accounts = accounts
         self._settings = settings
-        self._failures = Failures(outbox)
+        self._failures = LoginFailures(outbox)
         self._checking = 0
 
     def challenge(self, session: Session) -> w.Unauthorized:
@@ -131,17 +131,17 @@ class Authenticator:
     def accepted(self, session: Session, mechanism: str) -> None:
         """Write the audit line of a successful log-in; `by` is the user that acts as another user, if so."""
         by = {"by": session.login} if session.login != session.principal else {}
-        self._audit(Event.LOGIN, session, mechanism, session.principal, **by)
+        self._audit(AuditEvent.LOGIN, session, mechanism, session.principal, **by)
 
     def refused(self, session: Session, mechanism: str, user: str, reason: str) -> None:
         """Write the audit line of a refused log-in. An unknown user is not named: it may be a password typed into the
         wrong field.
         """
         known = user if self._accounts.exists(user) else None
-        self._audit(Event.LOGIN_REFUSED, session, mechanism, known, reason=reason)
+        self._audit(AuditEvent.LOGIN_REFUSED, session, mechanism, known, reason=reason)
 
     def _audit(
-        self, event: Event, session: Session, mechanism: str, user: str | None, **fields: object
+        self, event: AuditEvent, session: Session, mechanism: str, user: str | None, **fields: object
     ) -> None:
         by = {"user": user, "virtual-host": session.wanted}
         known = mechanism.upper() if mechanism.upper() in (*BY_STRENGTH, ANONYMOUS) else "unknown"

@@ -18,7 +18,7 @@ class _Count:
     failed: int = 0
 
 
-class Failures:
+class LoginFailures:
     """Failed log-ins of each address within `FAILED_LOGINS_S`, counted from the first failure."""
 
     def __init__(self, outbox: Outbox) -> None:

@@ -18,10 +18,10 @@ from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
 from mtl.broker.writing.intake import Intake, WriterKey
 from mtl.broker.writing.names import Names, fenced
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
-from mtl.broker.writing.writers import Memory, WriterLease
+from mtl.broker.writing.writers import WriterLease, WriterMemory
 from mtl.errors import Refused
 from mtl.profiles import Profile
 from mtl.storage.api import STAGE_WRITER
@@ -36,7 +36,7 @@ class LocalWrites:
     """This machine's mark, and the lender of memory to writers on it (PROTOCOL.md 5.7). `lend` raises OSError."""
 
     machine: str
-    lend: Callable[[], Memory]
+    lend: Callable[[], WriterMemory]
 
 
 class WriterGrants:
@@ -46,7 +46,7 @@ class WriterGrants:
         self,
         granting: Granting,
         leases: Leases,
-        opening: Opening,
+        opening: LogOpening,
         resources: Resources,
         stages: Stages,
         names: Names,

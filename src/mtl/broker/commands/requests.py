@@ -28,7 +28,7 @@ from mtl.broker.reading.reads import Reads
 from mtl.broker.stages.committing import Committing
 from mtl.broker.stages.stages import Stages
 from mtl.broker.writing.ages import Ages
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
@@ -47,7 +47,7 @@ class Requests:
         ages: Ages,
         sessions: Sessions,
         authorization: Authorization,
-        opening: Opening,
+        opening: LogOpening,
         needed: NeededLogs,
         leases: Leases,
         resources: Resources,

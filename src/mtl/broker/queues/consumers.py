@@ -14,11 +14,11 @@ from mtl.broker.leases.leases import Leases
 from mtl.broker.leases.pauses import Pauses
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.queues.queue import Place, Queue, QueueLease
-from mtl.broker.queues.queue_state import Event, Run
+from mtl.broker.queues.queue_state import QueueEvent, Run
 from mtl.broker.queues.queues import Queues
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS, AheadLimit
 from mtl.broker.reading.reads import Reads
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused, StorageError
@@ -33,7 +33,7 @@ class Consumers:
     def __init__(
         self,
         outbox: Outbox,
-        opening: Opening,
+        opening: LogOpening,
         queues: Queues,
         resources: Resources,
         leases: Leases,
@@ -259,7 +259,7 @@ class Consumers:
         last = min(first + most, ref.base + ref.count, queue.end) - 1
         if last < first:
             return 0
-        run = queue.state.take(first, last, Event.DELIVER if lease.full else Event.CLAIM)
+        run = queue.state.take(first, last, QueueEvent.DELIVER if lease.full else QueueEvent.CLAIM)
         if lease.full:
             self._deliver(queue, lease, chunk, run)
         else:

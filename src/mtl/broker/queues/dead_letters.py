@@ -21,7 +21,7 @@ from mtl.broker.reading.reads import Reads
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.intakes import Intakes
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.broker.writing.space import Space
@@ -44,7 +44,7 @@ class DeadLetters:
 
     def __init__(
         self,
-        opening: Opening,
+        opening: LogOpening,
         resources: Resources,
         queues: Queues,
         inbound: Inbound,

@@ -40,7 +40,7 @@ class At(Enum):
     SETTLED = "settled"
 
 
-class Event(Enum):
+class QueueEvent(Enum):
     """An event of a content."""
 
     DELIVER = "deliver"  # given to a consumer that confirms
@@ -57,27 +57,27 @@ class Event(Enum):
     GONE = "gone"  # retention removed it
 
 
-_GONE: Final = {Event.GONE: At.SETTLED}
+_GONE: Final = {QueueEvent.GONE: At.SETTLED}
 
-MOVES: Final[dict[At, dict[Event, At]]] = {
-    At.READY: {Event.DELIVER: At.DELIVERED, Event.CLAIM: At.CLAIMED, **_GONE},
-    At.CLAIMED: {Event.SENT: At.SETTLED, Event.RELEASE: At.READY, **_GONE},
+MOVES: Final[dict[At, dict[QueueEvent, At]]] = {
+    At.READY: {QueueEvent.DELIVER: At.DELIVERED, QueueEvent.CLAIM: At.CLAIMED, **_GONE},
+    At.CLAIMED: {QueueEvent.SENT: At.SETTLED, QueueEvent.RELEASE: At.READY, **_GONE},
     At.DELIVERED: {
-        Event.CONFIRM: At.SETTLED,
-        Event.REJECT: At.DEAD,
-        Event.RECYCLE: At.DELAYED,
-        Event.LOST: At.READY,
-        Event.RELEASE: At.READY,
-        Event.EXHAUST: At.DEAD,
+        QueueEvent.CONFIRM: At.SETTLED,
+        QueueEvent.REJECT: At.DEAD,
+        QueueEvent.RECYCLE: At.DELAYED,
+        QueueEvent.LOST: At.READY,
+        QueueEvent.RELEASE: At.READY,
+        QueueEvent.EXHAUST: At.DEAD,
         **_GONE,
     },
-    At.DELAYED: {Event.DUE: At.READY, **_GONE},
-    At.DEAD: {Event.KEPT: At.SETTLED, **_GONE},
+    At.DELAYED: {QueueEvent.DUE: At.READY, **_GONE},
+    At.DEAD: {QueueEvent.KEPT: At.SETTLED, **_GONE},
     At.SETTLED: {},
 }
 """An event without a transition changes nothing: retention has settled the content before."""
 
-_COUNTED: Final = frozenset({Event.REJECT, Event.RECYCLE, Event.LOST, Event.EXHAUST})
+_COUNTED: Final = frozenset({QueueEvent.REJECT, QueueEvent.RECYCLE, QueueEvent.LOST, QueueEvent.EXHAUST})
 """Events that count a delivery towards the limit."""
 
 
@@ -222,7 +222,7 @@ class QueueState:
                 return sequence
             sequence += 1
 
-    def take(self, first: int, last: int, event: Event) -> Run:
+    def take(self, first: int, last: int, event: QueueEvent) -> Run:
         """Hand out `first`, which `peek` returned, and the contents behind it, up to `last`, with the same history."""
         if first in self._held:
             return self._take_returned(first, last, event)
@@ -239,7 +239,7 @@ class QueueState:
     def _untouched(self, sequence: int) -> bool:
         return sequence not in self._held and sequence not in self.settled
 
-    def _take_returned(self, first: int, last: int, event: Event) -> Run:
+    def _take_returned(self, first: int, last: int, event: QueueEvent) -> Run:
         begin = at = bisect_left(self._ready, first)
         one = self._held[first]
         sequence = first
@@ -257,17 +257,17 @@ class QueueState:
     def confirm(self, sequences: Iterable[int]) -> None:
         """A consumer has processed these contents."""
         for sequence in sequences:
-            self._happen(sequence, Event.CONFIRM)
+            self._happen(sequence, QueueEvent.CONFIRM)
 
     def sent(self, sequences: Iterable[int]) -> None:
         """These contents were sent to a consumer that does not confirm."""
         for sequence in sequences:
-            self._happen(sequence, Event.SENT)
+            self._happen(sequence, QueueEvent.SENT)
 
     def reject(self, sequences: Iterable[int], words: str = "") -> None:
         """These contents were rejected without recycle: they go to the dead letters."""
         for sequence in sequences:
-            if self._happen(sequence, Event.REJECT):
+            if self._happen(sequence, QueueEvent.REJECT):
                 self._bury(sequence, f"rejected: {words}" if words else "rejected")
 
     def recycle(self, sequences: Iterable[int], consumer: str, now: float) -> None:
@@ -276,13 +276,13 @@ class QueueState:
             held = self._held.get(sequence)
             if held is None or self._exhausted(sequence, held):
                 continue
-            if self._happen(sequence, Event.RECYCLE):
+            if self._happen(sequence, QueueEvent.RECYCLE):
                 held.avoid = consumer
                 heapq.heappush(self._delays, (now + backoff(held.deliveries), sequence))
 
     def lose(self, sequences: Iterable[int]) -> None:
         """The consumer of these contents is gone: others may have them at once."""
-        self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], Event.LOST)
+        self._return([s for s in sequences if not self._exhausted(s, self._held.get(s))], QueueEvent.LOST)
 
     def release(self, sequences: Sequence[int], *, left: bool) -> None:
         """These contents come back without a failure. `left`: the consumer may have seen them."""
@@ -290,18 +290,18 @@ class QueueState:
             held = self._held.get(sequence)
             if held is not None and left:
                 held.again = True
-        self._return(sequences, Event.RELEASE)
+        self._return(sequences, QueueEvent.RELEASE)
 
     def due(self, now: float) -> bool:
         """Make the contents ready whose backoff is over; returns whether there were any."""
         over: list[int] = []
         while self._delays and self._delays[0][0] <= now:
             over.append(heapq.heappop(self._delays)[1])
-        return self._return(over, Event.DUE)
+        return self._return(over, QueueEvent.DUE)
 
     def kept(self, sequence: int) -> None:
         """The dead letter of a content is durable."""
-        if self._happen(sequence, Event.KEPT):
+        if self._happen(sequence, QueueEvent.KEPT):
             self.letters.pop(sequence, None)
 
     def trim(self, earliest: int) -> None:
@@ -309,7 +309,7 @@ class QueueState:
         if earliest <= self.settled.low:
             return
         for sequence in [s for s in self._held if s < earliest]:
-            self._happen(sequence, Event.GONE)
+            self._happen(sequence, QueueEvent.GONE)
             self.letters.pop(sequence, None)
         self._ready = self._ready[bisect_left(self._ready, earliest) :]
         self._earlier = {s: n for s, n in self._earlier.items() if s >= earliest}
@@ -318,11 +318,11 @@ class QueueState:
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    def _happen(self, sequence: int, event: Event) -> bool:
+    def _happen(self, sequence: int, event: QueueEvent) -> bool:
         held = self._held.get(sequence)
         return held is not None and self._move(sequence, held, event)
 
-    def _move(self, sequence: int, held: Held, event: Event) -> bool:
+    def _move(self, sequence: int, held: Held, event: QueueEvent) -> bool:
         """Make the transition of `MOVES` for an event; returns whether there is one."""
         after = MOVES[held.at].get(event)
         if after is None:
@@ -343,7 +343,7 @@ class QueueState:
         """Whether this was the last permitted delivery: then the content goes to the dead letters."""
         if held is None or held.deliveries + 1 < self.max_deliveries:
             return False
-        if self._move(sequence, held, Event.EXHAUST):
+        if self._move(sequence, held, QueueEvent.EXHAUST):
             self._bury(sequence, "deliveries")
         return True
 
@@ -351,7 +351,7 @@ class QueueState:
         self.buried += 1
         self.letters[sequence] = Letter(self.buried, reason, self._held[sequence].deliveries)
 
-    def _return(self, sequences: Sequence[int], event: Event) -> bool:
+    def _return(self, sequences: Sequence[int], event: QueueEvent) -> bool:
         """Make contents ready again; contents that come back together are sorted in together."""
         back = [s for s in sequences if self._happen(s, event)]
         self._ready += back

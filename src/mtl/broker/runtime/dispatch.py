@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from mtl.broker import actions as a
 from mtl.broker.runtime.ports import Workers
-from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.sending import LoopSender
 
 
-def carry_out(actions: Sequence[a.Action], sender: Sender, workers: Workers) -> list[tuple[int, object]]:
+def carry_out(actions: Sequence[a.Action], sender: LoopSender, workers: Workers) -> list[tuple[int, object]]:
     """Carry out the actions of one turn, in order. Returns the results of those that were performed at once."""
     for action in actions:
-        if isinstance(action, a.Reply | a.Send | a.Deliver | a.Relay):
+        if isinstance(action, a.SendReply | a.Send | a.Deliver | a.Relay):
             sender.send(action)
         else:
             workers.begin(action)

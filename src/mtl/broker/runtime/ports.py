@@ -8,7 +8,7 @@ from typing import Protocol
 from mtl.broker import actions as a
 from mtl.errors import StorageError
 from mtl.net.ports import Port
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 from mtl.storage.api import ChunkRef, StorageAction
 from mtl.wire import commands as c
 
@@ -16,23 +16,23 @@ from mtl.wire import commands as c
 class ControlSocket(Protocol):
     """The socket for replies."""
 
-    def send(self, *frames: bytes) -> Sent:
+    def send(self, *frames: bytes) -> SendOutcome:
         """Send one message to the identity in its first frame."""
 
 
 class Sockets(Protocol):
-    """The sockets for sends. No send blocks: a peer whose queue is full gets nothing (`Sent.FULL`)."""
+    """The sockets for sends. No send blocks: a peer whose queue is full gets nothing (`SendOutcome.FULL`)."""
 
     @property
     def control(self) -> ControlSocket:
         """The control socket."""
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: c.Buffer) -> Sent:
+    def send(self, port: Port, identity: bytes, header: bytes, body: c.Buffer) -> SendOutcome:
         """Send one data command."""
 
     def send_run(
         self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
-    ) -> tuple[int, Sent]:
+    ) -> tuple[int, SendOutcome]:
         """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
 
 

@@ -18,14 +18,14 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.reading.stored import stored_pack
 from mtl.broker.runtime.ports import Clock, Outcomes, Sockets
 from mtl.errors import StorageError
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY, encode_table, join_tables
 from mtl.wire.packs import unpacked
 from mtl.wire.places import Place
 
 
-class Sender:
+class LoopSender:
     """Sends on the broker's sockets without blocking. A round is the calls of `send` up to the next `flush`."""
 
     def __init__(self, sockets: Sockets, broker: Outcomes, clock: Clock) -> None:
@@ -36,10 +36,10 @@ class Sender:
         self._held_back: set[str] = set()
         """Leases with a content that was not sent in this round."""
 
-    def send(self, action: a.Reply | a.Send | a.Deliver | a.Relay) -> None:
+    def send(self, action: a.SendReply | a.Send | a.Deliver | a.Relay) -> None:
         """Carry out one send."""
         match action:
-            case a.Reply():
+            case a.SendReply():
                 # A REQ that is gone or full does not wait for this reply any more; its client asks again.
                 self._sockets.control.send(*action.envelope, *action.frames)
             case a.Send():
@@ -64,10 +64,10 @@ class Sender:
         waiting = self._waiting[peer]
         while waiting:
             sent = self._put(peer, waiting[0].header, waiting[0].body)
-            if sent is Sent.FULL:
+            if sent is SendOutcome.FULL:
                 return
             waiting.popleft()
-            if sent is Sent.GONE:
+            if sent is SendOutcome.GONE:
                 self._gone(peer)
                 return
         self._waiting.pop(peer, None)
@@ -75,9 +75,9 @@ class Sender:
     def _command(self, action: a.Send) -> None:
         if action.peer not in self._waiting:
             sent = self._put(action.peer, action.header, action.body)
-            if sent is Sent.GONE:
+            if sent is SendOutcome.GONE:
                 self._gone(action.peer)
-            if sent is not Sent.FULL:
+            if sent is not SendOutcome.FULL:
                 return
         waiting = self._waiting.setdefault(action.peer, deque())
         waiting.append(action)
@@ -88,7 +88,7 @@ class Sender:
         self._waiting.pop(peer, None)
         self._broker.unreachable(peer, self._clock())
 
-    def _put(self, peer: a.Peer, header: bytes, body: c.Buffer) -> Sent:
+    def _put(self, peer: a.Peer, header: bytes, body: c.Buffer) -> SendOutcome:
         port, identity = peer
         return self._sockets.send(port, identity, header, body)
 
@@ -103,9 +103,9 @@ class Sender:
         headers, bodies = self._run(action)
         port, identity = action.peer
         sent, outcome = self._sockets.send_run(port, identity, headers, bodies)
-        if outcome is not Sent.OK:
+        if outcome is not SendOutcome.OK:
             self._hold_back(action, _begin(action) + sent)
-        if outcome is Sent.GONE:
+        if outcome is SendOutcome.GONE:
             self._gone(action.peer)
 
     def _hold_back(self, action: a.Deliver, sequence: int) -> None:
@@ -123,11 +123,11 @@ class Sender:
 
     def _relay(self, action: a.Relay) -> None:
         waits = action.lease in self._held_back or action.peer in self._waiting
-        sent = Sent.FULL if waits else self._put(action.peer, *c.encode(action.content))
-        if sent is Sent.FULL:
+        sent = SendOutcome.FULL if waits else self._put(action.peer, *c.encode(action.content))
+        if sent is SendOutcome.FULL:
             self._held_back.add(action.lease)
             self._broker.unsent(action.lease, action.content, self._clock())
-        elif sent is Sent.GONE:
+        elif sent is SendOutcome.GONE:
             self._gone(action.peer)
 
 

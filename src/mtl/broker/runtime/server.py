@@ -19,7 +19,7 @@ from pathlib import Path
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.audit import Event
+from mtl.broker.access.audit import AuditEvent
 from mtl.broker.access.authentication import AuthenticationSettings
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
@@ -32,9 +32,9 @@ from mtl.broker.runtime.dispatch import carry_out
 from mtl.broker.runtime.engines import open_engine
 from mtl.broker.runtime.looking import Looking
 from mtl.broker.runtime.rest import Rest, give_back
-from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.sending import LoopSender
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
-from mtl.broker.runtime.watch import Watch
+from mtl.broker.runtime.watch import LoopWatch
 from mtl.broker.runtime.workers import ThreadWorkers
 from mtl.errors import OptionError, StorageError, StorageFailed
 from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
@@ -81,8 +81,8 @@ class Server:
             self._sockets = self._bound()
             opened.callback(self._sockets.close)
             self._broker = self._core(restored)
-            self._sender = Sender(self._sockets, self._broker, clock)
-            self._watch = Watch(self._sockets, time.monotonic, os.sched_yield)
+            self._sender = LoopSender(self._sockets, self._broker, clock)
+            self._watch = LoopWatch(self._sockets, time.monotonic, os.sched_yield)
             self._alone = False
             """Whether the last turn wrote a group in the loop: its writer has a Confirm, and no other client waits."""
             self._looking = Looking(engine.look, self._workers.look, self._wakeup.wake)
@@ -130,7 +130,7 @@ class Server:
         return BrokerCurve(secret, lambda key: everybody or self._broker.accounts.owner(key) is not None)
 
     def _connection_refused(self, address: str, key: str, reason: str) -> None:
-        self._broker.audit.write(Event.CONNECTION_REFUSED, address, key=key or None, reason=reason)
+        self._broker.audit.write(AuditEvent.CONNECTION_REFUSED, address, key=key or None, reason=reason)
 
     def _settings(self, secret: bytes) -> CoreSettings:
         config, packed, plain = self._config, self._sockets.packed, self._sockets.plain

@@ -23,7 +23,7 @@ _RAREST = 64
 """Maximum back-off, in short waits. If polling never pays off, one short wait in _RAREST is spent on it."""
 
 
-class Sockets(Protocol):
+class PolledSockets(Protocol):
     """The sockets to wait on. `woken`: the last poll ended for another reason than a message."""
 
     woken: bool
@@ -31,10 +31,12 @@ class Sockets(Protocol):
     def poll(self, patience_ms: int) -> set[Port]: ...
 
 
-class Watch:
+class LoopWatch:
     """Waits on `sockets`; `clock` is in monotonic seconds, `give_way` yields the processor to queued threads."""
 
-    def __init__(self, sockets: Sockets, clock: Callable[[], float], give_way: Callable[[], object]) -> None:
+    def __init__(
+        self, sockets: PolledSockets, clock: Callable[[], float], give_way: Callable[[], object]
+    ) -> None:
         self._sockets = sockets
         self._clock = clock
         self._give_way = give_way

@@ -15,7 +15,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Leaving, Outbox, Result, refusal
 from mtl.broker.stages.publishing import Answer, Commit
 from mtl.broker.stages.stages import Stage, Stages, damaged, not_its, unknown_stage
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
 from mtl.errors import Refused
@@ -37,7 +37,7 @@ class Committing:
         outbox: Outbox,
         resources: Resources,
         stages: Stages,
-        opening: Opening,
+        opening: LogOpening,
         unreadable: Unreadable,
     ) -> None:
         self._outbox = outbox

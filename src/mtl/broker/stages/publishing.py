@@ -19,7 +19,7 @@ from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
 from mtl.broker.stages.stages import Stage
 from mtl.broker.writing.intake import Intake
-from mtl.broker.writing.opening import Opening
+from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.errors import LogStopped, Refused, StorageError
 from mtl.storage.api import Change, Publish, Roll, Trim
@@ -62,7 +62,7 @@ class Commit:
     def __init__(
         self,
         outbox: Outbox,
-        opening: Opening,
+        opening: LogOpening,
         applications: Applications,
         vhost: str,
         request: w.StageCommit,

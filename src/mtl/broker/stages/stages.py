@@ -19,7 +19,7 @@ from mtl.broker.outbox import Leaving, Outbox, Result, refusal, remove
 from mtl.broker.writing.ages import Ages
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
-from mtl.broker.writing.opening import Opening, Unopened
+from mtl.broker.writing.opening import LogOpening, Unopened
 from mtl.broker.writing.resource import Resource
 from mtl.errors import Damaged, Refused, StorageError
 from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions
@@ -100,7 +100,7 @@ class Stages:
         outbox: Outbox,
         random: Callable[[int], bytes],
         intakes: Intakes,
-        opening: Opening,
+        opening: LogOpening,
         options: LogOptions,
         ages: Ages,
         leases: Leases,

@@ -81,7 +81,7 @@ class Unopened:
         self.waits: list[_Wait] = []
 
 
-class Opening:
+class LogOpening:
     """Opens the logs, as the module describes."""
 
     def __init__(self, outbox: Outbox) -> None:

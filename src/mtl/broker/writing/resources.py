@@ -16,7 +16,7 @@ from mtl.broker.events import Event
 from mtl.broker.outbox import Leaving, Outbox, Result
 from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.intakes import Intakes
-from mtl.broker.writing.opening import Opening, Unopened
+from mtl.broker.writing.opening import LogOpening, Unopened
 from mtl.broker.writing.resource import Resource, ResourceKey
 from mtl.errors import Refused, StorageError
 from mtl.storage.api import CreateLog, DropLogs, LogKey, LogOptions, LogView
@@ -38,7 +38,7 @@ class Resources:
         segment_bytes: int,
         auto_create: Sequence[str],
         intakes: Intakes,
-        opening: Opening,
+        opening: LogOpening,
         unreadable: Unreadable,
         quotas: Quotas,
     ) -> None:

@@ -30,7 +30,7 @@ class Packs(Protocol):
         """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
 
 
-class Memory(Protocol):
+class WriterMemory(Protocol):
     """Memory in which a writer on this machine puts packs, instead of sending them (PROTOCOL.md 5.7)."""
 
     told: SharedMemory
@@ -94,7 +94,7 @@ class WriterLease(Lease):
         self.gapped = False
         self.closing = False
         """The lease is being closed: further contents are too late."""
-        self.memory: Memory | None = None
+        self.memory: WriterMemory | None = None
         self.intakes: dict[str, Intake] = {}
         self.unconfirmed = Unconfirmed()
         self.usual: Usual | None = None

@@ -35,33 +35,33 @@ from mtl.limits import MAX_CONTENT, RETRY_DEADLINE_S
 from mtl.wire.fields import Value
 
 
-class Connection:
+class MbwsConnection:
     """A client of one door, for the tasks of one event loop. `line` is the connection of the writers."""
 
     def __init__(self, way: Way) -> None:
         self.endpoint = way.url
         self.line = Line(way)
         self._way = way
-        self._readers: set[Reader] = set()
+        self._readers: set[MbwsReader] = set()
 
-    def writer(self, address: str) -> Opening[Writer]:
+    def writer(self, address: str) -> Opening[MbwsWriter]:
         """A writer to an address; `async with`, or await it."""
 
-        async def made() -> Writer:
-            return Writer(self.line, address, self._way.kind)
+        async def made() -> MbwsWriter:
+            return MbwsWriter(self.line, address, self._way.kind)
 
         return Opening(made)
 
-    def reader(self, address: str, *, start: Start = "latest") -> Opening[Reader]:
+    def reader(self, address: str, *, start: Start = "latest") -> Opening[MbwsReader]:
         """A reader from `start` on: "earliest", "latest" or a sequence. It gets everything that is sent afterwards.
 
         Raises `Refused` if the address does not exist.
         """
 
-        async def begun() -> Reader:
+        async def begun() -> MbwsReader:
             if self.line.error is not None:
                 raise self.line.error
-            reader = Reader(self._way, address, start, self._readers.discard)
+            reader = MbwsReader(self._way, address, start, self._readers.discard)
             self._readers.add(reader)
             return await opened(reader, reader.line.opened)
 
@@ -76,7 +76,7 @@ class Connection:
         await asyncio.gather(self.line.close(), *(reader.close() for reader in list(self._readers)))
 
 
-class Writer:
+class MbwsWriter:
     """Sends contents to one address. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
     def __init__(self, line: Line, address: str, kind: Kind) -> None:
@@ -118,10 +118,10 @@ class Writer:
             await self.flush()
 
 
-class Reader(Reading):
+class MbwsReader(Reading):
     """The contents of one address, in order; for one task. `line` is its connection."""
 
-    def __init__(self, way: Way, address: str, start: Start, ended: Callable[[Reader], None]) -> None:
+    def __init__(self, way: Way, address: str, start: Start, ended: Callable[[MbwsReader], None]) -> None:
         self.address = address
         self._start = start
         self._ended = ended
@@ -179,7 +179,7 @@ def connect(
     tls: ssl.SSLContext | None = None,
     authorization: str | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
-) -> Opening[Connection]:
+) -> Opening[MbwsConnection]:
     """Connect to an MBWS door at a ws: or wss: URL; `async with`, or await it and close what it gives.
 
     With `text`, messages whose body is text are text frames. `tls` is for a wss: URL; by default it trusts the system's
@@ -191,8 +191,8 @@ def connect(
         raise OptionError(f"{url!r} is not ws://HOST:PORT or wss://HOST:PORT")
     way = Way(url, Kind.TEXT if text else Kind.BINARY, tls, retry_deadline, authorization)
 
-    async def connected() -> Connection:
-        connection = Connection(way)
+    async def connected() -> MbwsConnection:
+        connection = MbwsConnection(way)
         return await opened(connection, connection.line.opened)
 
     return Opening(connected)

@@ -1,4 +1,4 @@
-"""The MBWS door: a WebSocket server, a `Peer` for each session, and the connections that outlive them."""
+"""The MBWS door: a WebSocket server, a `MbwsPeer` for each session, and the connections that outlive them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mtl.doors.gate import Gate
 from mtl.doors.limits import MBWS_RETAINED, MBWS_RETAINED_S
 from mtl.doors.mbws.keeping import Keeper
 from mtl.doors.mbws.kept import kept
-from mtl.doors.mbws.peer import Line, Peer
+from mtl.doors.mbws.peer import MbwsPeer, PeerLine
 from mtl.doors.mbws.peering import Peering
 from mtl.doors.mbws.recovery import Connections
 from mtl.doors.mbws.session import LARGEST, MBLWS, MBWS
@@ -29,13 +29,13 @@ class MbwsDoor:
     """See the module. `endpoint` is a ws: or wss: URL."""
 
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
-        self.peers: set[Peer] = set()
+        self.peers: set[MbwsPeer] = set()
         self._config = config
         self._bridges = bridges
         self._keeper = Keeper(bridges.own)
         self._peering = Peering(config.peers, bridges.own)
         self._stopping = False
-        self._connections: Connections[Line] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
+        self._connections: Connections[PeerLine] = Connections(MBWS_RETAINED, MBWS_RETAINED_S, time.monotonic)
         self._server = WebSocketServer(
             config,
             Gate(config, bridges.logins.check),
@@ -61,14 +61,14 @@ class MbwsDoor:
         except Unfit as full:
             await socket.refuse(full)
             return
-        peer = Peer(socket, bridge, self._connections, self._keeper, self._retain)
+        peer = MbwsPeer(socket, bridge, self._connections, self._keeper, self._retain)
         self.peers.add(peer)
         try:
             await peer.serve()
         finally:
             self.peers.discard(peer)
 
-    async def _retain(self, line: Line) -> None:
+    async def _retain(self, line: PeerLine) -> None:
         """Retain a connection that waits for its client. A stopping door stores it before its session ends."""
         if not self._stopping or line.stored:
             return

@@ -19,7 +19,7 @@ from mtl.doors.mbws.codec import Message
 from mtl.doors.mbws.contents import ToTables, from_message
 from mtl.doors.mbws.kept import CONNECTIONS
 from mtl.doors.properties import BAD_PROPERTIES
-from mtl.doors.runs import Run
+from mtl.doors.runs import ContentRun
 from mtl.doors.telling import Unfit, told
 from mtl.errors import ContentRefused, ContentTooLarge, FieldError, MtlError, Refused
 from mtl.wire.control import NOT_AUTHORIZED
@@ -45,7 +45,7 @@ class _UnderWay:
     left: int
 
 
-class Intake:
+class MbwsIntake:
     """One connection's messages. All messages up to number `confirmed`, counted from 1, are durable."""
 
     def __init__(self, bridge: Bridge, confirmed: int = 0) -> None:
@@ -63,11 +63,11 @@ class Intake:
 
     async def take(self, messages: Sequence[Message]) -> None:
         """Send the next messages. Returns when they are on their way; waits while the broker is overloaded."""
-        run, alike = Run(""), list[Message]()
+        run, alike = ContentRun(""), list[Message]()
         for message in messages:
             if len(message.addresses) != 1 or message.addresses[0] in {"", CONNECTIONS}:
                 await self._publish(run, alike)
-                run, alike = Run(""), []
+                run, alike = ContentRun(""), []
                 await self._take(message)
                 continue
             address = message.addresses[0]
@@ -77,7 +77,7 @@ class Intake:
                 table = None
             if table is None or address != run.resource or not run.fits(message.body, table):
                 await self._publish(run, alike)
-                run, alike = Run(address), []
+                run, alike = ContentRun(address), []
             if table is None:
                 await self._take(message)
             else:
@@ -85,7 +85,7 @@ class Intake:
                 alike.append(message)
         await self._publish(run, alike)
 
-    async def _publish(self, run: Run, messages: Sequence[Message]) -> None:
+    async def _publish(self, run: ContentRun, messages: Sequence[Message]) -> None:
         """Publish messages to one address as one pack: if the broker refuses it, all its messages are refused."""
         if not messages:
             return

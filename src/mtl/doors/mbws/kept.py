@@ -20,7 +20,7 @@ import msgspec
 
 from mtl.doors.limits import MBWS_ADDRESSES, MBWS_WINDOW
 from mtl.doors.mbws.codec import LAST_NUMBER
-from mtl.doors.mbws.recovery import Client, Connection, Next, Place
+from mtl.doors.mbws.recovery import Client, KnownConnection, MessageOrigin, Next
 from mtl.errors import Malformed
 
 CONNECTIONS = "mbws.connections"
@@ -32,7 +32,7 @@ _Index = Annotated[int, msgspec.Meta(ge=0, lt=MBWS_ADDRESSES)]
 _Count = Annotated[int, msgspec.Meta(ge=1, le=MBWS_WINDOW)]
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True):
+class KeptReading(msgspec.Struct, frozen=True, array_like=True):
     """The position at which the reading of an address continues."""
 
     address: str
@@ -40,7 +40,7 @@ class Reading(msgspec.Struct, frozen=True, array_like=True):
     incarnation: str | None
 
 
-class Run(msgspec.Struct, frozen=True, array_like=True):
+class KeptRun(msgspec.Struct, frozen=True, array_like=True):
     """Consecutive messages for consecutive contents: `count` from `first` on, of the address with this index."""
 
     address: _Index
@@ -59,8 +59,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="kep
     until: float
     received: _Number
     acknowledged: _Number
-    reading: Annotated[tuple[Reading, ...], msgspec.Meta(max_length=MBWS_ADDRESSES)]
-    sent: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MBWS_WINDOW)]
+    reading: Annotated[tuple[KeptReading, ...], msgspec.Meta(max_length=MBWS_ADDRESSES)]
+    sent: Annotated[tuple[KeptRun, ...], msgspec.Meta(max_length=MBWS_WINDOW)]
 
     @property
     def client(self) -> Client:
@@ -102,7 +102,7 @@ def decode(body: bytes) -> Kept | Claimed:
     return record
 
 
-def kept(connection: Connection, received: int, until: float) -> Kept:
+def kept(connection: KnownConnection, received: int, until: float) -> Kept:
     """The state of a connection that has nothing under way."""
     addresses = {address: index for index, address in enumerate(connection.reading)}
     return Kept(
@@ -112,13 +112,13 @@ def kept(connection: Connection, received: int, until: float) -> Kept:
         until=until,
         received=received,
         acknowledged=connection.outgoing.acked,
-        reading=tuple(Reading(a, one.start, one.incarnation) for a, one in connection.reading.items()),  # type: ignore[arg-type]  # a door never reads a group
+        reading=tuple(KeptReading(a, one.start, one.incarnation) for a, one in connection.reading.items()),  # type: ignore[arg-type]  # a door never reads a group
         sent=tuple(_runs(connection.outgoing.entries, addresses)),
     )
 
 
-def _runs(places: Iterable[Place], addresses: dict[str, int]) -> Iterable[Run]:
-    last: Run | None = None
+def _runs(places: Iterable[MessageOrigin], addresses: dict[str, int]) -> Iterable[KeptRun]:
+    last: KeptRun | None = None
     for address, sequence in places:
         index = addresses[address]
         if last is not None and (last.address, last.first + last.count) == (index, sequence):
@@ -126,18 +126,19 @@ def _runs(places: Iterable[Place], addresses: dict[str, int]) -> Iterable[Run]:
             continue
         if last is not None:
             yield last
-        last = Run(index, sequence, 1)
+        last = KeptRun(index, sequence, 1)
     if last is not None:
         yield last
 
 
-def restore(record: Kept, connection: Connection) -> None:
+def restore(record: Kept, connection: KnownConnection) -> None:
     """Set a new connection to the recorded state, except for `received`."""
     connection.reading = {one.address: Next(one.start, one.incarnation) for one in record.reading}
     names = [one.address for one in record.reading]
     connection.outgoing.acked = record.acknowledged
     connection.outgoing.entries.extend(
         chain.from_iterable(
-            (Place(names[run.address], run.first + n) for n in range(run.count)) for run in record.sent
+            (MessageOrigin(names[run.address], run.first + n) for n in range(run.count))
+            for run in record.sent
         )
     )

@@ -17,7 +17,7 @@ from mtl.doors.clients import kept_up, settle
 from mtl.doors.limits import MBWS_ACK_S, MBWS_CLIENT_OCTETS, MBWS_CLIENT_WINDOW, MBWS_CONNECT_S, WS_WRITE
 from mtl.doors.mbws.asking import Asked
 from mtl.doors.mbws.codec import Acknowledge, Connect, Kind, Message
-from mtl.doors.mbws.session import LARGEST, MBWS, Role, Session
+from mtl.doors.mbws.session import LARGEST, MBWS, MbwsSession, Role
 from mtl.doors.mbws.windows import Outgoing
 from mtl.doors.websocket import break_off
 from mtl.doors.websocket_client import ClientSocket, open_websocket
@@ -172,7 +172,7 @@ class Line:
             if refused.reason == OVERLOADED and self.opened.done():
                 return False
             raise
-        session = Session(Role.CLIENT, MBWS, self._way.kind)
+        session = MbwsSession(Role.CLIENT, MBWS, self._way.kind)
         sending: asyncio.Task[None] | None = None
         before = None
         try:
@@ -208,7 +208,7 @@ class Line:
             url, way.tls, subprotocol=MBWS, largest=LARGEST, authorization=way.authorization
         )
 
-    async def _connected(self, socket: ClientSocket, session: Session) -> None:
+    async def _connected(self, socket: ClientSocket, session: MbwsSession) -> None:
         """Connect, or reconnect (MBWS-25), and continue from the state of both sides."""
         numbers = (self._received, *self._outgoing.bounds) if self.name else ()
         await socket.send(session.say(Connect(self.name, numbers)))
@@ -226,7 +226,7 @@ class Line:
         self._written = self._outgoing.acked
         settle(self.opened)
 
-    async def _heard(self, session: Session, said: Sequence[str | bytes]) -> None:
+    async def _heard(self, session: MbwsSession, said: Sequence[str | bytes]) -> None:
         """Handle messages that arrived together."""
         messages: list[Message] = []
         for one in said:
@@ -239,7 +239,7 @@ class Line:
         if messages and self._take is not None:
             await self._take(messages, self.beginnings)
 
-    async def _sent(self, socket: ClientSocket, session: Session) -> None:
+    async def _sent(self, socket: ClientSocket, session: MbwsSession) -> None:
         """Send everything unsent, then new messages and acknowledgements, until the end."""
         try:
             while True:

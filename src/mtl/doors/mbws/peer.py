@@ -14,24 +14,24 @@ from mtl.doors.failing import Whom
 from mtl.doors.limits import MBWS_CONNECT_S, WS_CLOSE_S
 from mtl.doors.mbws.asking import Asked, parse
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Message, NotText
-from mtl.doors.mbws.intake import OURS, Intake
+from mtl.doors.mbws.intake import OURS, MbwsIntake
 from mtl.doors.mbws.keeping import Keeper
 from mtl.doors.mbws.kept import CONNECTIONS, restore
-from mtl.doors.mbws.recovery import Client, Connection, Connections, new_name
-from mtl.doors.mbws.session import Role, Session, State
+from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_name
+from mtl.doors.mbws.session import MbwsSession, MbwsState, Role
 from mtl.doors.websocket import Socket, Violation
 from mtl.errors import Malformed, Unreachable
 from mtl.limits import MAX_CONTENT
 
 
-class Line(Connection):
+class PeerLine(KnownConnection):
     """A connection with its state at the door. `holder` is its current or last session."""
 
     def __init__(
-        self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: Peer, received: int = 0
+        self, name: str, client: Client, asked: Asked, bridge: Bridge, holder: MbwsPeer, received: int = 0
     ) -> None:
         super().__init__(name, client, asked.addresses)
-        self.intake = Intake(bridge, received)
+        self.intake = MbwsIntake(bridge, received)
         self.holder = holder
         self.turn = asyncio.Lock()
         """Serializes reconnects: a client may send two at once."""
@@ -39,16 +39,16 @@ class Line(Connection):
         """Whether it was stored, or is to be. It is stored once, as another door may have claimed it by then."""
 
 
-class Peer:
+class MbwsPeer:
     """Handles one WebSocket during `serve`. `retain` gets a connection that waits for its client."""
 
     def __init__(
         self,
         socket: Socket,
         bridge: Bridge,
-        connections: Connections[Line],
+        connections: Connections[PeerLine],
         keeper: Keeper,
-        retain: Callable[[Line], Awaitable[None]],
+        retain: Callable[[PeerLine], Awaitable[None]],
     ) -> None:
         self._socket = socket
         self._bridge = bridge
@@ -58,8 +58,8 @@ class Peer:
         self._whom = Whom.at(socket.remote_address, socket.user)
         self._client = Client(socket.origin, socket.user)
         self._asked = Asked()
-        self._session: Session
-        self._line: Line | None = None
+        self._session: MbwsSession
+        self._line: PeerLine | None = None
         self._acked = 0
         self._room = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -100,7 +100,7 @@ class Peer:
         self._asked = asked = parse(socket.request.path)
         if CONNECTIONS in asked.addresses:
             raise OURS
-        self._session = Session(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
+        self._session = MbwsSession(Role.SERVER, socket.subprotocol, asked.kind, characters=asked.characters)
         if self._session.light:
             await self._begin(self._new_line())
         while self._error is None and (messages := await socket.messages()):
@@ -161,22 +161,22 @@ class Peer:
             self._connections.add(line)
         await self._begin(line, Connect(line.name, numbers))
 
-    def _new_line(self) -> Line:
-        return Line(new_name(), self._client, self._asked, self._bridge, self)
+    def _new_line(self) -> PeerLine:
+        return PeerLine(new_name(), self._client, self._asked, self._bridge, self)
 
-    async def _kept(self, name: str) -> Line | None:
+    async def _kept(self, name: str) -> PeerLine | None:
         """The connection, if a door stored it. Concurrent reconnects find the same one."""
         if not name:
             return None
         async with self._keeper.turn:
             line = self._connections.find(name, self._client)
             if line is None and (record := await self._keeper.claim(name, self._client)) is not None:
-                line = Line(name, self._client, self._asked, self._bridge, self, record.received)
+                line = PeerLine(name, self._client, self._asked, self._bridge, self, record.received)
                 restore(record, line)
                 self._connections.add(line)
             return line
 
-    async def _recovered(self, line: Line, asked: Connect) -> bool:
+    async def _recovered(self, line: PeerLine, asked: Connect) -> bool:
         """Take a connection over, from a session that may not have noticed its loss yet; False: it is over."""
         async with line.turn:
             if line.holder is not self:
@@ -191,7 +191,7 @@ class Peer:
         self._connections.clear(line)
         return False
 
-    async def _begin(self, line: Line, reply: Connect | None = None) -> None:
+    async def _begin(self, line: PeerLine, reply: Connect | None = None) -> None:
         """Begin the subscriptions, at the latest from now on; then send the reply."""
         self._line = line
         self._acked = line.intake.confirmed
@@ -215,7 +215,7 @@ class Peer:
         for address, subscription in subscriptions:
             self._do(self._delivering(line, address, subscription))
 
-    async def _acknowledging(self, line: Line) -> None:
+    async def _acknowledging(self, line: PeerLine) -> None:
         """Acknowledge messages as they become durable, as many at once as there are (MBWS-18, 19)."""
         while line.intake.error is None:
             await line.intake.news.wait()
@@ -223,12 +223,12 @@ class Peer:
             await self._acknowledge(line)
         raise line.intake.error
 
-    async def _acknowledge(self, line: Line) -> None:
+    async def _acknowledge(self, line: PeerLine) -> None:
         if line.intake.confirmed > self._acked and not self._session.light:
             self._acked = line.intake.confirmed
             await self._socket.send(self._session.say(Acknowledge(self._acked)))
 
-    async def _delivering(self, line: Line, address: str, subscription: Subscription) -> None:
+    async def _delivering(self, line: PeerLine, address: str, subscription: Subscription) -> None:
         """Send an address's contents, at the pace of the window and the client."""
         to, table = self._session.to_messages(address), None
         try:
@@ -250,7 +250,7 @@ class Peer:
         finally:
             await subscription.close()
 
-    async def _room_for(self, line: Line, wanted: int) -> int:
+    async def _room_for(self, line: PeerLine, wanted: int) -> int:
         """Wait for room; returns how many of `wanted` messages may be sent now."""
         if self._session.light:
             return wanted
@@ -273,7 +273,7 @@ class Peer:
             self._end(error)
 
     def _late(self) -> None:
-        if self._session.state is State.WAITING:
+        if self._session.state is MbwsState.WAITING:
             self._end(Malformed(f"no Connect within {MBWS_CONNECT_S:g} s"))
 
     def _end(self, error: BaseException) -> None:

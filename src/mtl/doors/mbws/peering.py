@@ -121,7 +121,7 @@ def _authorization(peer: PeerConfig) -> str | None:
     return None
 
 
-async def _one(writer: mbws.Writer, content: Content, incarnation: str | None) -> None:
+async def _one(writer: mbws.MbwsWriter, content: Content, incarnation: str | None) -> None:
     """Send a content that is this broker's own."""
     if SOURCE in content.properties:
         return

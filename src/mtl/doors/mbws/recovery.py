@@ -19,7 +19,7 @@ from mtl.doors.mbws.codec import Connect
 from mtl.doors.mbws.windows import Outgoing
 
 
-class Place(NamedTuple):
+class MessageOrigin(NamedTuple):
     """The origin of a message: the content `sequence` of `address`."""
 
     address: str
@@ -43,18 +43,18 @@ class Next:
     incarnation: str | None = None
 
 
-class Connection:
+class KnownConnection:
     """One connection of a client."""
 
     def __init__(self, name: str, client: Client, addresses: dict[str, Start]) -> None:
         self.name = name
         self.client = client
-        self.outgoing: Outgoing[Place] = Outgoing(MBWS_WINDOW)
+        self.outgoing: Outgoing[MessageOrigin] = Outgoing(MBWS_WINDOW)
         self.reading = {address: Next(start) for address, start in addresses.items()}
 
     def sent(self, address: str, sequences: Sequence[int]) -> None:
         """Record contents that are sent as the next messages."""
-        self.outgoing.send(*map(Place, repeat(address), sequences))
+        self.outgoing.send(*map(MessageOrigin, repeat(address), sequences))
         self.reading[address].start = sequences[-1] + 1
 
     def goes_on(self, asked: Connect, received: int) -> bool:
@@ -69,7 +69,7 @@ class Connection:
             self.reading[place.address].start = place.sequence
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=KnownConnection)
 
 
 class Connections(Generic[C]):

@@ -26,7 +26,7 @@ LARGEST: Final = MAX_CONTENT + MBWS_HEADER
 """Maximum of octets of one WebSocket message."""
 
 
-class State(Enum):
+class MbwsState(Enum):
     """The state of a session."""
 
     WAITING = "waiting"
@@ -40,21 +40,25 @@ class Role(Enum):
     SERVER = "server"
 
 
-STEPS: Final[dict[tuple[Role, State], dict[type[Frame], State]]] = {
-    (Role.SERVER, State.WAITING): {Connect: State.OPEN},
-    (Role.SERVER, State.OPEN): {Connect: State.OPEN, Acknowledge: State.OPEN, Message: State.OPEN},
-    (Role.CLIENT, State.WAITING): {Connect: State.OPEN},
-    (Role.CLIENT, State.OPEN): {Acknowledge: State.OPEN, Message: State.OPEN},
+STEPS: Final[dict[tuple[Role, MbwsState], dict[type[Frame], MbwsState]]] = {
+    (Role.SERVER, MbwsState.WAITING): {Connect: MbwsState.OPEN},
+    (Role.SERVER, MbwsState.OPEN): {
+        Connect: MbwsState.OPEN,
+        Acknowledge: MbwsState.OPEN,
+        Message: MbwsState.OPEN,
+    },
+    (Role.CLIENT, MbwsState.WAITING): {Connect: MbwsState.OPEN},
+    (Role.CLIENT, MbwsState.OPEN): {Acknowledge: MbwsState.OPEN, Message: MbwsState.OPEN},
 }
 """The frames that the peer may send, and the next state; a missing entry ends the session."""
 
 
-class Session:
+class MbwsSession:
     """See the module. `kind` is the initial form: a server switches to the form of its client's Connect."""
 
     def __init__(self, role: Role, subprotocol: str, kind: Kind, *, characters: bool = False) -> None:
         self.light = subprotocol == MBLWS
-        self.state = State.OPEN if self.light else State.WAITING
+        self.state = MbwsState.OPEN if self.light else MbwsState.WAITING
         self.kind = kind
         self._role = role
         self._characters = characters

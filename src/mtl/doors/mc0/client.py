@@ -22,9 +22,21 @@ from itertools import count
 from typing import Literal
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, SendWindow, Writing, kept_up, opened, settle
 from mtl.doors.limits import MC0_CLIENT_WINDOW, MC0_INBOX, MC0_WAITING
-from mtl.doors.mc0.codec import FREE, ID, TEXT, TOPIC, TTL, VERSION, BadMessage, Message, Verb, decode, encode
+from mtl.doors.mc0.codec import (
+    FREE,
+    ID,
+    TEXT,
+    TOPIC,
+    TTL,
+    VERSION,
+    BadMessage,
+    Mc0Message,
+    Verb,
+    decode,
+    encode,
+)
 from mtl.doors.mc0.contents import from_message
 from mtl.doors.mc0.session import HEAR, SAY
 from mtl.doors.properties import to_texts
@@ -43,7 +55,7 @@ DEFAULT_TTL_S = 30.0
 Compat = Literal["mc0d"]
 
 
-class Connection:
+class Mc0Connection:
     """One DEALER, made again when it is lost. For the tasks of one event loop."""
 
     def __init__(
@@ -61,8 +73,8 @@ class Connection:
         self._deadline = retry_deadline
         self._ids = count(1)
         self._asked: dict[str, tuple[list[bytes], asyncio.Future[None]]] = {}
-        self._readers: dict[str, list[Reader]] = {}
-        self._window = Window(MC0_CLIENT_WINDOW)
+        self._readers: dict[str, list[Mc0Reader]] = {}
+        self._window = SendWindow(MC0_CLIENT_WINDOW)
         self._dealer: AsyncDealer | None = None
         self._error: MtlError | None = None
         self._said = self._heard = 0.0
@@ -71,22 +83,22 @@ class Connection:
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
-    def writer(self, topic: str) -> Opening[Writer]:
+    def writer(self, topic: str) -> Opening[Mc0Writer]:
         """A writer to a topic; `async with`, or await it."""
 
-        async def made() -> Writer:
-            return Writer(self, topic)
+        async def made() -> Mc0Writer:
+            return Mc0Writer(self, topic)
 
         return Opening(made)
 
-    def reader(self, topic: str) -> Opening[Reader]:
+    def reader(self, topic: str) -> Opening[Mc0Reader]:
         """A reader of contents that are put to a topic from now on; `async with`, or await it."""
 
-        async def subscribed() -> Reader:
-            reader = Reader(self, topic)
+        async def subscribed() -> Mc0Reader:
+            reader = Mc0Reader(self, topic)
             self._readers.setdefault(topic, []).append(reader)
             try:
-                await self.ask(Message(Verb.SUB, {}, (topic.encode(),)))
+                await self.ask(Mc0Message(Verb.SUB, {}, (topic.encode(),)))
             except BaseException:  # also when cancelled: the reader has no owner
                 self.forget(reader)
                 raise
@@ -100,11 +112,11 @@ class Connection:
         """
         return await self._window.place(partial(self._begin, [*head, b"", body]))
 
-    async def ask(self, message: Message) -> None:
+    async def ask(self, message: Mc0Message) -> None:
         """Send a command and wait for its OK. Raises `Refused` with the text of the ERROR."""
         await self._begin(encode(message))
 
-    def forget(self, reader: Reader) -> bool:
+    def forget(self, reader: Mc0Reader) -> bool:
         """Remove a reader. Returns whether it was the last one of its topic."""
         readers = self._readers.get(reader.topic, [])
         if reader in readers:
@@ -146,9 +158,9 @@ class Connection:
         began = self._said = self._heard = time.monotonic()
         pulse = asyncio.create_task(self._beat(dealer))
         ttl = str(int(self._ttl * 1000))
-        self._say(Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
+        self._say(Mc0Message(Verb.CONNECT, {VERSION: VERSION_SPOKEN, TTL: ttl}))
         if self._readers:
-            self._say(Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
+            self._say(Mc0Message(Verb.SUB, {}, tuple(topic.encode() for topic in self._readers)))
         for frames, _ in list(self._asked.values()):
             self._send(frames)
         try:
@@ -176,15 +188,15 @@ class Connection:
             if self._paused:
                 self._heard = now  # this side is not reading, so the silence is its own
             if now >= self._heard + HEAR * self._ttl:
-                self._say(Message(Verb.DISCONNECT))
+                self._say(Mc0Message(Verb.DISCONNECT))
                 dealer.give_up()
                 return
             if now >= self._said + SAY * self._ttl:
-                self._say(Message(Verb.NOOP))
+                self._say(Mc0Message(Verb.NOOP))
             due = min(self._said + SAY * self._ttl, self._heard + HEAR * self._ttl)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: Mc0Message) -> None:
         self._send(encode(message))
 
     def _send(self, frames: list[bytes]) -> None:
@@ -193,7 +205,7 @@ class Connection:
             self._said = time.monotonic()
             self._dealer.send_soon([b"", *frames] if self._delimited else frames)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Mc0Message) -> None:
         """Handle a message of the middleware."""
         if message.verb is Verb.MESSAGE:
             topic, sequence, properties, body = from_message(message)
@@ -224,16 +236,16 @@ class Connection:
 
     async def close(self) -> None:
         """Send DISCONNECT, and drop everything. Harmless when repeated."""
-        self._say(Message(Verb.DISCONNECT))
+        self._say(Mc0Message(Verb.DISCONNECT))
         self._fail(self._error or Closed("the connection is closed"))
         self._life.cancel()
         await asyncio.wait({self._life})
 
 
-class Writer(Writing):
+class Mc0Writer(Writing):
     """Puts contents to one topic. `flush` waits until all of them are answered with OK: durable, at an MTL door."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Mc0Connection, topic: str) -> None:
         super().__init__()
         self.topic = topic
         self._connection = connection
@@ -252,13 +264,13 @@ class Writer(Writing):
 def _put(topic: str, texts: Mapping[str, str]) -> list[bytes]:
     """Verb and headers of a PUT; consecutive ones are mostly equal."""
     headers = {f"{FREE}{name}": value for name, value in texts.items()}
-    return encode(Message(Verb.PUT, {TOPIC: topic, **headers}))
+    return encode(Mc0Message(Verb.PUT, {TOPIC: topic, **headers}))
 
 
-class Reader(Reading):
+class Mc0Reader(Reading):
     """The contents put to one topic while the reader is open, in order; at most once."""
 
-    def __init__(self, connection: Connection, topic: str) -> None:
+    def __init__(self, connection: Mc0Connection, topic: str) -> None:
         self.topic = topic
         self.inbox: Inbox[Received] = Inbox(MC0_CLIENT_WINDOW)
         self._connection = connection
@@ -272,7 +284,7 @@ class Reader(Reading):
         self.inbox.fail(Closed("the reader is closed"))
         if self._connection.forget(self):
             try:
-                await self._connection.ask(Message(Verb.UNSUB, {}, (self.topic.encode(),)))
+                await self._connection.ask(Mc0Message(Verb.UNSUB, {}, (self.topic.encode(),)))
             except MtlError:
                 pass  # the subscription ends with the connection
 
@@ -285,7 +297,7 @@ def connect(
     retry_deadline: float = RETRY_DEADLINE_S,
     curve_server: str | os.PathLike[str] | None = None,
     curve_key_file: str | os.PathLike[str] | None = None,
-) -> Opening[Connection]:
+) -> Opening[Mc0Connection]:
     """Connect to an mc0 middleware; `async with`, or await it and close what it gives.
 
     `ttl` (seconds) is the liveness period of both ends. `compat="mc0d"` puts an empty frame before every message, which
@@ -296,8 +308,8 @@ def connect(
     """
     curve = client_keys(curve_server, curve_key_file)
 
-    async def connected() -> Connection:
-        connection = Connection(endpoint, ttl, compat, retry_deadline, curve)
-        return await opened(connection, connection.ask(Message(Verb.NOOP)))
+    async def connected() -> Mc0Connection:
+        connection = Mc0Connection(endpoint, ttl, compat, retry_deadline, curve)
+        return await opened(connection, connection.ask(Mc0Message(Verb.NOOP)))
 
     return Opening(connected)

@@ -43,7 +43,7 @@ FREE = "X-"
 """Prefix of the names of free headers (MC0-06)."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class Mc0Message(msgspec.Struct, frozen=True):
     """One message; `positional` is None where the delimiter before them is missing, too."""
 
     verb: Verb
@@ -64,7 +64,7 @@ class BadMessage(Malformed):
         self.id = id
 
 
-def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
+def decode(frames: Sequence[bytes]) -> tuple[Mc0Message, bool]:
     """The message of these frames, and whether a delimiter is before it. Raises `BadMessage`, and nothing else."""
     delimited = bool(frames) and not frames[0]
     if delimited:
@@ -93,7 +93,7 @@ def decode(frames: Sequence[bytes]) -> tuple[Message, bool]:
         raise BadMessage("a header has no value", _id(head))
     if verb is None:
         raise BadMessage(f"there is no verb {said[:40]!r}", _id(head))
-    return Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
+    return Mc0Message(verb, headers, None if end is None else tuple(frames[end + 1 :])), delimited
 
 
 def _id(head: Sequence[bytes]) -> str | None:
@@ -106,7 +106,7 @@ def _id(head: Sequence[bytes]) -> str | None:
     return None
 
 
-def encode(message: Message, *, delimited: bool = False) -> list[bytes]:
+def encode(message: Mc0Message, *, delimited: bool = False) -> list[bytes]:
     """The frames of a message."""
     frames = [b""] if delimited else []
     frames.append(message.verb.encode())
@@ -117,11 +117,11 @@ def encode(message: Message, *, delimited: bool = False) -> list[bytes]:
     return frames
 
 
-def ok(id: str) -> Message:  # noqa: A002 it is the header's name
+def ok(id: str) -> Mc0Message:  # noqa: A002 it is the header's name
     """The answer to a command that succeeded (MC0-25)."""
-    return Message(Verb.OK, {ID: id})
+    return Mc0Message(Verb.OK, {ID: id})
 
 
-def error(text: str, id: str | None = None) -> Message:  # noqa: A002
+def error(text: str, id: str | None = None) -> Mc0Message:  # noqa: A002
     """The answer to a command that failed (MC0-24); also sent unsolicited, then without ID."""
-    return Message(Verb.ERROR, {TEXT: text} if id is None else {TEXT: text, ID: id})
+    return Mc0Message(Verb.ERROR, {TEXT: text} if id is None else {TEXT: text, ID: id})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mtl.client import Content
-from mtl.doors.mc0.codec import FREE, TOPIC, Message, Verb, encode
+from mtl.doors.mc0.codec import FREE, TOPIC, Mc0Message, Verb, encode
 from mtl.doors.mc0.session import Put
 from mtl.doors.properties import SEQUENCE, from_texts, to_texts
 from mtl.wire.fields import EMPTY, Value, encode_properties
@@ -28,16 +28,16 @@ def to_content(put: Put) -> tuple[bytes, dict[str, Value]]:
     return b"".join(put.positional), properties
 
 
-def to_message(content: Content) -> Message:
+def to_message(content: Content) -> Mc0Message:
     """The MESSAGE that delivers a content (MC0-23); `X-mtl-sequence` is its place in the topic's log."""
     properties = content.properties
     positional = _split(content.body, properties)
     said = _delivering(content.resource, properties)
     sequence = {f"{FREE}{SEQUENCE}": str(content.sequence)}
-    return Message(said.verb, {**said.headers, **sequence}, positional)
+    return Mc0Message(said.verb, {**said.headers, **sequence}, positional)
 
 
-class Tables:
+class PutTables:
     """Bodies and encoded properties of the PUTs of one peer; equal consecutive headers are encoded once."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Tables:
         return body, table
 
 
-class Deliveries:
+class SubscriptionFrames:
     """The frames of `to_message` for one subscription's contents; equal consecutive properties are encoded once."""
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ class Deliveries:
         return [*self._head, _SEQUENCE, b"%d" % content.sequence, b"", content.body]
 
 
-def _delivering(resource: str, properties: Mapping[str, Value]) -> Message:
+def _delivering(resource: str, properties: Mapping[str, Value]) -> Mc0Message:
     headers = {f"{FREE}{name}": value for name, value in to_texts(properties).items()}
-    return Message(Verb.MESSAGE, {TOPIC: resource, **headers})
+    return Mc0Message(Verb.MESSAGE, {TOPIC: resource, **headers})
 
 
 def _split(body: bytes, properties: dict[str, Value]) -> tuple[bytes, ...]:
@@ -94,7 +94,7 @@ def _split(body: bytes, properties: dict[str, Value]) -> tuple[bytes, ...]:
     return tuple(frames)
 
 
-def from_message(message: Message) -> tuple[str, int | None, dict[str, str], bytes]:
+def from_message(message: Mc0Message) -> tuple[str, int | None, dict[str, str], bytes]:
     """Topic, sequence, properties and body (frames joined) of a MESSAGE, for a client."""
     headers: Mapping[str, str] = message.headers
     properties = {n.removeprefix(FREE): v for n, v in headers.items() if n.startswith(FREE)}

@@ -1,4 +1,4 @@
-"""The mc0 door: one ROUTER, a `Peer` for each connection (MC0-01).
+"""The mc0 door: one ROUTER, a `Mc0Peer` for each connection (MC0-01).
 
 A ROUTER identity is no authentication: after the end of its connection another peer can announce it. So a peer ends
 with its connection. A silent peer's connection is closed, so that its identity is free when it reconnects.
@@ -18,7 +18,7 @@ from mtl.doors.failing import Whom
 from mtl.doors.identity import users_of
 from mtl.doors.limits import MC0_ABSENT, MC0_HWM, MC0_INBOX, MC0_QUEUED, MC0_WAITING
 from mtl.doors.mc0.codec import BadMessage, decode, encode, error
-from mtl.doors.mc0.peer import Peer
+from mtl.doors.mc0.peer import Mc0Peer
 from mtl.doors.telling import Unfit, told
 from mtl.doors.users import Bridges
 from mtl.limits import MAX_FRAME
@@ -49,7 +49,7 @@ class Mc0Door:
             lost=self._lost,
         )
         self.endpoint = self._router.endpoint
-        self.peers: dict[Connection, Peer] = {}
+        self.peers: dict[Connection, Mc0Peer] = {}
         self._absent: OrderedDict[bytes, None] = OrderedDict()
         """Identities whose connections were closed for silence: they get an ERROR about it when they return."""
         self._reading = asyncio.create_task(self._read())
@@ -79,13 +79,13 @@ class Mc0Door:
             peer = self._admit(arrived, bridge, user)
         await peer.inbox.put(arrived.messages)
 
-    def _admit(self, arrived: Arrived, bridge: Bridge, user: str | None) -> Peer:
+    def _admit(self, arrived: Arrived, bridge: Bridge, user: str | None) -> Mc0Peer:
         connection, identity = arrived.connection, arrived.identity
 
         def gone() -> None:
             del self.peers[connection]
 
-        peer = Peer(
+        peer = Mc0Peer(
             bridge,
             Whom(self._router.address(connection), user=user),
             partial(self._router.send, connection, identity),

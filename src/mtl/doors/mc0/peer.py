@@ -11,23 +11,23 @@ from typing import Protocol
 from mtl.doors.bridge import Bridge, Subscription
 from mtl.doors.failing import Whom
 from mtl.doors.limits import MC0_BACKLOG, MC0_RETRY_S, MC0_STUCK_S, MC0_TOPICS
-from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
-from mtl.doors.mc0.contents import Deliveries, Tables
-from mtl.doors.mc0.session import Due, Leave, Put, Session, State, Sub, Unsub
-from mtl.doors.runs import Run
+from mtl.doors.mc0.codec import BadMessage, Mc0Message, Verb, decode, encode, error, ok
+from mtl.doors.mc0.contents import PutTables, SubscriptionFrames
+from mtl.doors.mc0.session import Due, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
+from mtl.doors.runs import ContentRun
 from mtl.doors.telling import Unfit, told
 from mtl.errors import MtlError
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 
 
-class Send(Protocol):
+class SendFrames(Protocol):
     """The way to one peer; never waits."""
 
-    def __call__(self, frames: list[bytes]) -> Sent:
+    def __call__(self, frames: list[bytes]) -> SendOutcome:
         """Send these frames to it."""
 
 
-class Peer:
+class Mc0Peer:
     """Lives from a connection's first message until its end. A DISCONNECT resets it.
 
     `inbox` takes batches of its messages, an empty one at the end; the task that fills it waits when it is full. `gone`
@@ -39,7 +39,7 @@ class Peer:
         self,
         bridge: Bridge,
         whom: Whom,
-        send: Send,
+        send: SendFrames,
         clock: Callable[[], float],
         gone: Callable[[], None],
         given_up: Callable[[], None],
@@ -53,10 +53,10 @@ class Peer:
         self._clock = clock
         self._gone = gone
         self._given_up = given_up
-        self._session = Session(clock(), State.ABSENT if absent else State.IMPLICIT)
+        self._session = Mc0Session(clock(), Mc0State.ABSENT if absent else Mc0State.IMPLICIT)
         self._delimited = False
-        self._tables = Tables()
-        self._run: Run | None = None
+        self._tables = PutTables()
+        self._run: ContentRun | None = None
         self._ids: list[str | None] = []
         self._backlog: deque[list[bytes]] = deque()
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
@@ -94,7 +94,7 @@ class Peer:
         except Exception as failed:  # noqa: BLE001 a bug must not leave a peer without an answer
             self._answer(error(told(failed), message.id))
 
-    async def _handled(self, message: Message) -> None:
+    async def _handled(self, message: Mc0Message) -> None:
         """Execute a command. Raises errors that are answered with ERROR (MC0-10)."""
         event = self._session.received(message, self._clock())
         if isinstance(event, Put):
@@ -111,7 +111,7 @@ class Peer:
             self._answer(ok(message.id))
         if isinstance(event, Leave):
             self._forget()
-            self._session = Session(self._clock())
+            self._session = Mc0Session(self._clock())
 
     async def _take(self, put: Put, id: str | None) -> None:  # noqa: A002 it is the header's name
         """Collect messages to one topic that arrived together, to publish them together."""
@@ -121,7 +121,7 @@ class Peer:
             await self._publish()
             run = None
         if run is None:
-            run = self._run = Run(put.topic)
+            run = self._run = ContentRun(put.topic)
         run.add(body, table)
         self._ids.append(id)
 
@@ -173,7 +173,7 @@ class Peer:
 
     async def _delivered(self, topic: str, subscription: Subscription) -> None:
         """Deliver contents at the peer's pace. On a failure the peer gets an ERROR, and may SUB again."""
-        deliveries = Deliveries()
+        deliveries = SubscriptionFrames()
         try:
             while self._hears() and (contents := await subscription.some()):
                 for content in contents:
@@ -194,7 +194,7 @@ class Peer:
 
     # --- answers to the peer --------------------------------------------------------------------------------
 
-    def _answer(self, message: Message) -> None:
+    def _answer(self, message: Mc0Message) -> None:
         """Send, or keep until there is room: an answer is never dropped; with too many the peer is disconnected."""
         if self._ended or self._lost:
             return
@@ -221,11 +221,11 @@ class Peer:
         if self._backlog or self._lost:
             return False
         sent = self._send(frames)
-        if sent is Sent.FULL:
+        if sent is SendOutcome.FULL:
             self._full_since = self._full_since or self._clock()
             return False
         self._full_since = None
-        if sent is Sent.GONE:
+        if sent is SendOutcome.GONE:
             self.lost()
             return False
         self._session.sent(self._clock())
@@ -259,7 +259,7 @@ class Peer:
                 self._give_up()
                 return
             if due is Due.NOOP:
-                self._answer(Message(Verb.NOOP))
+                self._answer(Mc0Message(Verb.NOOP))
                 self._session.sent(self._clock())  # also where it waits: one is enough
             self._wind()
         else:

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from mtl.doors.limits import MC0_TTL_MS
-from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Message, Verb
+from mtl.doors.mc0.codec import FREE, TOPIC, TTL, VERSION, Mc0Message, Verb
 from mtl.doors.telling import Unfit
 
 SAY = 0.95
@@ -26,7 +26,7 @@ HEAR = 1.05
 """Multiple of the TTL: the peer's silence after which it counts as absent (MC0-18, MC0-28)."""
 
 
-class State(Enum):
+class Mc0State(Enum):
     """The state of a peer."""
 
     IMPLICIT = "implicit"
@@ -37,19 +37,19 @@ class State(Enum):
 
 _COMMANDS = (Verb.NOOP, Verb.SUB, Verb.UNSUB, Verb.PUT)
 
-STEPS: Final[dict[State, dict[Verb, State]]] = {
-    State.IMPLICIT: {
-        **dict.fromkeys(_COMMANDS, State.IMPLICIT),
-        Verb.CONNECT: State.CONNECTED,
-        Verb.DISCONNECT: State.GONE,
+STEPS: Final[dict[Mc0State, dict[Verb, Mc0State]]] = {
+    Mc0State.IMPLICIT: {
+        **dict.fromkeys(_COMMANDS, Mc0State.IMPLICIT),
+        Verb.CONNECT: Mc0State.CONNECTED,
+        Verb.DISCONNECT: Mc0State.GONE,
     },
-    State.CONNECTED: {
-        **dict.fromkeys(_COMMANDS, State.CONNECTED),
-        Verb.CONNECT: State.CONNECTED,
-        Verb.DISCONNECT: State.GONE,
+    Mc0State.CONNECTED: {
+        **dict.fromkeys(_COMMANDS, Mc0State.CONNECTED),
+        Verb.CONNECT: Mc0State.CONNECTED,
+        Verb.DISCONNECT: Mc0State.GONE,
     },
-    State.ABSENT: {Verb.CONNECT: State.CONNECTED, Verb.DISCONNECT: State.GONE},
-    State.GONE: {},
+    Mc0State.ABSENT: {Verb.CONNECT: Mc0State.CONNECTED, Verb.DISCONNECT: Mc0State.GONE},
+    Mc0State.GONE: {},
 }
 """The commands of a client; a missing entry is answered with ERROR."""
 
@@ -92,27 +92,27 @@ class Due(Enum):
     ABSENT = "absent"
 
 
-class Session:
+class Mc0Session:
     """One peer. `received` says what a message asks for and raises `Refused` for what gets an ERROR."""
 
     __slots__ = ("_heard", "_said", "state", "ttl", "version")
 
-    def __init__(self, now: float, state: State = State.IMPLICIT) -> None:
+    def __init__(self, now: float, state: Mc0State = Mc0State.IMPLICIT) -> None:
         self.state = state
         self.ttl: float | None = None
         """Seconds; None: the peer said none."""
         self.version: str | None = None
         self._heard = self._said = now
 
-    def received(self, message: Message, now: float) -> Event | None:
+    def received(self, message: Mc0Message, now: float) -> Event | None:
         """What a message of the peer asks for; None: nothing but, perhaps, an OK."""
         self._heard = now
         if message.verb in ANSWERS:
             return None
         after = STEPS[self.state].get(message.verb)
         if after is None:
-            if self.state is State.ABSENT:
-                self.state = State.IMPLICIT
+            if self.state is Mc0State.ABSENT:
+                self.state = Mc0State.IMPLICIT
                 self.ttl = None
                 raise Unfit(
                     408, "absent", "nothing was heard of you for longer than your TTL; CONNECT and SUB again"
@@ -129,29 +129,29 @@ class Session:
     @property
     def due(self) -> float | None:
         """When `check` has something to say at the earliest; None: never."""
-        if self.ttl is None or self.state is not State.CONNECTED:
+        if self.ttl is None or self.state is not Mc0State.CONNECTED:
             return None
         return min(self._said + SAY * self.ttl, self._heard + HEAR * self.ttl)
 
     def check(self, now: float) -> Due:
         """Whether a NOOP is due, or the peer given up (MC0-16 to 18)."""
-        if self.ttl is None or self.state is not State.CONNECTED:
+        if self.ttl is None or self.state is not Mc0State.CONNECTED:
             return Due.NOTHING
         if now >= self._heard + HEAR * self.ttl:
-            self.state = State.ABSENT
+            self.state = Mc0State.ABSENT
             return Due.ABSENT
         return Due.NOOP if now >= self._said + SAY * self.ttl else Due.NOTHING
 
     def give_up(self) -> None:
         """The peer reads nothing: it is told when it speaks again."""
-        self.state = State.ABSENT
+        self.state = Mc0State.ABSENT
 
     # --- one per verb ---------------------------------------------------------------------------------------
 
-    def _noop(self, _: Message) -> None:
+    def _noop(self, _: Mc0Message) -> None:
         """Being heard is all."""
 
-    def _connect(self, message: Message) -> None:
+    def _connect(self, message: Mc0Message) -> None:
         version = message.headers.get(VERSION)
         if version is not None and version.partition(".")[0] != "0":
             raise Unfit(
@@ -165,16 +165,16 @@ class Session:
         self.version = version
         self.ttl = None if ttl is None else int(ttl) / 1000
 
-    def _disconnect(self, _: Message) -> Leave:
+    def _disconnect(self, _: Mc0Message) -> Leave:
         return Leave()
 
-    def _sub(self, message: Message) -> Sub:
+    def _sub(self, message: Mc0Message) -> Sub:
         return Sub(_topics(message))
 
-    def _unsub(self, message: Message) -> Unsub:
+    def _unsub(self, message: Mc0Message) -> Unsub:
         return Unsub(_topics(message))
 
-    def _put(self, message: Message) -> Put:
+    def _put(self, message: Mc0Message) -> Put:
         topic = message.headers.get(TOPIC)
         if not topic:
             raise Unfit(400, "no-topic", "PUT needs the header TOPIC")
@@ -187,16 +187,16 @@ class Session:
 
 
 _READ = {
-    Verb.NOOP: Session._noop,  # noqa: SLF001 the table of this class's own methods
-    Verb.CONNECT: Session._connect,  # noqa: SLF001
-    Verb.DISCONNECT: Session._disconnect,  # noqa: SLF001
-    Verb.SUB: Session._sub,  # noqa: SLF001
-    Verb.UNSUB: Session._unsub,  # noqa: SLF001
-    Verb.PUT: Session._put,  # noqa: SLF001
+    Verb.NOOP: Mc0Session._noop,  # noqa: SLF001 the table of this class's own methods
+    Verb.CONNECT: Mc0Session._connect,  # noqa: SLF001
+    Verb.DISCONNECT: Mc0Session._disconnect,  # noqa: SLF001
+    Verb.SUB: Mc0Session._sub,  # noqa: SLF001
+    Verb.UNSUB: Mc0Session._unsub,  # noqa: SLF001
+    Verb.PUT: Mc0Session._put,  # noqa: SLF001
 }
 
 
-def _topics(message: Message) -> tuple[str, ...]:
+def _topics(message: Mc0Message) -> tuple[str, ...]:
     try:
         topics = tuple(frame.decode() for frame in message.positional or ())
     except UnicodeDecodeError:

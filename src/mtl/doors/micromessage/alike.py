@@ -8,7 +8,7 @@ from mtl.client.contents import Content
 from mtl.doors.micromessage.contents import from_message, to_message
 from mtl.doors.micromessage.filters import Filter
 from mtl.doors.micromessage.negotiation import Agreed
-from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.session import MessageArrived
 from mtl.doors.micromessage.values import FilterValue, encode_properties, encode_whole
 from mtl.doors.properties import SEQUENCE, from_texts
 from mtl.wire import fields
@@ -22,7 +22,7 @@ class Tables:
         self._type: str | None = None
         self._table = fields.EMPTY
 
-    def of(self, message: Arrived, agreed: Agreed) -> bytes:
+    def of(self, message: MessageArrived, agreed: Agreed) -> bytes:
         """The content's properties, encoded. Raises `Refused`, `FieldError` for invalid ones."""
         if message.properties is not self._said or message.type != self._type:
             self._table = fields.encode_properties(from_texts(from_message(message, agreed).items()))

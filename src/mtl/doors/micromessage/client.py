@@ -23,11 +23,28 @@ from collections.abc import Mapping
 import msgspec
 
 from mtl.client.aio.opening import Opening
-from mtl.doors.clients import Inbox, Reading, Window, Writing, kept_up, opened, settle, untrusted
+from mtl.doors.clients import Inbox, Reading, SendWindow, Writing, kept_up, opened, settle, untrusted
 from mtl.doors.limits import MM2_CLIENT_UNREAD, MM2_HANDSHAKE_S, MM2_READ, MM2_WINDOW
 from mtl.doors.micromessage.contents import DATES, from_message, is_topic, to_message
-from mtl.doors.micromessage.negotiation import DOTNET, JSON, PUB_SUB, Agreed, Extension, Offer, batch_ack
-from mtl.doors.micromessage.session import Acked, Arrived, Ended, Event, Opened, Role, Session, check_json
+from mtl.doors.micromessage.negotiation import (
+    DOTNET,
+    JSON,
+    PUB_SUB,
+    Agreed,
+    Extension,
+    ExtensionOffer,
+    batch_ack,
+)
+from mtl.doors.micromessage.session import (
+    Acked,
+    Ended,
+    Event,
+    HandshakeDone,
+    MessageArrived,
+    MicroSession,
+    Role,
+    check_json,
+)
 from mtl.doors.micromessage.values import encode_properties
 from mtl.doors.places import host_and_port
 from mtl.doors.properties import SEQUENCE, to_texts
@@ -37,7 +54,7 @@ from mtl.limits import RETRY_DEADLINE_S
 from mtl.wire.fields import Value
 
 
-class _Sent(msgspec.Struct, frozen=True):
+class _SentMessage(msgspec.Struct, frozen=True):
     """A content on its way; `settled` is done when it is acknowledged."""
 
     destination: str
@@ -46,13 +63,13 @@ class _Sent(msgspec.Struct, frozen=True):
     settled: asyncio.Future[None]
 
 
-class Connection:
+class MicroConnection:
     """One TCP connection, made again when it is lost. For the tasks of one event loop."""
 
     def __init__(
         self,
         endpoint: str,
-        offer: Offer,
+        offer: ExtensionOffer,
         identity: str,
         tls: ssl.SSLContext | None,
         retry_deadline: float,
@@ -63,28 +80,28 @@ class Connection:
         self._identity = identity
         self._tls = tls
         self._deadline = retry_deadline
-        self._session: Session | None = None
+        self._session: MicroSession | None = None
         self._stream: asyncio.StreamWriter | None = None
         self._agreed: Agreed | None = None
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting: deque[_Sent] = deque()
-        self._outstanding: deque[_Sent] = deque()
+        self._waiting: deque[_SentMessage] = deque()
+        self._outstanding: deque[_SentMessage] = deque()
         self._unread: deque[list[bool]] = deque()
         self._unacknowledged = 0
         self._gathered = 0
         self._pumping: asyncio.Handle | None = None
-        self._readers: dict[str, Reader] = {}
-        self._window = Window(MM2_CLIENT_UNREAD)
+        self._readers: dict[str, MicroReader] = {}
+        self._window = SendWindow(MM2_CLIENT_UNREAD)
         self._error: MtlError | None = None
         self._life = asyncio.create_task(self._lived())
 
     # --- for readers and writers ----------------------------------------------------------------------------
 
-    def writer(self, destination: str) -> Opening[Writer]:
+    def writer(self, destination: str) -> Opening[MicroWriter]:
         """A writer to a queue, or to a topic (`topic/...`); `async with`, or await it."""
 
-        async def made() -> Writer:
-            return Writer(self, destination)
+        async def made() -> MicroWriter:
+            return MicroWriter(self, destination)
 
         return Opening(made)
 
@@ -94,19 +111,19 @@ class Connection:
         *,
         start: str | int = "latest",
         filter: str = "",  # noqa: A002 the protocol's word
-    ) -> Opening[Reader]:
+    ) -> Opening[MicroReader]:
         """A reader of a queue, or of a topic from `start` on ("earliest", "latest" or a sequence).
 
         A topic's `filter` is made of terms like `stock<N10` or `kind&Torder`, joined by ";"; all have to match. What
         is sent over this connection afterwards is not missed. Raises `OptionError` for a second reader of the same.
         """
 
-        async def subscribed() -> Reader:
+        async def subscribed() -> MicroReader:
             if destination in self._readers:
                 raise OptionError(f"this connection reads {destination!r} already")
             if self._error is not None:
                 raise self._error
-            reader = self._readers[destination] = Reader(self, destination, str(start), filter)
+            reader = self._readers[destination] = MicroReader(self, destination, str(start), filter)
             self._subscribe(reader)
             return reader
 
@@ -121,7 +138,9 @@ class Connection:
             if self._error is not None:
                 raise self._error
             settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(_Sent(destination, body, dict(properties), settled))  # theirs may change
+            self._waiting.append(
+                _SentMessage(destination, body, dict(properties), settled)
+            )  # theirs may change
             return settled
 
         settled = await self._window.place(begin)
@@ -146,14 +165,14 @@ class Connection:
         if self._unacknowledged:
             self._pump_soon()
 
-    def forget(self, reader: Reader) -> None:
+    def forget(self, reader: MicroReader) -> None:
         """Unsubscribe; contents that the reader did not take count as consumed, so that other readers continue."""
         if self._readers.pop(reader.destination, None) is not None and self._session is not None:
             self._acknowledge(self._session)  # first: unacknowledged contents return to their queue
             self._session.command("unsubscribe", {"destination": reader.destination})
             self._flush()
 
-    def _subscribe(self, reader: Reader) -> None:
+    def _subscribe(self, reader: MicroReader) -> None:
         if self._session is not None and self._agreed is not None:
             self._session.command("subscribe", reader.arguments())
             self._flush()
@@ -194,7 +213,7 @@ class Connection:
                 self._outstanding.append(sent)
         self._flush()
 
-    def _acknowledge(self, session: Session) -> None:
+    def _acknowledge(self, session: MicroSession) -> None:
         count, self._unacknowledged = self._unacknowledged, 0
         session.ack(count)
 
@@ -223,7 +242,7 @@ class Connection:
             raise untrusted(self.endpoint, wrong) from wrong
         except OSError:  # TimeoutError is one
             return False
-        self._session = Session(Role.CLIENT, self._offer, self._identity)
+        self._session = MicroSession(Role.CLIENT, self._offer, self._identity)
         try:
             self._flush()
             while data := await self._read(stream):
@@ -251,12 +270,12 @@ class Connection:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Opened(_, agreed):
+            case HandshakeDone(_, agreed):
                 self._agreed = agreed
                 settle(self.opened)
                 for reader in self._readers.values():
                     self._subscribe(reader)
-            case Arrived():
+            case MessageArrived():
                 self._arrived(event)
             case Acked(count):
                 for _ in range(count):
@@ -266,7 +285,7 @@ class Connection:
             case _:
                 pass
 
-    def _arrived(self, message: Arrived) -> None:
+    def _arrived(self, message: MessageArrived) -> None:
         assert self._agreed is not None
         entry = [False]
         self._unread.append(entry)
@@ -304,10 +323,10 @@ class Connection:
         await asyncio.wait({self._life})
 
 
-class Writer(Writing):
+class MicroWriter(Writing):
     """Sends contents to one destination. `flush` waits until all are acknowledged: durable, at an MTL door."""
 
-    def __init__(self, connection: Connection, destination: str) -> None:
+    def __init__(self, connection: MicroConnection, destination: str) -> None:
         super().__init__()
         self.destination = destination
         self._connection = connection
@@ -317,10 +336,10 @@ class Writer(Writing):
         return self._sent(await self._connection.send(self.destination, body, properties or {}))
 
 
-class Reader(Reading):
+class MicroReader(Reading):
     """The contents of one destination while the reader is open, in order; for one task."""
 
-    def __init__(self, connection: Connection, destination: str, start: str, filter: str) -> None:  # noqa: A002
+    def __init__(self, connection: MicroConnection, destination: str, start: str, filter: str) -> None:  # noqa: A002
         self.destination = destination
         self.inbox: Inbox[tuple[Received, list[bool]]] = Inbox(MM2_CLIENT_UNREAD)
         self._connection = connection
@@ -370,7 +389,7 @@ def connect(
     identity: str = "mtl-client",
     tls: ssl.SSLContext | None = None,
     retry_deadline: float = RETRY_DEADLINE_S,
-) -> Opening[Connection]:
+) -> Opening[MicroConnection]:
     """Connect to a MicroMessage2 server at HOST:PORT; `async with`, or await it and close what it gives.
 
     `window` is how many messages may be without acknowledgement in either direction (1: `ack`, more: `batch-ack`, None:
@@ -380,10 +399,10 @@ def connect(
     """
     acks = () if window is None else (Extension("ack") if window == 1 else batch_ack(window),)
     named = [name for name, wanted in ((JSON, json), (DOTNET, dotnet), (PUB_SUB, True)) if wanted]
-    offer = Offer((*acks, *map(Extension, named)))
+    offer = ExtensionOffer((*acks, *map(Extension, named)))
 
-    async def connected() -> Connection:
-        connection = Connection(endpoint, offer, identity, tls, retry_deadline)
+    async def connected() -> MicroConnection:
+        connection = MicroConnection(endpoint, offer, identity, tls, retry_deadline)
         return await opened(connection, connection.opened)
 
     return Opening(connected)

@@ -68,10 +68,10 @@ class Handshake(msgspec.Struct, frozen=True):
     flags: int = 0
 
 
-class Message(msgspec.Struct, frozen=True):
+class MessageFrame(msgspec.Struct, frozen=True):
     """MESSAGE or SEND, or with `continued` a piece of one: more of the same payload follows (MM2-31).
 
-    Consecutive messages of one `Decoder` with equal properties share them.
+    Consecutive messages of one `MicroDecoder` with equal properties share them.
     """
 
     sequence: int
@@ -81,14 +81,14 @@ class Message(msgspec.Struct, frozen=True):
     continued: bool = False
 
 
-class Command(msgspec.Struct, frozen=True):
+class CommandFrame(msgspec.Struct, frozen=True):
     """A command of the client."""
 
     name: str
     arguments: Mapping[str, str] = {}
 
 
-class Extension(msgspec.Struct, frozen=True):
+class ExtensionFrame(msgspec.Struct, frozen=True):
     """A frame of the extension with this id; the payload is the extension's."""
 
     id: int
@@ -101,7 +101,7 @@ class Error(msgspec.Struct, frozen=True):
     text: str
 
 
-Frame = Message | Command | Extension | Error
+Frame = MessageFrame | CommandFrame | ExtensionFrame | Error
 
 
 # --- encoding -------------------------------------------------------------------------------------------------
@@ -123,13 +123,13 @@ def encode_handshake(handshake: Handshake) -> bytes:
 def encode(frame: Frame) -> bytes:
     """The octets of a frame. Raises `FieldError` for values that are too long."""
     match frame:
-        case Message(sequence, destination, payload, properties, continued):
+        case MessageFrame(sequence, destination, payload, properties, continued):
             head = encode_head(destination, encode_properties(properties))
             return encode_message(sequence, head, payload, continued=continued)
-        case Command(name, arguments):
+        case CommandFrame(name, arguments):
             words = f"{name};{encode_arguments(arguments)}" if arguments else name
             return _framed(COMMAND, b"", words.encode())
-        case Extension(id_, payload):
+        case ExtensionFrame(id_, payload):
             return _framed(EXTENSION, bytes((id_,)), payload)
         case Error(text):
             return _framed(ERROR, b"", text.encode())
@@ -170,7 +170,7 @@ class _Short(Exception):
     """There are not enough octets yet; for an incomplete number the exception is struct.error."""
 
 
-class Decoder:
+class MicroDecoder:
     """Octets in, values out. A length that is too long is refused when it is read, before its octets are kept."""
 
     def __init__(self) -> None:
@@ -232,11 +232,11 @@ class Decoder:
         if not kind:
             return self._message(width, continued=bool(flags & CONTINUED))
         if kind == EXTENSION:
-            return Extension(self._number(_U8), self._payload(width, MM2_TEXT))
+            return ExtensionFrame(self._number(_U8), self._payload(width, MM2_TEXT))
         payload = self._payload(width, MM2_TEXT)
         return _command(payload) if kind == COMMAND else _error(payload)
 
-    def _message(self, width: struct.Struct, *, continued: bool) -> Message:
+    def _message(self, width: struct.Struct, *, continued: bool) -> MessageFrame:
         """Parsed without helper calls, since there is one for every content."""
         data = self._data
         sequence, length = _NUMBERED.unpack_from(data, self._at)
@@ -261,7 +261,7 @@ class Decoder:
             properties = bytes(data[said:sized])
             self._values = decode_properties(ascii_text(properties, "the properties"))
             self._said = properties
-        return Message(sequence, destination, bytes(data[begin:end]), self._values, continued)
+        return MessageFrame(sequence, destination, bytes(data[begin:end]), self._values, continued)
 
     def _payload(self, width: struct.Struct, most: int) -> bytes:
         length = self._number(width)
@@ -286,9 +286,9 @@ def _too_long(length: int, most: int) -> Malformed:
     return Malformed(f"a payload of {length} octets; {most} are the most in one frame of this kind")
 
 
-def _command(payload: bytes) -> Command:
+def _command(payload: bytes) -> CommandFrame:
     name, _, arguments = ascii_text(payload, "a command").partition(";")
-    return Command(read_field(name), decode_arguments(arguments))
+    return CommandFrame(read_field(name), decode_arguments(arguments))
 
 
 def _error(payload: bytes) -> Error:

@@ -17,7 +17,7 @@ from math import isfinite
 import msgspec
 
 from mtl.doors.micromessage.negotiation import DOTNET, JSON, Agreed
-from mtl.doors.micromessage.session import Arrived, check_json
+from mtl.doors.micromessage.session import MessageArrived, check_json
 from mtl.doors.micromessage.values import FilterValue, is_field
 from mtl.doors.properties import CONTENT_TYPE
 from mtl.errors import Malformed
@@ -47,7 +47,7 @@ def is_topic(destination: str) -> bool:
     return destination.startswith(TOPIC)
 
 
-def from_message(message: Arrived, agreed: Agreed) -> dict[str, Value]:
+def from_message(message: MessageArrived, agreed: Agreed) -> dict[str, Value]:
     """A message's properties as those of a content; the body is its payload."""
     said = message.properties
     properties = {_name(name): _value(value) for name, value in said.items()}

@@ -1,4 +1,4 @@
-"""The MicroMessage2 door: a TCP server, with TLS or without, a `Peer` for each connection (MM2-02)."""
+"""The MicroMessage2 door: a TCP server, with TLS or without, a `MicroPeer` for each connection (MM2-02)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.failing import Whom
 from mtl.doors.limits import MM2_WINDOW
 from mtl.doors.listening import bound, serve_tcp, user_of
-from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, Offer, batch_ack
-from mtl.doors.micromessage.peer import Peer
+from mtl.doors.micromessage.negotiation import BATCH_ACK, SUPPORTED, Extension, ExtensionOffer, batch_ack
+from mtl.doors.micromessage.peer import MicroPeer
 from mtl.doors.telling import Unfit, told
 from mtl.doors.users import Bridges
 
@@ -20,7 +20,7 @@ NAME = "micromessage"
 IDENTITY = f"mtl {__version__}"
 """A server's name and version (MM2-20)."""
 
-OFFER = Offer((), (batch_ack(MM2_WINDOW), *map(Extension, sorted(SUPPORTED - {BATCH_ACK}))))
+OFFER = ExtensionOffer((), (batch_ack(MM2_WINDOW), *map(Extension, sorted(SUPPORTED - {BATCH_ACK}))))
 """No extension is required, all are optional."""
 
 
@@ -29,7 +29,7 @@ class MicroMessageDoor:
 
     def __init__(self, config: DoorConfig, bridges: Bridges) -> None:
         self.endpoint = ""
-        self.peers: set[Peer] = set()
+        self.peers: set[MicroPeer] = set()
         self._config = config
         self._bridges = bridges
         self._server: asyncio.Server | None = None
@@ -51,7 +51,7 @@ class MicroMessageDoor:
             except Unfit as unfit:
                 refusal = told(unfit)
         whom = Whom.at(writer.get_extra_info("peername"), user)
-        peer = Peer(bridge, reader, writer, whom, OFFER, IDENTITY, lambda: self.peers.discard(peer))
+        peer = MicroPeer(bridge, reader, writer, whom, OFFER, IDENTITY, lambda: self.peers.discard(peer))
         if refusal is not None:
             peer.fail(refusal)
         else:

@@ -66,14 +66,14 @@ def decode_list(text: str) -> tuple[Extension, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ExtensionOffer:
     """The required and the optional extensions of one side."""
 
     required: tuple[Extension, ...] = ()
     optional: tuple[Extension, ...] = ()
 
     @classmethod
-    def of(cls, handshake: Handshake) -> Offer:
+    def of(cls, handshake: Handshake) -> ExtensionOffer:
         """The offer in a handshake. Raises `Malformed`."""
         return cls(decode_list(handshake.required), decode_list(handshake.optional))
 
@@ -125,7 +125,7 @@ def check_known(required: Sequence[Extension]) -> None:
         raise Unfit(501, "extensions", f"there is no extension {', '.join(missing)} here")
 
 
-def final(client: Offer, server: Offer) -> Offer:
+def final(client: ExtensionOffer, server: ExtensionOffer) -> ExtensionOffer:
     """The client's final offer (MM2-23). Raises `Refused` when the server requires an unsupported extension."""
     check_known(server.required)
     required = _once((*client.required, *server.required))
@@ -135,19 +135,21 @@ def final(client: Offer, server: Offer) -> Offer:
         for one in client.optional
         if one.name in server.all and one.name in SUPPORTED and one.name not in names
     ]
-    return Offer(_settled(required, client, server), _settled(optional, client, server))
+    return ExtensionOffer(_settled(required, client, server), _settled(optional, client, server))
 
 
-def _settled(extensions: Sequence[Extension], client: Offer, server: Offer) -> tuple[Extension, ...]:
+def _settled(
+    extensions: Sequence[Extension], client: ExtensionOffer, server: ExtensionOffer
+) -> tuple[Extension, ...]:
     """The extensions with the smaller of both sides' counts."""
     return tuple(batch_ack(_smaller(client, server)) if one.name == BATCH_ACK else one for one in extensions)
 
 
-def _smaller(client: Offer, server: Offer) -> int:
+def _smaller(client: ExtensionOffer, server: ExtensionOffer) -> int:
     return min(_count(offer.all[BATCH_ACK]) for offer in (client, server) if BATCH_ACK in offer.all)
 
 
-def agreed(last: Offer, server: Offer, minor: int) -> Agreed:
+def agreed(last: ExtensionOffer, server: ExtensionOffer, minor: int) -> Agreed:
     """The result of the client's final offer. Raises `Refused` when it lacks an extension that the server requires
     (MM2-13), has an unknown one, or a larger window than the server offered.
     """

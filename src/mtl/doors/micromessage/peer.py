@@ -15,12 +15,21 @@ from mtl.doors.bridge import Bridge, Subscription
 from mtl.doors.failing import Whom
 from mtl.doors.limits import DOOR_STOP_S, MM2_HANDSHAKE_S, MM2_READ, MM2_SUBSCRIPTIONS, MM2_WINDOW
 from mtl.doors.micromessage.alike import Labels, Tables
-from mtl.doors.micromessage.codec import Command
+from mtl.doors.micromessage.codec import CommandFrame
 from mtl.doors.micromessage.contents import as_json, is_topic, resource
 from mtl.doors.micromessage.filters import Filter, decode_filter
-from mtl.doors.micromessage.negotiation import JSON, Offer
-from mtl.doors.micromessage.session import Acked, Arrived, Asked, Ended, Event, Role, Session, State
-from mtl.doors.runs import Run
+from mtl.doors.micromessage.negotiation import JSON, ExtensionOffer
+from mtl.doors.micromessage.session import (
+    Acked,
+    CommandArrived,
+    Ended,
+    Event,
+    MessageArrived,
+    MicroSession,
+    MicroState,
+    Role,
+)
+from mtl.doors.runs import ContentRun
 from mtl.doors.telling import Unfit, told
 from mtl.errors import Closed, FieldError, MtlError
 
@@ -29,7 +38,7 @@ log = logging.getLogger("mtl.doors.micromessage")
 DESTINATION, FILTER, FROM = "destination", "filter", "from"
 
 
-class Peer:
+class MicroPeer:
     """Lives from a connection's begin to its end. `gone` is called once, at the end."""
 
     def __init__(
@@ -38,7 +47,7 @@ class Peer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         whom: Whom,
-        offer: Offer,
+        offer: ExtensionOffer,
         identity: str,
         gone: Callable[[], None],
     ) -> None:
@@ -47,8 +56,8 @@ class Peer:
         self._writer = writer
         self._gone = gone
         self._whom = whom
-        self._session = Session(Role.SERVER, offer, identity)
-        self._run: Run | None = None
+        self._session = MicroSession(Role.SERVER, offer, identity)
+        self._run: ContentRun | None = None
         self._tables = Tables()
         self._under_way: deque[tuple[asyncio.Future[None], int]] = deque()
         self._in_hand: deque[Content] = deque()
@@ -68,7 +77,7 @@ class Peer:
         try:
             while not self._ended and (data := await self._reader.read(MM2_READ)):
                 for event in self._session.received(data):
-                    if isinstance(event, Arrived):
+                    if isinstance(event, MessageArrived):
                         await self._take(event)
                     else:
                         await self._publish()  # what came before it
@@ -89,14 +98,14 @@ class Peer:
         match event:
             case Acked(count):
                 self._acked(count)
-            case Asked(command):
+            case CommandArrived(command):
                 await self._asked(command)
             case Ended():
                 self.end()
             case _:
                 self._patience.cancel()
 
-    async def _take(self, message: Arrived) -> None:
+    async def _take(self, message: MessageArrived) -> None:
         """What came together for one resource is published together."""
         assert self._session.agreed is not None
         name, table = resource(message.destination), self._tables.of(message, self._session.agreed)
@@ -105,7 +114,7 @@ class Peer:
             await self._publish()
             run = None
         if run is None:
-            run = self._run = Run(name)
+            run = self._run = ContentRun(name)
         run.add(message.payload, table)
 
     async def _publish(self) -> None:
@@ -133,7 +142,7 @@ class Peer:
 
     # --- subscriptions --------------------------------------------------------------------------------------
 
-    async def _asked(self, command: Command) -> None:
+    async def _asked(self, command: CommandFrame) -> None:
         """Handle SUBSCRIBE and UNSUBSCRIBE (MM2-55); a repetition changes nothing."""
         given = dict(command.arguments)
         destination = given.pop(DESTINATION, "")
@@ -230,7 +239,7 @@ class Peer:
         await self._writer.drain()
 
     def _late(self) -> None:
-        if self._session.state is not State.OPEN:
+        if self._session.state is not MicroState.OPEN:
             self.fail(f"no handshake within {MM2_HANDSHAKE_S:g} s")
 
     # --- the end --------------------------------------------------------------------------------------------

@@ -18,13 +18,13 @@ import msgspec
 from mtl.doors.limits import MM2_FRAGMENT
 from mtl.doors.micromessage.codec import (
     SEQUENCE,
-    Command,
-    Decoder,
+    CommandFrame,
     Error,
-    Extension,
+    ExtensionFrame,
     Frame,
     Handshake,
-    Message,
+    MessageFrame,
+    MicroDecoder,
     encode,
     encode_handshake,
     encode_head,
@@ -35,14 +35,14 @@ from mtl.doors.micromessage.negotiation import (
     JSON,
     PUB_SUB,
     Agreed,
-    Offer,
+    ExtensionOffer,
     agreed,
     check_known,
     common_minor,
     final,
 )
 from mtl.doors.micromessage.values import FilterValue
-from mtl.doors.micromessage.windows import Incoming, Outgoing
+from mtl.doors.micromessage.windows import IncomingWindow, OutgoingWindow
 from mtl.doors.telling import Unfit
 from mtl.errors import FieldError, Malformed, Refused
 from mtl.limits import MAX_CONTENT
@@ -54,7 +54,7 @@ ERROR_TEXT = 1_000
 """Characters of an ERROR that we send."""
 
 
-class State(Enum):
+class MicroState(Enum):
     """The state of a connection."""
 
     LISTENING = "listening"
@@ -71,31 +71,35 @@ class Role(Enum):
     SERVER = "server"
 
 
-STEPS: Final[dict[tuple[Role, State], dict[type, State]]] = {
-    (Role.SERVER, State.LISTENING): {Handshake: State.ANSWERED, Error: State.CLOSED},
-    (Role.SERVER, State.ANSWERED): {Handshake: State.OPEN, Error: State.CLOSED},
-    (Role.SERVER, State.OPEN): {
-        Message: State.OPEN,
-        Command: State.OPEN,
-        Extension: State.OPEN,
-        Error: State.CLOSED,
+STEPS: Final[dict[tuple[Role, MicroState], dict[type, MicroState]]] = {
+    (Role.SERVER, MicroState.LISTENING): {Handshake: MicroState.ANSWERED, Error: MicroState.CLOSED},
+    (Role.SERVER, MicroState.ANSWERED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
+    (Role.SERVER, MicroState.OPEN): {
+        MessageFrame: MicroState.OPEN,
+        CommandFrame: MicroState.OPEN,
+        ExtensionFrame: MicroState.OPEN,
+        Error: MicroState.CLOSED,
     },
-    (Role.CLIENT, State.PROPOSED): {Handshake: State.OPEN, Error: State.CLOSED},
-    (Role.CLIENT, State.OPEN): {Message: State.OPEN, Extension: State.OPEN, Error: State.CLOSED},
+    (Role.CLIENT, MicroState.PROPOSED): {Handshake: MicroState.OPEN, Error: MicroState.CLOSED},
+    (Role.CLIENT, MicroState.OPEN): {
+        MessageFrame: MicroState.OPEN,
+        ExtensionFrame: MicroState.OPEN,
+        Error: MicroState.CLOSED,
+    },
 }
 """The input that a peer may send, and the next state; a missing entry ends the connection."""
 
-_IN_HANDSHAKE = {State.LISTENING, State.ANSWERED, State.PROPOSED}
+_IN_HANDSHAKE = {MicroState.LISTENING, MicroState.ANSWERED, MicroState.PROPOSED}
 
 
-class Opened(msgspec.Struct, frozen=True):
+class HandshakeDone(msgspec.Struct, frozen=True):
     """The handshake is complete."""
 
     identity: str
     agreed: Agreed
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class MessageArrived(msgspec.Struct, frozen=True):
     """A whole message. `type` is the .NET type of its payload, where the dotnet extension is used.
 
     Consecutive messages with equal properties share them.
@@ -107,10 +111,10 @@ class Arrived(msgspec.Struct, frozen=True):
     type: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CommandArrived(msgspec.Struct, frozen=True):
     """A command of the client."""
 
-    command: Command
+    command: CommandFrame
 
 
 class Acked(msgspec.Struct, frozen=True):
@@ -126,30 +130,30 @@ class Ended(msgspec.Struct, frozen=True):
     by_peer: bool
 
 
-Event = Opened | Arrived | Asked | Acked | Ended
+Event = HandshakeDone | MessageArrived | CommandArrived | Acked | Ended
 
 
-class Session:
+class MicroSession:
     """See the module. `offer` has the extensions of this side."""
 
-    def __init__(self, role: Role, offer: Offer, identity: str) -> None:
+    def __init__(self, role: Role, offer: ExtensionOffer, identity: str) -> None:
         self._role = role
-        self._decoder = Decoder()
-        self._enter(State.LISTENING if role is Role.SERVER else State.PROPOSED)
+        self._decoder = MicroDecoder()
+        self._enter(MicroState.LISTENING if role is Role.SERVER else MicroState.PROPOSED)
         self.agreed: Agreed | None = None
         self._offer = offer
         self._identity = identity
         self._out: list[bytes] = []
-        self._outgoing = Outgoing(None)
-        self._incoming = Incoming(None)
-        self._first: Message | None = None
+        self._outgoing = OutgoingWindow(None)
+        self._incoming = IncomingWindow(None)
+        self._first: MessageFrame | None = None
         self._payload = bytearray()
         self._minor = 0
         self._type: str | None = None
         if role is Role.CLIENT:
             self._out.append(encode_handshake(offer.handshake(identity)))
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: MicroState) -> None:
         """Look the table up here and not for every frame, since hashing an enum is slow."""
         self.state = state
         self._steps = STEPS.get((self._role, state), {})
@@ -166,7 +170,7 @@ class Session:
     @property
     def room(self) -> bool:
         """Whether a message may be sent (MM2-33 to 35)."""
-        return self.state is State.OPEN and self._outgoing.room
+        return self.state is MicroState.OPEN and self._outgoing.room
 
     def send(
         self,
@@ -187,7 +191,7 @@ class Session:
         head = encode_head(destination, properties)  # raises before a number is spent
         sequence = self._outgoing.send()
         if DOTNET in self.agreed:
-            self._say(Extension(self.agreed.ids[DOTNET], (type or "").encode()))
+            self._say(ExtensionFrame(self.agreed.ids[DOTNET], (type or "").encode()))
         begin, last = 0, len(payload) - MM2_FRAGMENT
         while begin < last:
             piece = payload[begin : begin + MM2_FRAGMENT]
@@ -198,20 +202,20 @@ class Session:
 
     def ack(self, count: int) -> None:
         """Acknowledge the first `count` unacknowledged messages; does nothing without agreed acknowledgements."""
-        sequence = self._incoming.ack(count) if self.state is State.OPEN else None
+        sequence = self._incoming.ack(count) if self.state is MicroState.OPEN else None
         if sequence is not None:
             assert self.agreed is not None
             assert self.agreed.ack_id is not None
-            self._say(Extension(self.agreed.ack_id, SEQUENCE.pack(sequence)))
+            self._say(ExtensionFrame(self.agreed.ack_id, SEQUENCE.pack(sequence)))
 
     def command(self, name: str, arguments: Mapping[str, str]) -> None:
         """Send a command, as the client. Raises `FieldError`."""
-        self._say(Command(name, arguments))
+        self._say(CommandFrame(name, arguments))
 
     def fail(self, text: str) -> None:
         """Send ERROR; the caller closes the connection after it."""
-        if self.state is not State.CLOSED:
-            self._enter(State.CLOSED)
+        if self.state is not MicroState.CLOSED:
+            self._enter(MicroState.CLOSED)
             self._say(Error(text[:ERROR_TEXT]))
 
     def _say(self, frame: Frame) -> None:
@@ -224,7 +228,7 @@ class Session:
         events: list[Event] = []
         self._decoder.feed(data)
         try:
-            while self.state is not State.CLOSED:
+            while self.state is not MicroState.CLOSED:
                 value = self._next()
                 if value is None:
                     break
@@ -250,20 +254,20 @@ class Session:
         match value:
             case Handshake():
                 return self._handshake(value)
-            case Message():
+            case MessageFrame():
                 return self._message(value)
-            case Extension():
+            case ExtensionFrame():
                 return self._extension(value)
-            case Command():
+            case CommandFrame():
                 return self._command(value)
             case Error(text):
                 return Ended(text, by_peer=True)
 
     def _handshake(self, peer: Handshake) -> Event | None:
         """One of the three steps (MM2-14)."""
-        minor = common_minor(peer, proposes=self.state is State.LISTENING)
-        theirs = Offer.of(peer)
-        if self.state is State.LISTENING:
+        minor = common_minor(peer, proposes=self.state is MicroState.LISTENING)
+        theirs = ExtensionOffer.of(peer)
+        if self.state is MicroState.LISTENING:
             check_known(theirs.required)
             self._minor = minor
             self._out.append(encode_handshake(self._offer.handshake(self._identity, minor)))
@@ -274,11 +278,11 @@ class Session:
         else:
             last, server, minor = theirs, self._offer, min(minor, self._minor)
         self.agreed = agreed(last, server, minor)
-        self._outgoing = Outgoing(self.agreed.window)
-        self._incoming = Incoming(self.agreed.window)
-        return Opened(peer.identity, self.agreed)
+        self._outgoing = OutgoingWindow(self.agreed.window)
+        self._incoming = IncomingWindow(self.agreed.window)
+        return HandshakeDone(peer.identity, self.agreed)
 
-    def _message(self, piece: Message) -> Event | None:
+    def _message(self, piece: MessageFrame) -> Event | None:
         """Handle a message, or a piece of one: the last piece completes it (MM2-31)."""
         assert self.agreed is not None
         first = self._first
@@ -303,9 +307,9 @@ class Session:
             self._first = None
         if JSON in self.agreed:
             check_json(payload)
-        return Arrived(first.destination, first.properties, payload, self._type)
+        return MessageArrived(first.destination, first.properties, payload, self._type)
 
-    def _extension(self, frame: Extension) -> Event | None:
+    def _extension(self, frame: ExtensionFrame) -> Event | None:
         assert self.agreed is not None
         if frame.id == self.agreed.ack_id:
             if len(frame.payload) != SEQUENCE.size:
@@ -319,11 +323,11 @@ class Session:
             return None
         raise Malformed(f"no extension with frames has the id {frame.id}")
 
-    def _command(self, command: Command) -> Event:
+    def _command(self, command: CommandFrame) -> Event:
         assert self.agreed is not None
         if PUB_SUB not in self.agreed:
             raise Unfit(501, "command", f"{command.name!r}: there are no commands without {PUB_SUB}")
-        return Asked(command)
+        return CommandArrived(command)
 
 
 def check_json(payload: bytes) -> None:

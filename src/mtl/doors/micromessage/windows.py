@@ -1,7 +1,7 @@
 """Sequence numbers and acknowledgements of one direction: from 1, after 65535 comes 1 again (MM2-37, MM2-66).
 
-Both ends count, so neither looks at a number alone: `Outgoing` knows which are outstanding, `Incoming` which is next.
-`window` None: nothing is acknowledged (MM2-04).
+Both ends count, so neither looks at a number alone: `OutgoingWindow` knows which are outstanding, `IncomingWindow`
+which is next. `window` None: nothing is acknowledged (MM2-04).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def distance(earlier: int, later: int) -> int:
     return (later - earlier) % LAST_SEQUENCE
 
 
-class Outgoing:
+class OutgoingWindow:
     """Sent, unacknowledged messages: at most `window` (MM2-06)."""
 
     __slots__ = ("_acked", "outstanding", "window")
@@ -58,7 +58,7 @@ class Outgoing:
         return count
 
 
-class Incoming:
+class IncomingWindow:
     """Received messages that this side has not acknowledged."""
 
     __slots__ = ("_last", "unacked", "window")

@@ -7,8 +7,8 @@
             async for received in r: ...
 
 The protocol keeps no state between connections, so the client does not reconnect: after a loss every call raises
-`Unreachable`. Connect again, and continue reading from `Reader.position`. The results of `send` tell which contents are
-durable.
+`Unreachable`. Connect again, and continue reading from `ReactiveReader.position`. The results of `send` tell which
+contents are durable.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from mtl.doors.limits import RS_CLIENT_WINDOW
 from mtl.doors.places import host_and_port
 from mtl.doors.reactive import codec as m
 from mtl.doors.reactive import names
-from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.publishing import UNBOUNDED, Demanded
-from mtl.doors.reactive.session import Event, Left, Opened, Role
-from mtl.doors.reactive.streams import Reader, Stream, Writer
+from mtl.doors.reactive.session import Event, HelloArrived, Left, Role
+from mtl.doors.reactive.streams import ReactiveReader, ReactiveWriter, Stream
 from mtl.doors.reactive.subscribing import Elements
 from mtl.doors.reactive.transports import Octets, Transport
 from mtl.errors import Closed, MtlError, OptionError, Refused, Unreachable
 from mtl.limits import RETRY_DEADLINE_S
 
 
-class Connection:
+class ReactiveConnection:
     """One connection. For the tasks of one event loop."""
 
-    def __init__(self, endpoint: str, link: Link) -> None:
+    def __init__(self, endpoint: str, link: ReactiveLink) -> None:
         self.endpoint = endpoint
         self._link = link
         self.error: MtlError | None = None
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams: dict[int, Stream] = {}
         """By our Ids: what a reader is subscribed to, and a writer's confirmations."""
-        self._asked_back: dict[str, deque[Writer]] = {}
+        self._asked_back: dict[str, deque[ReactiveWriter]] = {}
         """Writers to whose elements the door has not subscribed yet, in the order of their opening."""
-        self._publishing: dict[int, Writer] = {}
+        self._publishing: dict[int, ReactiveWriter] = {}
         """By the door's Ids."""
         self._life = asyncio.create_task(self._lived())
 
@@ -60,15 +60,15 @@ class Connection:
 
     def reader(
         self, resource: str, *, start: Start = "earliest", window: int = RS_CLIENT_WINDOW
-    ) -> Opening[Reader]:
+    ) -> Opening[ReactiveReader]:
         """A reader from `start` on: "earliest", "latest" or a sequence. At most `window` elements are on their way or
         not read yet. `Refused` when there is no such resource. `async with`, or await it.
         """
         if window < 1:
             raise OptionError("window has to be above 0")
 
-        async def subscribed() -> Reader:
-            reader = Reader(self._link, resource, self._forget, window)
+        async def subscribed() -> ReactiveReader:
+            reader = ReactiveReader(self._link, resource, self._forget, window)
             name = names.contents(resource, start, enveloped=True)
             self._begin(reader, name, window)
             await self._begun(reader)
@@ -76,12 +76,12 @@ class Connection:
 
         return Opening(subscribed)
 
-    def writer(self, resource: str) -> Opening[Writer]:
+    def writer(self, resource: str) -> Opening[ReactiveWriter]:
         """A writer to a resource. `async with`, or await it."""
 
-        async def subscribed() -> Writer:
+        async def subscribed() -> ReactiveWriter:
             name = names.confirmations(resource)
-            writer = Writer(self._link, resource, self._forget)
+            writer = ReactiveWriter(self._link, resource, self._forget)
             self._begin(writer, names.PUBLISH + name.back, UNBOUNDED)
             self._asked_back.setdefault(name.back, deque()).append(writer)
             await self._begun(writer)
@@ -124,7 +124,7 @@ class Connection:
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Opened():
+            case HelloArrived():
                 settle(self._opened)
             case m.Subscribe():
                 self._subscribed_back(event)
@@ -159,7 +159,7 @@ class Connection:
     def _no_longer_asked_back(self, stream: Stream) -> None:
         """Remove a writer that the door refused: the door does not subscribe to it."""
         for name, waiting in list(self._asked_back.items()):
-            if isinstance(stream, Writer) and stream in waiting:
+            if isinstance(stream, ReactiveWriter) and stream in waiting:
                 waiting.remove(stream)
                 if not waiting:
                     del self._asked_back[name]
@@ -190,7 +190,7 @@ def connect(
     timeout: float = RETRY_DEADLINE_S,
     tls: ssl.SSLContext | None = None,
     authorization: str | None = None,
-) -> Opening[Connection]:
+) -> Opening[ReactiveConnection]:
     """Connect to a Reactive Streams door at HOST:PORT, or a ws: or wss: URL; `async with`, or await it and close what
     it gives.
 
@@ -200,11 +200,11 @@ def connect(
     `Refused` when the door is not to be trusted, or its WebSocket does not let us in.
     """
 
-    async def connected() -> Connection:
+    async def connected() -> ReactiveConnection:
         try:
             async with asyncio.timeout(timeout):
                 transport = await _reached(endpoint, tls, authorization)
-                connection = Connection(endpoint, Link(Role.CLIENT, transport))
+                connection = ReactiveConnection(endpoint, ReactiveLink(Role.CLIENT, transport))
                 return await opened(connection, connection.greeted())
         except ssl.SSLCertVerificationError as wrong:
             raise untrusted(endpoint, wrong) from wrong

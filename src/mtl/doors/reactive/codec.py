@@ -58,7 +58,7 @@ class Subscribe(Struct, frozen=True):
     demand: int = 0
 
 
-class Request(Struct, frozen=True):
+class RequestMore(Struct, frozen=True):
     """Demand for `demand` more elements (RS-18)."""
 
     subscriber: int
@@ -134,7 +134,7 @@ Message: TypeAlias = (
     | Goodbye
     | GoodbyeAck
     | Subscribe
-    | Request
+    | RequestMore
     | Cancel
     | Subscribed
     | OnNext
@@ -287,7 +287,7 @@ _LAYOUTS: Final[dict[int, tuple[type[Message], tuple[_Field, ...]]]] = {
     2: (Goodbye, (_TEXT,)),
     3: (GoodbyeAck, ()),
     16: (Subscribe, (_TEXT, _VARINT, _VARINT)),
-    17: (Request, (_VARINT, _VARINT)),
+    17: (RequestMore, (_VARINT, _VARINT)),
     18: (Cancel, (_VARINT,)),
     32: (Subscribed, (_VARINT, _VARINT)),
     _ON_NEXT: (OnNext, (_VARINT, _ELEMENT)),
@@ -329,7 +329,7 @@ def _encode_all(message: OnNexts, fixed: bool) -> bytes:
     return b"".join(parts)
 
 
-class Decoder:
+class ReactiveDecoder:
     """Octets as they come, in any pieces; messages as they are complete.
 
     The size of an element may be given by the stream's `subscribed` only, so it keeps those sizes, at most RS_STREAMS.

@@ -1,4 +1,4 @@
-"""The Reactive Streams door, on TCP or on WebSocket: a `Peer` for each connection."""
+"""The Reactive Streams door, on TCP or on WebSocket: a `ReactivePeer` for each connection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mtl.doors.config import DoorConfig
 from mtl.doors.failing import Whom
 from mtl.doors.gate import Gate
 from mtl.doors.listening import bound, serve_tcp, user_of
-from mtl.doors.reactive.link import Link
-from mtl.doors.reactive.peer import Peer
+from mtl.doors.reactive.link import ReactiveLink
+from mtl.doors.reactive.peer import ReactivePeer
 from mtl.doors.reactive.session import Role
 from mtl.doors.reactive.transports import Octets, Transport
 from mtl.doors.telling import Unfit, told
@@ -32,7 +32,7 @@ class ReactiveDoor:
         self._config = config
         self._bridges = bridges
         self._close = _nothing
-        self.peers: dict[asyncio.Task[None], Peer] = {}
+        self.peers: dict[asyncio.Task[None], ReactivePeer] = {}
 
     async def listen(self) -> None:
         """Begin. Raises `OptionError`, `BindFailed`."""
@@ -58,7 +58,7 @@ class ReactiveDoor:
         await self._serve(transport, lambda: user)
 
     async def _serve(self, transport: Transport, user: Callable[[], str | None]) -> None:
-        link = Link(Role.SERVER, transport)
+        link = ReactiveLink(Role.SERVER, transport)
         try:
             known = user()
             bridge = self._admitted(known)
@@ -67,7 +67,7 @@ class ReactiveDoor:
             link.flush()
             await link.shut()
             return
-        peer = Peer(link, bridge, Whom.at(transport.peer, known))
+        peer = ReactivePeer(link, bridge, Whom.at(transport.peer, known))
         task = asyncio.current_task()
         assert task is not None
         self.peers[task] = peer

@@ -18,24 +18,24 @@ from collections.abc import Callable
 
 from mtl.doors.bridge import Bridge
 from mtl.doors.limits import RS_DEMAND
-from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations
-from mtl.doors.runs import Run
+from mtl.doors.runs import ContentRun
 from mtl.doors.telling import told
 from mtl.errors import MtlError
 from mtl.wire.fields import EMPTY
 
 
-class Intake:
+class ReactiveIntake:
     """One producer's. `elements` is the Id of Q, `confirmations` that of P; `over` is called when we have ended P."""
 
     def __init__(
         self,
-        link: Link,
+        link: ReactiveLink,
         bridge: Bridge,
         name: Confirmations,
         confirmations: int,
-        over: Callable[[Intake], None],
+        over: Callable[[ReactiveIntake], None],
     ) -> None:
         self._link = link
         self._bridge = bridge
@@ -52,15 +52,15 @@ class Intake:
 
     async def take(self, elements: tuple[bytes, ...]) -> None:
         """Elements of Q came; waits for room in the door's budget."""
-        run = Run(self._resource)
+        run = ContentRun(self._resource)
         for element in elements:
             if not run.fits(element, EMPTY):
                 await self._publish(run)
-                run = Run(self._resource)
+                run = ContentRun(self._resource)
             run.add(element, EMPTY)
         await self._publish(run)
 
-    async def _publish(self, run: Run) -> None:
+    async def _publish(self, run: ContentRun) -> None:
         if self._task.done():
             return
         try:

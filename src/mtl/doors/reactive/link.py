@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 
 from mtl.doors.limits import RS_BACKLOG, RS_GOODBYE_S, RS_PART
-from mtl.doors.reactive.session import Event, Left, Role, Session
+from mtl.doors.reactive.session import Event, Left, ReactiveSession, Role
 from mtl.doors.reactive.transports import Transport
 from mtl.wire.fields import Buffer
 
 
-class Link:
+class ReactiveLink:
     """One task iterates `events` while the connection is open; `flush` is called after each call of the session."""
 
     def __init__(self, role: Role, transport: Transport) -> None:
-        self.session = Session(role)
+        self.session = ReactiveSession(role)
         self._transport = transport
         self._over = asyncio.Event()
         self._turn = asyncio.Lock()

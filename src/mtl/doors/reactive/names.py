@@ -23,7 +23,7 @@ _LONGEST_SEQUENCE = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class ResourceContents:
     """The contents of a resource; `enveloped` with their sequences."""
 
     resource: str
@@ -39,7 +39,7 @@ class Confirmations:
     back: str
 
 
-def parse(publisher: str) -> Contents | Confirmations:
+def parse(publisher: str) -> ResourceContents | Confirmations:
     """Parse a name. Raises `Refused` (400) for an invalid one."""
     if publisher.startswith(PUBLISH):
         back = publisher.removeprefix(PUBLISH)
@@ -61,7 +61,7 @@ def parse(publisher: str) -> Contents | Confirmations:
                 enveloped = True
             case _:
                 raise _wrong(f"{key}={value}", "from=earliest|latest|<sequence>, and envelope=seq")
-    return Contents(_resource(name), start, enveloped)
+    return ResourceContents(_resource(name), start, enveloped)
 
 
 def contents(resource: str, start: Start, *, enveloped: bool) -> str:

@@ -18,7 +18,7 @@ from websockets.protocol import State
 from mtl.doors.config import DoorConfig
 from mtl.doors.gate import Gate
 from mtl.doors.limits import RS_ELEMENT, RS_GOODBYE_S, RS_TEXT
-from mtl.doors.places import Place
+from mtl.doors.places import ListenPlace
 from mtl.doors.reactive.codec import VERSION
 from mtl.doors.reactive.transports import Transport
 from mtl.doors.websocket import Socket, Together, WebSocketServer, break_off
@@ -108,7 +108,7 @@ async def reached(url: str, tls: ssl.SSLContext | None, authorization: str | Non
 
 async def listen(
     config: DoorConfig,
-    place: Place,
+    place: ListenPlace,
     gate: Gate,
     serve_one: Callable[[Transport, str | None], Awaitable[None]],
 ) -> WebSocketServer:

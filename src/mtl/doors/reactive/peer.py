@@ -10,29 +10,29 @@ from mtl.doors.bridge import Bridge
 from mtl.doors.failing import Whom
 from mtl.doors.limits import RS_HELLO_S
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.intake import Intake
-from mtl.doors.reactive.link import Link
-from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations, Contents, parse
+from mtl.doors.reactive.intake import ReactiveIntake
+from mtl.doors.reactive.link import ReactiveLink
+from mtl.doors.reactive.names import SEQUENCE_OCTETS, Confirmations, ResourceContents, parse
 from mtl.doors.reactive.publishing import Demanded
-from mtl.doors.reactive.session import Event, State
+from mtl.doors.reactive.session import Event, ReactiveState
 from mtl.doors.reactive.subscribing import Elements
 from mtl.doors.telling import told
 from mtl.errors import Refused
 
 
-class Peer:
+class ReactivePeer:
     """Lives as long as its connection; `serve` is its life."""
 
-    def __init__(self, link: Link, bridge: Bridge, whom: Whom) -> None:
+    def __init__(self, link: ReactiveLink, bridge: Bridge, whom: Whom) -> None:
         self._link = link
         self._bridge = bridge
         self._whom = whom
         self._outlets: dict[int, _Outlet] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         """Theirs, and of those that are being closed."""
-        self._confirming: dict[int, Intake] = {}
+        self._confirming: dict[int, ReactiveIntake] = {}
         """By the Id of the confirmations, which is the peer's."""
-        self._taking: dict[int, Intake] = {}
+        self._taking: dict[int, ReactiveIntake] = {}
         """The same by the Id of the elements, which is ours."""
 
     async def serve(self) -> None:
@@ -57,7 +57,7 @@ class Peer:
         await self._link.close("the door closes")
 
     def _impatient(self) -> None:
-        if self._link.session.state is State.OPENING:
+        if self._link.session.state is ReactiveState.OPENING:
             self._link.give_up()
 
     # --- what it says ---------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Peer:
         try:
             name = parse(asked.publisher)
             if isinstance(name, Confirmations):
-                intake = Intake(self._link, self._bridge, name, subscriber, self._confirmed)
+                intake = ReactiveIntake(self._link, self._bridge, name, subscriber, self._confirmed)
                 self._confirming[subscriber] = self._taking[intake.elements] = intake
             else:
                 outlet = self._outlets[subscriber] = _Outlet(
@@ -103,7 +103,7 @@ class Peer:
         if self._outlets.get(outlet.subscriber) is outlet:
             del self._outlets[outlet.subscriber]
 
-    def _confirmed(self, intake: Intake) -> None:
+    def _confirmed(self, intake: ReactiveIntake) -> None:
         """The same for a producer."""
         if self._confirming.get(intake.confirmations) is intake:
             del self._confirming[intake.confirmations]
@@ -112,7 +112,9 @@ class Peer:
 class _Outlet:
     """One stream of a resource's contents: reads and sends by demand. `wake` is set when there is demand again."""
 
-    def __init__(self, link: Link, bridge: Bridge, whom: Whom, name: Contents, subscriber: int) -> None:
+    def __init__(
+        self, link: ReactiveLink, bridge: Bridge, whom: Whom, name: ResourceContents, subscriber: int
+    ) -> None:
         self.wake = asyncio.Event()
         self._link = link
         self._bridge = bridge

@@ -39,7 +39,7 @@ class Say(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Stream:
+class _PublishedStream:
     """One of them. `size` is None until the subscription is accepted."""
 
     demand: int
@@ -62,25 +62,25 @@ class Publishing:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _PublishedStream] = {}
 
     # --- what the subscriber says ---------------------------------------------------------------------------
 
     def received(
-        self, message: m.Subscribe | m.Request | m.Cancel
+        self, message: m.Subscribe | m.RequestMore | m.Cancel
     ) -> m.Subscribe | Demanded | m.Cancel | None:
         """Handle a message; returns the event for the publisher. Raises `Malformed` for an Id that is in use."""
         match message:
             case m.Subscribe():
                 return self._subscribed(message)
-            case m.Request(subscriber, demand):
+            case m.RequestMore(subscriber, demand):
                 return self._requested(subscriber, demand)
         return self._cancelled(message)
 
     def _subscribed(self, message: m.Subscribe) -> m.Subscribe | None:
         if message.subscriber in self._streams:
             raise Malformed(f"Id {message.subscriber} is in use by another subscription of yours")
-        stream = self._streams[message.subscriber] = _Stream(0)
+        stream = self._streams[message.subscriber] = _PublishedStream(0)
         stream.add(message.demand)
         if len(self._streams) > RS_STREAMS:
             self.fail(message.subscriber, f"{RS_STREAMS} subscriptions are the most for one connection")

@@ -33,7 +33,7 @@ class Role(Enum):
     SERVER = "server"
 
 
-class State(Enum):
+class ReactiveState(Enum):
     """Where the connection stands."""
 
     OPENING = "opening"
@@ -43,7 +43,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class HelloArrived:
     """The peer said hello, with the extensions that it knows; we know none."""
 
     extensions: tuple[int, ...]
@@ -57,7 +57,15 @@ class Left:
 
 
 Event: TypeAlias = (
-    Opened | m.Subscribe | Demanded | m.Cancel | m.Subscribed | Elements | m.OnComplete | m.OnError | Left
+    HelloArrived
+    | m.Subscribe
+    | Demanded
+    | m.Cancel
+    | m.Subscribed
+    | Elements
+    | m.OnComplete
+    | m.OnError
+    | Left
 )
 """What the peer wants, or tells. `Subscribe`, `Demanded` and `Cancel` concern what we publish, the others what we
 subscribed to. A stream is over with `Cancel`, `OnComplete` or `OnError`."""
@@ -66,13 +74,13 @@ _HELLO: Final = {Role.CLIENT: m.ServerHello, Role.SERVER: m.ClientHello}
 """Which hello is expected."""
 
 
-class Session:
+class ReactiveSession:
     """See the module. All streams end with the connection; a later `subscribe` raises `Refused`."""
 
     def __init__(self, role: Role) -> None:
-        self.state = State.OPENING
+        self.state = ReactiveState.OPENING
         self._role = role
-        self._decoder = m.Decoder()
+        self._decoder = m.ReactiveDecoder()
         self._out = bytearray()
         self.publishing = Publishing(self._say)
         self.subscribing = Subscribing(self._say)
@@ -98,13 +106,13 @@ class Session:
                 event = _STEPS[self.state](self, message)
                 if event is not None:
                     yield event
-                if self.state is State.CLOSED:
+                if self.state is ReactiveState.CLOSED:
                     return
         except Malformed as wrong:
             yield self._broken(str(wrong))
 
     def _say(self, message: m.Message, *, fixed: bool = False) -> None:
-        if self.state in {State.LEAVING, State.CLOSED}:
+        if self.state in {ReactiveState.LEAVING, ReactiveState.CLOSED}:
             raise Unfit(503, "left", "the connection is over")
         self._out += m.encode(message, fixed=fixed)
 
@@ -112,11 +120,11 @@ class Session:
 
     def say_goodbye(self, reason: str) -> None:
         """End all streams; the peer's goodbye is answered by `Left` (RS-39, RS-40). Harmless when repeated."""
-        if self.state in {State.OPENING, State.OPEN}:
+        if self.state in {ReactiveState.OPENING, ReactiveState.OPEN}:
             self._say(m.Goodbye(reason[:_LONGEST_REASON]))
-            self._end(State.LEAVING)
+            self._end(ReactiveState.LEAVING)
 
-    def _end(self, state: State) -> None:
+    def _end(self, state: ReactiveState) -> None:
         self.state = state
         self.publishing.end()
         self.subscribing.end()
@@ -124,7 +132,7 @@ class Session:
     def _broken(self, reason: str) -> Left:
         """End after malformed input, without waiting for the peer's goodbye."""
         self.say_goodbye(reason)
-        self._end(State.CLOSED)
+        self._end(ReactiveState.CLOSED)
         return Left(reason)
 
     # --- one per state --------------------------------------------------------------------------------------
@@ -138,16 +146,16 @@ class Session:
         if message.version != m.VERSION:
             # RS-09; it also tells a client that its messages were discarded (RS-15).
             raise Malformed(f"version {message.version}; this is version {m.VERSION}")
-        self.state = State.OPEN
-        return Opened(message.extensions)
+        self.state = ReactiveState.OPEN
+        return HelloArrived(message.extensions)
 
     def _open(self, message: m.Message) -> Event | None:
         match message:
-            case m.Subscribe() | m.Request() | m.Cancel():
+            case m.Subscribe() | m.RequestMore() | m.Cancel():
                 return self.publishing.received(message)
             case m.Goodbye(reason):
                 self._say(m.Goodbye())
-                self._end(State.CLOSED)
+                self._end(ReactiveState.CLOSED)
                 return Left(reason)
             case m.GoodbyeAck():
                 raise Malformed("goodbyeAck without a goodbye")
@@ -158,7 +166,7 @@ class Session:
     def _leaving(self, message: m.Message) -> Event | None:
         """Every stream has ended; messages under way still arrive. Crossing goodbyes answer each other."""
         if isinstance(message, (m.Goodbye, m.GoodbyeAck)):
-            self._end(State.CLOSED)
+            self._end(ReactiveState.CLOSED)
             return Left(message.reason if isinstance(message, m.Goodbye) else "")
         return None
 
@@ -167,8 +175,8 @@ class Session:
 
 
 _STEPS: Final = {
-    State.OPENING: Session._opening,  # noqa: SLF001 the table of this class's own methods
-    State.OPEN: Session._open,  # noqa: SLF001
-    State.LEAVING: Session._leaving,  # noqa: SLF001
-    State.CLOSED: Session._closed,  # noqa: SLF001
+    ReactiveState.OPENING: ReactiveSession._opening,  # noqa: SLF001 the table of this class's own methods
+    ReactiveState.OPEN: ReactiveSession._open,  # noqa: SLF001
+    ReactiveState.LEAVING: ReactiveSession._leaving,  # noqa: SLF001
+    ReactiveState.CLOSED: ReactiveSession._closed,  # noqa: SLF001
 }

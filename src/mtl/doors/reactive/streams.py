@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from mtl.doors.clients import Inbox, Reading, settle
 from mtl.doors.limits import RS_PART
-from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.names import SEQUENCE_OCTETS
 from mtl.doors.received import Received
 from mtl.errors import Closed, ContentTooLarge, MtlError
@@ -22,7 +22,7 @@ class Stream(ABC):
 
     id = -1
 
-    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None]) -> None:
+    def __init__(self, link: ReactiveLink, resource: str, forget: Callable[[Stream], None]) -> None:
         self.resource = resource
         self.error: MtlError | None = None
         """What ended it."""
@@ -58,10 +58,12 @@ class Stream(ABC):
         """Pass the error to the waiting tasks."""
 
 
-class Reader(Reading, Stream):
+class ReactiveReader(Reading, Stream):
     """The contents of one resource, in order. A content that was read is not requested again."""
 
-    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None], window: int) -> None:
+    def __init__(
+        self, link: ReactiveLink, resource: str, forget: Callable[[Stream], None], window: int
+    ) -> None:
         super().__init__(link, resource, forget)
         self.position: int | None = None
         """Where another reader goes on: behind the last content that was taken."""
@@ -106,10 +108,10 @@ class Reader(Reading, Stream):
         self._inbox.fail(error)
 
 
-class Writer(Stream):
+class ReactiveWriter(Stream):
     """Contents to one resource. `flush` waits until all of them are durable."""
 
-    def __init__(self, link: Link, resource: str, forget: Callable[[Stream], None]) -> None:
+    def __init__(self, link: ReactiveLink, resource: str, forget: Callable[[Stream], None]) -> None:
         super().__init__(link, resource, forget)
         self._elements = -1
         self._turn = asyncio.Lock()

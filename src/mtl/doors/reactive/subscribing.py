@@ -29,7 +29,7 @@ class Elements:
     elements: tuple[bytes, ...]
 
 
-class _State(Enum):
+class _StreamState(Enum):
     ASKED = "asked"
     ACTIVE = "active"
     DROPPED = "dropped"
@@ -39,7 +39,7 @@ class _State(Enum):
 class _Stream:
     due: int
     """Requested elements that have not begun to arrive."""
-    state: _State = _State.ASKED
+    state: _StreamState = _StreamState.ASKED
     parts: dict[int, bytearray] = field(default_factory=dict)
     """Element to its parts so far."""
 
@@ -68,20 +68,20 @@ class Subscribing:
     def request(self, subscriber: int, demand: int) -> None:
         """Ask for so many elements more; at least 1."""
         stream = self._streams.get(subscriber)
-        if stream is None or stream.state is _State.DROPPED:
+        if stream is None or stream.state is _StreamState.DROPPED:
             return
         assert demand > 0
         stream.due = min(stream.due + demand, UNBOUNDED)
-        self._say(m.Request(subscriber, min(demand, UNBOUNDED)))
+        self._say(m.RequestMore(subscriber, min(demand, UNBOUNDED)))
 
     def cancel(self, subscriber: int) -> None:
         """End a stream from our side."""
         stream = self._streams.get(subscriber)
-        if stream is None or stream.state is _State.DROPPED:
+        if stream is None or stream.state is _StreamState.DROPPED:
             return
         self._say(m.Cancel(subscriber))
-        if stream.state is _State.ASKED:
-            stream.state = _State.DROPPED
+        if stream.state is _StreamState.ASKED:
+            stream.state = _StreamState.DROPPED
         else:
             self._end(subscriber)
 
@@ -108,7 +108,7 @@ class Subscribing:
             return None
         if isinstance(message, m.Subscribed):
             return self._subscribed(message, stream)
-        if stream.state is not _State.ACTIVE:
+        if stream.state is not _StreamState.ACTIVE:
             return None
         match message:
             case m.OnNext(_, element):
@@ -124,12 +124,12 @@ class Subscribing:
         return message
 
     def _subscribed(self, message: m.Subscribed, stream: _Stream) -> m.Subscribed | None:
-        if stream.state is _State.ACTIVE:
+        if stream.state is _StreamState.ACTIVE:
             raise Malformed(f"subscribed twice for Id {message.subscriber}")
-        if stream.state is _State.DROPPED:
+        if stream.state is _StreamState.DROPPED:
             self._end(message.subscriber)
             return None
-        stream.state = _State.ACTIVE
+        stream.state = _StreamState.ACTIVE
         return message
 
     def _use(self, subscriber: int, stream: _Stream, count: int) -> None:

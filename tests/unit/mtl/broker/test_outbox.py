@@ -87,9 +87,9 @@ def test_sends_and_replies(outbox: Outbox) -> None:
     outbox.reply((b"id", b""), Refused(404, w.UNKNOWN_RESOURCE, "no", missing=["a"]))
     sent, good, bad = outbox.take()
     assert sent == a.Send(peer, *c.encode(c.Response(3, 403)))
-    assert isinstance(good, a.Reply)
+    assert isinstance(good, a.SendReply)
     assert (good.envelope, good.frames[0]) == ((b"id", b""), b"200")
-    assert isinstance(bad, a.Reply)
+    assert isinstance(bad, a.SendReply)
     assert bad.frames[0] == b"404"
     assert outbox.take() == []
 

@@ -9,7 +9,7 @@ from mtl.client.flow import Flow, State
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Fenced, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S
-from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 from mtl.protocol.states import FORBIDDEN, LEASE_ENDED
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -340,7 +340,7 @@ def test_an_idle_flow_is_looked_at_once_per_interval(monkeypatch: pytest.MonkeyP
     looks = []
     check = Heartbeat.check
 
-    def looked(pulse: Heartbeat, now: float) -> Verdict:
+    def looked(pulse: Heartbeat, now: float) -> HeartbeatVerdict:
         looks.append(now)
         return check(pulse, now)
 

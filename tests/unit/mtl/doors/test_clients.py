@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from mtl.doors.clients import Inbox, Reading, UnderWay, Window, Writing, kept_up, opened, settle
+from mtl.doors.clients import Inbox, Reading, SendWindow, UnderWay, Writing, kept_up, opened, settle
 from mtl.doors.received import Received
 from mtl.errors import Closed, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -144,7 +144,7 @@ async def test_a_failure_that_nobody_asks_for_is_no_complaint() -> None:
 
 @in_loop
 async def test_a_full_window_waits_in_order() -> None:
-    window, begun = Window(1), [future() for _ in range(3)]
+    window, begun = SendWindow(1), [future() for _ in range(3)]
     placed: list[int] = []
 
     async def place(number: int) -> None:
@@ -162,7 +162,7 @@ async def test_a_full_window_waits_in_order() -> None:
 
 @in_loop
 async def test_what_could_not_begin_takes_no_place() -> None:
-    window = Window(1)
+    window = SendWindow(1)
 
     def refused() -> asyncio.Future[None]:
         raise Closed("it ended")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from mtl.doors.failing import Failures, Whom
+from mtl.doors.failing import DoorFailures, Whom
 from mtl.doors.limits import DOOR_FAILURES
 from mtl.errors import Refused
 
@@ -27,14 +27,14 @@ def test_a_peer_is_named_by_its_place_and_user(name: object, user: str | None, w
 
 
 def test_a_failure_is_told_with_resource_peer_and_reason(caplog: pytest.LogCaptureFixture) -> None:
-    Failures(lambda: 0.0).tell(Whom("192.0.2.1"), "or\nders", GONE)
+    DoorFailures(lambda: 0.0).tell(Whom("192.0.2.1"), "or\nders", GONE)
     assert caplog.messages == [f"the subscription of 192.0.2.1 to 'or\\nders' failed: {GONE}"]
     assert caplog.records[0].levelno == logging.WARNING
 
 
 def test_one_address_has_so_many_lines_and_others_have_theirs(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    failures = Failures(lambda: now)
+    failures = DoorFailures(lambda: now)
     for _ in range(DOOR_FAILURES + 5):
         failures.tell(Whom("192.0.2.1"), "orders", GONE)
     assert len(caplog.messages) == DOOR_FAILURES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.doors.places import DEFAULTS, TRANSPORTS, Place, host_and_port, place_of
+from mtl.doors.places import DEFAULTS, TRANSPORTS, ListenPlace, host_and_port, place_of
 from mtl.errors import OptionError
 from mtl.limits import DEFAULT_ENDPOINT
 
@@ -25,16 +25,16 @@ def test_every_door_has_a_default_on_this_machine() -> None:
 def test_host_and_port_are_enough_for_any_door(door: str) -> None:
     transport = TRANSPORTS[door][0]
     for said in ("127.0.0.1:80", f"{transport}://127.0.0.1:80"):
-        assert place_of(door, said) == Place(transport, "127.0.0.1", 80)
+        assert place_of(door, said) == ListenPlace(transport, "127.0.0.1", 80)
     assert str(place_of(door, "[::1]:80")) == f"{transport}://[::1]:80"
 
 
 def test_other_transports_are_named() -> None:
-    assert place_of("mc0", "ipc:///run/mc0") == Place("ipc", "/run/mc0", 0)
+    assert place_of("mc0", "ipc:///run/mc0") == ListenPlace("ipc", "/run/mc0", 0)
     assert str(place_of("mc0", "ipc:///run/mc0")) == "ipc:///run/mc0"
-    assert place_of("reactive", "ws://[::]:0") == Place("ws", "::", 0)
-    assert place_of("reactive", "wss://[::]:0", secure=True) == Place("ws", "::", 0)
-    assert place_of("mbws", "[::]:0", secure=True) == Place("ws", "::", 0)
+    assert place_of("reactive", "ws://[::]:0") == ListenPlace("ws", "::", 0)
+    assert place_of("reactive", "wss://[::]:0", secure=True) == ListenPlace("ws", "::", 0)
+    assert place_of("mbws", "[::]:0", secure=True) == ListenPlace("ws", "::", 0)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from mtl.doors.limits import DOOR_RUN_CONTENTS, DOOR_RUN_OCTETS
-from mtl.doors.runs import Run
+from mtl.doors.runs import ContentRun
 
 
 def test_a_run_is_bounded_by_octets_of_bodies_and_properties() -> None:
-    run = Run("orders")
+    run = ContentRun("orders")
     half = bytes(DOOR_RUN_OCTETS // 2 - 1)
     run.add(half, b"t")
     assert run.fits(half, b"t")
@@ -15,7 +15,7 @@ def test_a_run_is_bounded_by_octets_of_bodies_and_properties() -> None:
 
 
 def test_a_run_is_bounded_by_contents() -> None:
-    run = Run("orders")
+    run = ContentRun("orders")
     for _ in range(DOOR_RUN_CONTENTS):
         assert run.fits(b"", b"")
         run.add(b"", b"")
@@ -23,4 +23,4 @@ def test_a_run_is_bounded_by_contents() -> None:
 
 
 def test_one_content_may_be_of_any_size() -> None:
-    assert Run("orders").fits(bytes(2 * DOOR_RUN_OCTETS), b"")
+    assert ContentRun("orders").fits(bytes(2 * DOOR_RUN_OCTETS), b"")

@@ -17,7 +17,7 @@ from websockets.typing import Origin, Subprotocol
 from mtl.doors.config import DoorConfig
 from mtl.doors.gate import Gate
 from mtl.doors.limits import WS_OPEN_S
-from mtl.doors.places import Place, place_of
+from mtl.doors.places import ListenPlace, place_of
 from mtl.doors.telling import Unfit
 from mtl.doors.websocket import Socket, Violation, WebSocketServer, admits, closing
 from mtl.doors.websocket_client import basic, bearer
@@ -27,7 +27,7 @@ from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
 from tests.support.aio import in_loop
 from tests.support.tls import Certificates
 
-ANYWHERE = Place("ws", "127.0.0.1", 0)
+ANYWHERE = ListenPlace("ws", "127.0.0.1", 0)
 ONE, TWO, THREE = [Subprotocol("one")], Subprotocol("two"), Subprotocol("three")
 HERE = Origin("https://example.org")
 
@@ -43,7 +43,7 @@ async def listening(
     serve_one: Callable[[Socket], Awaitable[None]],
     config: DoorConfig | None = None,
     page: str | None = None,
-    place: Place = ANYWHERE,
+    place: ListenPlace = ANYWHERE,
 ) -> AsyncIterator[WebSocketServer]:
     config = config or DoorConfig()
     server = WebSocketServer(

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from mtl.client.aio import Writer
-from mtl.doors.writers import Writers
+from mtl.doors.writers import ResourceWriters
 from mtl.errors import Closed, MtlError, Refused
 from tests.support.aio import in_loop
 
@@ -39,7 +39,7 @@ class Opener:
 @in_loop
 async def test_many_share_one_writer() -> None:
     opener = Opener()
-    writers = Writers(opener, 2)
+    writers = ResourceWriters(opener, 2)
     assert len(set(await asyncio.gather(*(writers.get("a") for _ in range(5))))) == 1
     assert len(opener.opened) == 1
 
@@ -47,7 +47,7 @@ async def test_many_share_one_writer() -> None:
 @in_loop
 async def test_the_one_unused_for_longest_is_closed() -> None:
     opener = Opener()
-    writers = Writers(opener, 2)
+    writers = ResourceWriters(opener, 2)
     for resource in ("a", "b", "a", "c"):
         await writers.get(resource)
     await writers.close()
@@ -60,7 +60,7 @@ async def test_the_one_unused_for_longest_is_closed() -> None:
 async def test_what_failed_is_opened_anew() -> None:
     opener = Opener()
     opener.refusing = True
-    writers = Writers(opener, 2)
+    writers = ResourceWriters(opener, 2)
     with pytest.raises(Refused):
         await writers.get("a")
     opener.refusing = False
@@ -73,7 +73,7 @@ async def test_what_failed_is_opened_anew() -> None:
 @in_loop
 async def test_a_caller_that_is_cancelled_does_not_take_the_writer_from_the_others() -> None:
     opener = Opener()
-    writers = Writers(opener, 2)
+    writers = ResourceWriters(opener, 2)
     one, two = asyncio.create_task(writers.get("a")), asyncio.create_task(writers.get("a"))
     await asyncio.sleep(0)
     one.cancel()

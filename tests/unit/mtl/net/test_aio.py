@@ -10,7 +10,7 @@ from mtl.errors import OptionError
 from mtl.net.aio import AsyncDealer, AsyncRouter
 from mtl.net.endpoint import Curve
 from mtl.net.origin import key_of
-from mtl.net.router import BindFailed, Sent
+from mtl.net.router import BindFailed, SendOutcome
 from tests.support.aio import in_loop, until
 from tests.support.zmtp import GREETING, RawPeer
 
@@ -35,7 +35,7 @@ async def test_messages_go_both_ways() -> None:
     dealer.send_soon([b"", b"hello"])
     way, frames = await heard(router)
     assert frames == [b"", b"hello"]
-    assert router.send(*way, [b"one", b"two", b"three"]) is Sent.OK
+    assert router.send(*way, [b"one", b"two", b"three"]) is SendOutcome.OK
     assert await dealer.receive(10) == [[b"one", b"two", b"three"]]
     dealer.close()
     dealer.close()
@@ -70,8 +70,8 @@ async def test_a_full_queue_and_a_peer_that_is_not_there_are_answers() -> None:
     dealer.send_soon([b"hello"])
     way, _ = await heard(router)
     sent = {router.send(*way, [bytes(1 << 20)]) for _ in range(200)}
-    assert sent == {Sent.OK, Sent.FULL}
-    assert router.send(way[0], b"nobody", [b"x"]) is Sent.GONE
+    assert sent == {SendOutcome.OK, SendOutcome.FULL}
+    assert router.send(way[0], b"nobody", [b"x"]) is SendOutcome.GONE
     dealer.close()
     router.close()
 
@@ -83,7 +83,7 @@ async def test_the_end_of_a_connection_is_told_after_what_came_before() -> None:
         dealer = AsyncDealer(router.endpoint, hwm=10, max_frame=100)
         dealer.send_soon([b"hello"])
         way, _ = await heard(router)
-        assert router.send(*way, [b"last"]) is Sent.OK
+        assert router.send(*way, [b"last"]) is SendOutcome.OK
         assert await dealer.receive(10) == [[b"last"]]
         waiting = asyncio.create_task(dealer.receive(10))
         await asyncio.sleep(0)
@@ -146,7 +146,7 @@ async def test_with_curve_only_who_knows_the_key_gets_in() -> None:
     right.send_soon([b"hello"])
     way, frames = await heard(router)
     assert frames == [b"hello"]
-    assert router.send(*way, [b"welcome"]) is Sent.OK
+    assert router.send(*way, [b"welcome"]) is SendOutcome.OK
     assert await right.receive(10) == [[b"welcome"]]
     for dealer in (clear, wrong, right):
         dealer.close()
@@ -164,7 +164,7 @@ async def test_the_end_of_a_connection_is_told_at_once_and_when_all_of_it_was_re
         peer.send(b"%d" % n)
     peer.close()
     await until(lambda: lost == [way[0]])
-    assert router.send(*way, [b"too late"]) is Sent.GONE
+    assert router.send(*way, [b"too late"]) is SendOutcome.GONE
     received = []
     while (arrived := await router.receive(7))[0].messages:
         received += [frames for one in arrived for frames in one.messages]
@@ -185,8 +185,8 @@ async def test_nothing_is_sent_to_another_connection_of_the_same_identity() -> N
     thief.send(b"me, too")
     its, _ = await heard(router)
     assert its[1] == way[1]
-    assert router.send(*way, [b"secret"]) is Sent.GONE
-    assert router.send(*its, [b"for the thief"]) is Sent.OK
+    assert router.send(*way, [b"secret"]) is SendOutcome.GONE
+    assert router.send(*its, [b"for the thief"]) is SendOutcome.OK
     assert thief.receive() == [b"for the thief"]
     thief.close()
     router.close()

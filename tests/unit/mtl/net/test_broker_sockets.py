@@ -14,7 +14,7 @@ from mtl.net.curve import as_client, make_keys
 from mtl.net.endpoint import Curve
 from mtl.net.origin import Origin, key_of
 from mtl.net.ports import Port
-from mtl.net.router import Sent
+from mtl.net.router import SendOutcome
 from mtl.net.wakeup import Wakeup
 from mtl.wire.commands import LEASE
 
@@ -92,10 +92,10 @@ def test_requests_and_commands_arrive_at_their_own_ports(at: Setting) -> None:
                 ]
         [(identity, header, body)] = found
         assert (header, body) == (b"header", b"body")
-        assert at.sockets.send(port, identity, b"back", b"again") is Sent.OK
+        assert at.sockets.send(port, identity, b"back", b"again") is SendOutcome.OK
         assert peer.recv_multipart() == [b"back", b"again"]
     assert at.sockets.misframed == 2
-    assert at.sockets.send(Port.PLAIN, b"nobody", b"", b"") is Sent.GONE
+    assert at.sockets.send(Port.PLAIN, b"nobody", b"", b"") is SendOutcome.GONE
 
 
 def test_what_is_likely_to_come_alone_is_taken_in_alone_and_what_is_behind_it_afterwards(at: Setting) -> None:
@@ -140,7 +140,7 @@ def test_one_socket_for_everything(tmp_path: Path) -> None:
         assert setting.poll() == {Port.CONTROL}
         found += [frames for frames, _ in setting.sockets.requests()]
     assert [x[1:] for x in found] == [[b"header", b"body"], [b"", b"Connection.Open", b"{}"]]
-    assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is Sent.OK
+    assert setting.sockets.send(Port.CONTROL, found[0][0], b"back", b"") is SendOutcome.OK
     assert peer.recv_multipart() == [b"back", b""]
     setting.close()
 

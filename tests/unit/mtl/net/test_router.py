@@ -15,7 +15,7 @@ from mtl.net import limits as net_limits
 from mtl.net.limits import ZERO_COPY
 from mtl.net.origin import Origin
 from mtl.net.pace import Pace
-from mtl.net.router import BindFailed, Queued, RouterSocket, Sent, seed_identities
+from mtl.net.router import BindFailed, Queued, RouterSocket, SendOutcome, seed_identities
 from mtl.net.zap import ZapHandler
 from tests.support.cutting_proxy import HERE, CuttingProxy
 from tests.support.zmtp import RawPeer
@@ -111,7 +111,7 @@ def test_the_identity_comes_first_and_leads_back(at: Setting) -> None:
     received, origin = answer
     assert origin == Origin("127.0.0.1", "1")
     assert received[1:] == [b"", b"Connection.Open", b"{}"]
-    assert at.router.send(*received[:2], b"201", b"{}") is Sent.OK
+    assert at.router.send(*received[:2], b"201", b"{}") is SendOutcome.OK
     assert at.peer.recv_multipart() == [b"", b"201", b"{}"]
 
 
@@ -256,12 +256,12 @@ def test_a_burst_of_two_connections_is_dropped(at: Setting, monkeypatch: pytest.
 
 def test_a_large_body_arrives_whole(at: Setting) -> None:
     body = bytes(range(256)) * (ZERO_COPY // 128)
-    assert at.router.send_command(at.identity(), b"header", memoryview(body)) is Sent.OK
+    assert at.router.send_command(at.identity(), b"header", memoryview(body)) is SendOutcome.OK
     assert at.peer.recv_multipart() == [b"header", body]
 
 
 def test_an_unknown_peer_is_gone(at: Setting) -> None:
-    assert at.router.send_command(b"nobody", b"header", b"") is Sent.GONE
+    assert at.router.send_command(b"nobody", b"header", b"") is SendOutcome.GONE
 
 
 def test_a_full_queue_is_told_and_loses_nothing(narrow: Setting) -> None:
@@ -270,10 +270,10 @@ def test_a_full_queue_is_told_and_loses_nothing(narrow: Setting) -> None:
     """
     identity = narrow.identity()
     told = {b"%d" % n: narrow.router.send_command(identity, b"%d" % n, b"x" * 100_000) for n in range(1_000)}
-    assert set(told.values()) == {Sent.OK, Sent.FULL}
-    taken = [header for header, answer in told.items() if answer is Sent.OK]
+    assert set(told.values()) == {SendOutcome.OK, SendOutcome.FULL}
+    taken = [header for header, answer in told.items() if answer is SendOutcome.OK]
     assert [narrow.peer.recv_multipart()[0] for _ in taken] == taken
-    while narrow.router.send_command(identity, b"last", b"") is not Sent.OK:
+    while narrow.router.send_command(identity, b"last", b"") is not SendOutcome.OK:
         pass  # room is told of a moment after the receiver has it
     assert narrow.peer.recv_multipart()[0] == b"last"
 
@@ -285,14 +285,14 @@ def test_octets_that_wait_for_a_peer_are_bounded_and_none_is_lost() -> None:
     at.peer.set(zmq.RCVHWM, 1)
     identity = at.identity()
     body, sent = bytes(size), 0
-    while at.router.send_command(identity, b"%d" % sent, body) is Sent.OK:
+    while at.router.send_command(identity, b"%d" % sent, body) is SendOutcome.OK:
         sent += 1
         assert sent < 200, "what the systems' own buffers hold is far less"
     assert sent >= most // size
-    assert at.router.send_command(identity, b"small", b"") is Sent.OK
+    assert at.router.send_command(identity, b"small", b"") is SendOutcome.OK
     received = [at.peer.recv_multipart()[0] for _ in range(sent + 1)]
     assert received == [*(b"%d" % number for number in range(sent)), b"small"]
-    while at.router.send_command(identity, b"again", body) is not Sent.OK:
+    while at.router.send_command(identity, b"again", body) is not SendOutcome.OK:
         pass  # the last ones are let go of a moment later
     assert at.peer.recv_multipart()[0] == b"again"
     at.close()
@@ -322,15 +322,17 @@ def test_a_run_of_commands_leaves_up_to_where_the_queue_is_full(narrow: Setting,
     headers = [b"%d" % number for number in range(3_000)]
     bodies = [memoryview(bytes(size))] * len(headers)
     sent = 0
-    while (told := narrow.router.send_commands(identity, headers[sent:], bodies[sent:]))[1] is Sent.FULL:
+    while (told := narrow.router.send_commands(identity, headers[sent:], bodies[sent:]))[
+        1
+    ] is SendOutcome.FULL:
         sent += told[0]
         for _ in range(sent):
             frames = narrow.peer.recv_multipart()
             assert frames == [headers.pop(0), bytes(size)]
             bodies.pop()
         sent = 0
-    assert told == (len(headers), Sent.OK)
-    assert narrow.router.send_commands(b"nobody", [b"header"], [b""]) == (0, Sent.GONE)
+    assert told == (len(headers), SendOutcome.OK)
+    assert narrow.router.send_commands(b"nobody", [b"header"], [b""]) == (0, SendOutcome.GONE)
 
 
 def test_an_endpoint_that_is_taken_is_named(at: Setting) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from mtl.errors import Refused
 from mtl.protocol.control import _KINDS, ControlSession, kind_of
-from mtl.protocol.states import Control, Request
+from mtl.protocol.states import Control, RequestKind
 from mtl.wire import control as w
 
 OPEN = w.Open(protocol=w.Protocol())
@@ -24,7 +24,7 @@ def session(*steps: tuple[w.Request, int]) -> ControlSession:
 def test_the_connection_class_has_rows_of_its_own_and_all_else_is_the_profiles() -> None:
     connection = {made for name, made in w.REQUESTS.items() if name.startswith("connection.")}
     assert set(_KINDS) == connection
-    assert kind_of(LIST) is Request.CLASS
+    assert kind_of(LIST) is RequestKind.CLASS
 
 
 @pytest.mark.requirement("MTL-21", "MTL-26", "MTL-37", "MTL-48")

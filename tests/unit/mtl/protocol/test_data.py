@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.protocol.data import Answered, DataSession, OutOfTurn
-from mtl.protocol.states import BROKER, CLIENT, Flow, Peer, Resource
+from mtl.protocol.states import BROKER, CLIENT, End, FlowState, ResourceState
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 
@@ -13,14 +13,14 @@ LEASE, SUMMON, DISMISS = c.Lease(1, "token"), c.Summon(2, "a"), c.Dismiss(3, "a"
 CONTENT = c.Content(1, "a", EMPTY, b"")
 
 
-def session(*steps: tuple[Peer, c.Command], role: Peer = CLIENT) -> DataSession:
+def session(*steps: tuple[End, c.Command], role: End = CLIENT) -> DataSession:
     made = DataSession(role)
     for sender, command in steps:
         step(made, sender, command)
     return made
 
 
-def step(one: DataSession, sender: Peer, command: c.Command) -> Answered | None:
+def step(one: DataSession, sender: End, command: c.Command) -> Answered | None:
     return one.sending(command) if sender is one.role else one.received(command)
 
 
@@ -31,7 +31,7 @@ SUMMONED = (*BOUND, (CLIENT, SUMMON), (BROKER, c.Response(2, 200)))
 @pytest.mark.requirement("MTL-62", "MTL-64")
 def test_a_lease_binds_when_it_is_accepted() -> None:
     one = session((CLIENT, LEASE))
-    assert (one.state, one.bound) == (Flow.LEASING, False)
+    assert (one.state, one.bound) == (FlowState.LEASING, False)
     assert one.received(c.Response(1, 200)) == Answered(LEASE, 200)
     assert one.bound
 
@@ -41,7 +41,7 @@ def test_a_refused_lease_leaves_the_flow_unbound_and_a_bound_one_bound() -> None
     one = session((CLIENT, LEASE))
     answered = one.received(c.Response(1, 403))
     assert answered is not None
-    assert (answered.ok, one.state) == (False, Flow.UNBOUND)
+    assert (answered.ok, one.state) == (False, FlowState.UNBOUND)
     one = session(*BOUND, (CLIENT, c.Lease(9, "other")), (BROKER, c.Response(9, 403)))
     assert one.bound
 
@@ -62,8 +62,8 @@ def test_commands_are_pipelined_and_answered_in_any_order() -> None:
     assert one.received(c.Response(2, 400)) == Answered(SUMMON, 400)
     assert (one.summoned, one.resource("a"), one.resource("b")) == (
         ["b"],
-        Resource.DISMISSED,
-        Resource.SUMMONED,
+        ResourceState.DISMISSED,
+        ResourceState.SUMMONED,
     )
 
 
@@ -126,8 +126,8 @@ STEPS = st.one_of(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(Peer), STEPS), max_size=40))
-def test_both_ends_agree_about_every_step(steps: list[tuple[Peer, c.Command]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(End), STEPS), max_size=40))
+def test_both_ends_agree_about_every_step(steps: list[tuple[End, c.Command]]) -> None:
     ends = DataSession(CLIENT), DataSession(BROKER)
     for sender, command in steps:
         outcomes: list[object] = []

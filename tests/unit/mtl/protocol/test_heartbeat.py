@@ -6,33 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.protocol.heartbeat import Heartbeat, Verdict
+from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 
 
 @pytest.mark.requirement("MTL-102", "MTL-103")
 def test_a_silent_end_pings_once_per_interval() -> None:
     pulse = Heartbeat(0.0, 5.0)
-    assert pulse.check(4.9) is Verdict.QUIET
-    assert pulse.check(5.0) is Verdict.PING
-    assert pulse.check(5.1) is Verdict.QUIET
+    assert pulse.check(4.9) is HeartbeatVerdict.QUIET
+    assert pulse.check(5.0) is HeartbeatVerdict.PING
+    assert pulse.check(5.1) is HeartbeatVerdict.QUIET
     pulse.heard(6.0)
-    assert pulse.check(9.0) is Verdict.QUIET
-    assert pulse.check(10.0) is Verdict.PING
+    assert pulse.check(9.0) is HeartbeatVerdict.QUIET
+    assert pulse.check(10.0) is HeartbeatVerdict.PING
 
 
 @pytest.mark.requirement("MTL-104")
 def test_a_peer_without_any_sign_of_life_is_given_up_after_three_intervals() -> None:
     pulse = Heartbeat(0.0, 5.0)
-    assert [pulse.check(now) for now in (5.0, 10.0)] == [Verdict.PING, Verdict.PING]
-    assert pulse.check(14.9) is Verdict.QUIET
-    assert pulse.check(15.0) is Verdict.DEAD
+    assert [pulse.check(now) for now in (5.0, 10.0)] == [HeartbeatVerdict.PING, HeartbeatVerdict.PING]
+    assert pulse.check(14.9) is HeartbeatVerdict.QUIET
+    assert pulse.check(15.0) is HeartbeatVerdict.DEAD
 
 
 def test_any_command_is_a_sign_of_life() -> None:
     pulse = Heartbeat(0.0, 5.0)
     pulse.check(5.0)
     pulse.heard(14.0)
-    assert pulse.check(15.0) is not Verdict.DEAD
+    assert pulse.check(15.0) is not HeartbeatVerdict.DEAD
 
 
 def test_a_busy_sender_pings_a_peer_that_says_nothing() -> None:
@@ -42,19 +42,19 @@ def test_a_busy_sender_pings_a_peer_that_says_nothing() -> None:
         now = tenth / 10
         pulse.sent(now)
         verdicts.append(pulse.check(now))
-    assert Verdict.PING in verdicts
-    assert verdicts.index(Verdict.DEAD) / 10 == pytest.approx(14.9)
+    assert HeartbeatVerdict.PING in verdicts
+    assert verdicts.index(HeartbeatVerdict.DEAD) / 10 == pytest.approx(14.9)
 
 
 def test_nobody_is_given_up_without_having_been_asked() -> None:
     pulse = Heartbeat(0.0, 5.0)
-    assert pulse.check(1_000.0) is Verdict.PING, "the machine was suspended"
+    assert pulse.check(1_000.0) is HeartbeatVerdict.PING, "the machine was suspended"
     pulse.heard(1_000.5)
-    assert pulse.check(1_001.0) is Verdict.QUIET
+    assert pulse.check(1_001.0) is HeartbeatVerdict.QUIET
 
 
 def test_an_interval_of_zero_turns_it_off() -> None:
-    assert Heartbeat(0.0, 0.0).check(1e9) is Verdict.QUIET
+    assert Heartbeat(0.0, 0.0).check(1e9) is HeartbeatVerdict.QUIET
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=60))
@@ -65,8 +65,8 @@ def test_a_peer_that_answers_every_ping_is_never_given_up(steps: list[tuple[floa
         if talks:
             pulse.sent(now)
         verdict = pulse.check(now)
-        assert verdict is not Verdict.DEAD
-        if verdict is Verdict.PING:
+        assert verdict is not HeartbeatVerdict.DEAD
+        if verdict is HeartbeatVerdict.PING:
             pulse.heard(now)
 
 
@@ -77,10 +77,10 @@ def test_nothing_is_due_before_it_says_so_and_something_then(steps: list[tuple[f
     for pause, what in steps:
         if now + pause < pulse.due - 1e-6:
             now += pause
-            assert pulse.check(now) is Verdict.QUIET
+            assert pulse.check(now) is HeartbeatVerdict.QUIET
         else:
             now = max(now, pulse.due + 1e-6)
-            if pulse.check(now) is Verdict.DEAD:
+            if pulse.check(now) is HeartbeatVerdict.DEAD:
                 return
         if what != "nothing":
             getattr(pulse, what)(now)

@@ -13,10 +13,10 @@ from mtl.protocol.states import (
     OUT_OF_TURN,
     RESOURCE,
     Control,
-    Flow,
-    Peer,
-    Request,
-    Resource,
+    End,
+    FlowState,
+    RequestKind,
+    ResourceState,
 )
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -33,11 +33,11 @@ def reachable(start: Enum, steps: dict[Enum, set[Enum]]) -> set[Enum]:
 
 def test_every_state_has_a_row_and_is_reached_from_the_first() -> None:
     control = {state: {to for row in rows.values() for to in row.values()} for state, rows in CONTROL.items()}
-    flow = {state: set(FLOW[state].values()) | set(LEASED.get(state, {}).values()) for state in Flow}
+    flow = {state: set(FLOW[state].values()) | set(LEASED.get(state, {}).values()) for state in FlowState}
     resource = {state: set(rows.values()) for state, rows in RESOURCE.items()}
     assert reachable(Control.NEW, control) == set(Control) == set(CONTROL)  # type: ignore[arg-type]
-    assert reachable(Flow.UNBOUND, flow) == set(Flow) == set(FLOW)  # type: ignore[arg-type]
-    assert reachable(Resource.DISMISSED, resource) == set(Resource) == set(RESOURCE)  # type: ignore[arg-type]
+    assert reachable(FlowState.UNBOUND, flow) == set(FlowState) == set(FLOW)  # type: ignore[arg-type]
+    assert reachable(ResourceState.DISMISSED, resource) == set(ResourceState) == set(RESOURCE)  # type: ignore[arg-type]
 
 
 def test_every_state_can_be_left() -> None:
@@ -56,7 +56,7 @@ def test_out_of_turn_is_answered_in_every_state() -> None:
 
 @pytest.mark.requirement("MTL-21")
 def test_only_open_begins_a_session() -> None:
-    assert set(CONTROL[Control.NEW]) == {Request.OPEN}
+    assert set(CONTROL[Control.NEW]) == {RequestKind.OPEN}
 
 
 @pytest.mark.requirement("MTL-28", "MTL-29")
@@ -64,21 +64,21 @@ def test_a_401_is_possible_everywhere_and_authorize_after_it() -> None:
     for state in (Control.READY, Control.PROFILED):
         assert all(row[401] is Control.UNAUTHORIZED for row in CONTROL[state].values())
     for state in set(Control) - {Control.NEW}:
-        assert Request.AUTHORIZE in CONTROL[state]
+        assert RequestKind.AUTHORIZE in CONTROL[state]
 
 
 @pytest.mark.requirement("MTL-45")
 def test_leases_need_a_profile() -> None:
-    assert [state for state in Control if Request.LEASE in CONTROL[state]] == [Control.PROFILED]
+    assert [state for state in Control if RequestKind.LEASE in CONTROL[state]] == [Control.PROFILED]
 
 
 def test_statuses_of_the_table_are_those_of_the_replies() -> None:
     replies = {
-        Request.OPEN: w.Open.replies,
-        Request.AUTHORIZE: w.Authorize.replies,
-        Request.PROFILE: w.Profile.replies,
-        Request.LEASE: w.Reader.replies,
-        Request.CLASS: w.ResourceCreate.replies,
+        RequestKind.OPEN: w.Open.replies,
+        RequestKind.AUTHORIZE: w.Authorize.replies,
+        RequestKind.PROFILE: w.Profile.replies,
+        RequestKind.LEASE: w.Reader.replies,
+        RequestKind.CLASS: w.ResourceCreate.replies,
     }
     for rows in CONTROL.values():
         for kind, row in rows.items():
@@ -87,24 +87,24 @@ def test_statuses_of_the_table_are_those_of_the_replies() -> None:
 
 @pytest.mark.requirement("MTL-60", "MTL-65")
 def test_a_flow_begins_with_a_lease_and_may_be_pipelined_after_it() -> None:
-    assert {command for sender, command in FLOW[Flow.UNBOUND] if sender is Peer.CLIENT} == {c.Lease}
-    pipelined = {command for sender, command in FLOW[Flow.LEASING] if sender is Peer.CLIENT}
+    assert {command for sender, command in FLOW[FlowState.UNBOUND] if sender is End.CLIENT} == {c.Lease}
+    pipelined = {command for sender, command in FLOW[FlowState.LEASING] if sender is End.CLIENT}
     assert pipelined == {c.Lease, c.Summon, c.Dismiss, c.Content, c.Confirm, c.Reject, c.Ping, c.Pong}
 
 
 def test_only_clients_ask_and_only_brokers_respond() -> None:
     for rows in FLOW.values():
         for sender, command in rows:
-            assert not (sender is Peer.BROKER and command in {c.Lease, c.Summon, c.Dismiss})
-            assert not (sender is Peer.CLIENT and command is c.Response)
+            assert not (sender is End.BROKER and command in {c.Lease, c.Summon, c.Dismiss})
+            assert not (sender is End.CLIENT and command is c.Response)
 
 
 @pytest.mark.requirement("MTL-81", "MTL-82")
 def test_contents_travel_between_the_response_to_summon_and_that_to_dismiss() -> None:
-    states = [state for state in Resource if (Peer.BROKER, c.Content) in RESOURCE[state]]
-    assert states == [Resource.SUMMONED, Resource.DISMISSING]
+    states = [state for state in ResourceState if (End.BROKER, c.Content) in RESOURCE[state]]
+    assert states == [ResourceState.SUMMONED, ResourceState.DISMISSING]
 
 
 def test_the_two_ends_are_each_others_other() -> None:
-    assert [peer.other.other for peer in Peer] == list(Peer)
-    assert Peer.CLIENT.other is Peer.BROKER
+    assert [peer.other.other for peer in End] == list(End)
+    assert End.CLIENT.other is End.BROKER

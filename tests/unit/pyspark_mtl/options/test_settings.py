@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import OptionError
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Place, Places
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace, ReadPlaces
 from pyspark_mtl.options.settings import (
     Bodies,
     Creation,
@@ -91,7 +91,7 @@ def test_the_defaults_of_a_stream() -> None:
     settings = stream()
     assert settings.connect.endpoint == "tcp://127.0.0.1:5975"
     assert (settings.resources, settings.pattern, settings.group) == (("a",), None, None)
-    assert settings.starting == Places(LATEST)
+    assert settings.starting == ReadPlaces(LATEST)
     assert settings.fail_on_data_loss
     assert not settings.include_properties
     assert not settings.confirm_on_start
@@ -100,12 +100,12 @@ def test_the_defaults_of_a_stream() -> None:
 
 
 def test_the_defaults_of_a_batch() -> None:
-    assert (batch().starting, batch().ending) == (Places(EARLIEST), Places(LATEST))
+    assert (batch().starting, batch().ending) == (ReadPlaces(EARLIEST), ReadPlaces(LATEST))
 
 
 def test_a_group_is_where_one_starts_unless_told_otherwise() -> None:
-    assert stream(group="g").starting == Places(GROUP)
-    assert stream(group="g", startingOffsets="earliest").starting == Places(EARLIEST)
+    assert stream(group="g").starting == ReadPlaces(GROUP)
+    assert stream(group="g", startingOffsets="earliest").starting == ReadPlaces(EARLIEST)
 
 
 def test_limits_go_together() -> None:
@@ -119,7 +119,7 @@ def test_limits_go_together() -> None:
 def test_a_pattern_takes_places_of_some() -> None:
     given = parse(lowered(resourcePattern="a.*", startingOffsets='{"a1": 5}'))
     settings = read_settings(given, streaming=True)
-    assert settings.starting.of("a1", EARLIEST) == Place("sequence", 5)
+    assert settings.starting.of("a1", EARLIEST) == ReadPlace("sequence", 5)
     assert settings.starting.of("a2", EARLIEST) == EARLIEST
 
 
@@ -271,7 +271,7 @@ def test_of_several_places_the_foremost_counts_as_in_kafka(which: str, streaming
         options.pop(name or "", None)
         places = getattr(read_settings(parse(options), streaming=streaming), which)
         found.append(places.of("a", LATEST))
-    assert found == [Place("time", 1_000), Place("time", 2_000), Place("sequence", 7)]
+    assert found == [ReadPlace("time", 1_000), ReadPlace("time", 2_000), ReadPlace("sequence", 7)]
 
 
 # --- bodies -------------------------------------------------------------------------------------------------

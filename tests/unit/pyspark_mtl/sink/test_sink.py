@@ -14,7 +14,7 @@ from mtl.wire.control import ROLLED_BACK
 from pyspark_mtl import hooks
 from pyspark_mtl.options.settings import WriteSettings, parse, write_settings
 from pyspark_mtl.sink import sink
-from pyspark_mtl.sink.sink import BATCH_ID, QUERY_ID, BatchWriter, Message, StreamWriter
+from pyspark_mtl.sink.sink import BATCH_ID, QUERY_ID, BatchWriter, StageMessage, StreamWriter
 from tests.support.fake_client import FakeClient, FakeLog
 
 
@@ -52,9 +52,9 @@ def _task(client: FakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeTask, "properties", {QUERY_ID: "query", BATCH_ID: "7"})
 
 
-def message(writer: StreamWriter | BatchWriter, *counts: int) -> Message:
+def message(writer: StreamWriter | BatchWriter, *counts: int) -> StageMessage:
     found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(frames(*counts))))
-    assert isinstance(found, Message)
+    assert isinstance(found, StageMessage)
     return found
 
 
@@ -71,7 +71,7 @@ def test_a_batch_is_published_by_its_commit(client: FakeClient) -> None:
 
 
 def test_a_task_without_rows_does_not_speak_to_the_broker(client: FakeClient) -> None:
-    assert message(StreamWriter(settings()), 0, 0) == Message(query="query")
+    assert message(StreamWriter(settings()), 0, 0) == StageMessage(query="query")
     assert client.writers == []
 
 
@@ -163,7 +163,7 @@ def test_at_least_once_has_nothing_to_commit(client: FakeClient) -> None:
 
 def test_an_abort_throws_the_stages_away(client: FakeClient) -> None:
     writer = StreamWriter(settings())
-    writer.abort([message(writer, 3), None, Message()], 7)
+    writer.abort([message(writer, 3), None, StageMessage()], 7)
     assert client.aborted == ["query/7/0"]
 
 
@@ -225,9 +225,9 @@ def test_with_a_column_only_what_rows_go_to_is_replaced(client: FakeClient) -> N
 
 def test_an_overwrite_without_rows_makes_the_resource_where_that_is_wanted(client: FakeClient) -> None:
     with pytest.raises(OptionError, match="'new' to write to does not exist"):
-        BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([Message()])
+        BatchWriter(settings(streaming=False, overwrite=True, resource="new")).commit([StageMessage()])
     wanted = settings(streaming=False, overwrite=True, resource="new", createResource="true")
-    BatchWriter(wanted).commit([Message()])
+    BatchWriter(wanted).commit([StageMessage()])
     assert visible(client, "new") == 0
 
 

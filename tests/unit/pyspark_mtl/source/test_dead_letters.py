@@ -7,23 +7,23 @@ from mtl.errors import Fenced
 from mtl.limits import MAX_TABLE
 from mtl.wire.fields import encode_table
 from pyspark_mtl.limits import DEAD_LETTER_REASON, FENCED_DEAD_LETTERS
-from pyspark_mtl.rows.typed import Bad
-from pyspark_mtl.source.dead_letters import DeadLetters, properties, writer_name
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.rows.typed import BadContent
+from pyspark_mtl.source.dead_letters import DeadLetterWriter, properties, writer_name
+from pyspark_mtl.source.offsets import OffsetRange
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
 from tests.support.typed import shape
 
-RANGE = Range("a", "i1", 1, 11)
+RANGE = OffsetRange("a", "i1", 1, 11)
 SHAPE = shape([("id", pa.int64())], dead_letter="dead")
 ORIGIN = {"dead-letter-resource": "a", "dead-letter-incarnation": "i1"}
 
 
-def letter(sequence: int, table: bytes | None = None) -> Bad:
-    return Bad(sequence, str(sequence).encode(), table, "no JSON")
+def letter(sequence: int, table: bytes | None = None) -> BadContent:
+    return BadContent(sequence, str(sequence).encode(), table, "no JSON")
 
 
-def letters(target: str | None = "dead") -> DeadLetters:
-    return DeadLetters(DEFAULT, RANGE, shape([("id", pa.int64())], dead_letter=target))
+def letters(target: str | None = "dead") -> DeadLetterWriter:
+    return DeadLetterWriter(DEFAULT, RANGE, shape([("id", pa.int64())], dead_letter=target))
 
 
 def test_a_dead_letter_says_where_it_came_from() -> None:
@@ -34,19 +34,19 @@ def test_a_dead_letter_says_where_it_came_from() -> None:
 
 
 def test_its_own_properties_and_a_long_reason_give_way() -> None:
-    bad = Bad(7, b"", encode_table({"k": "v" * (MAX_TABLE - 20)}), "x" * 10_000)
+    bad = BadContent(7, b"", encode_table({"k": "v" * (MAX_TABLE - 20)}), "x" * 10_000)
     assert properties(bad, RANGE) == {
         **ORIGIN, "dead-letter-sequence": 7, "dead-letter-reason": "x" * DEAD_LETTER_REASON,
     }  # fmt: skip
 
 
 def test_the_name_of_the_writer_is_that_of_all_attempts_and_of_no_others() -> None:
-    assert writer_name(RANGE, SHAPE) == writer_name(Range("a", "i1", 1, 11), SHAPE)
+    assert writer_name(RANGE, SHAPE) == writer_name(OffsetRange("a", "i1", 1, 11), SHAPE)
     others = [
-        (Range("b", "i1", 1, 11), SHAPE),
-        (Range("a", "i2", 1, 11), SHAPE),
-        (Range("a", "i1", 2, 11), SHAPE),
-        (Range("a", "i1", 1, 12), SHAPE),
+        (OffsetRange("b", "i1", 1, 11), SHAPE),
+        (OffsetRange("a", "i2", 1, 11), SHAPE),
+        (OffsetRange("a", "i1", 2, 11), SHAPE),
+        (OffsetRange("a", "i1", 1, 12), SHAPE),
         (RANGE, shape([("id", pa.int32())], dead_letter="dead")),
         (RANGE, shape([("id", pa.int64())], "msgpack", dead_letter="dead")),
     ]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from mtl.errors import Fenced, OptionError
-from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, Place
+from pyspark_mtl.options.kinds import EARLIEST, GROUP, LATEST, ReadPlace
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.driver import Driver, driver_id
 from pyspark_mtl.source.offsets import Position
@@ -44,16 +44,17 @@ def test_what_does_not_exist_is_left_out_and_waited_for(client: FakeClient) -> N
 
 
 @pytest.mark.parametrize(
-    ("place", "sequence"), [(EARLIEST, 7), (LATEST, 51), (Place("sequence", 20), 20), (Place("time", 5), 30)]
+    ("place", "sequence"),
+    [(EARLIEST, 7), (LATEST, 51), (ReadPlace("sequence", 20), 20), (ReadPlace("time", 5), 30)],
 )
-def test_places(client: FakeClient, place: Place, sequence: int) -> None:
+def test_places(client: FakeClient, place: ReadPlace, sequence: int) -> None:
     client.times[5] = 30
     driver = Driver(settings())
     assert driver.locate(driver.look()["a"], place) == sequence
 
 
 def test_a_time_after_all_contents_is_an_error_unless_it_means_the_end() -> None:
-    at = Place("time", 99)
+    at = ReadPlace("time", 99)
     driver = Driver(settings())
     with pytest.raises(OptionError, match="'a' has no content at or after the starting time"):
         driver.locate(driver.look()["a"], at)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mtl.wire.control import Description
-from pyspark_mtl.options.kinds import LATEST, Place, Places
+from pyspark_mtl.options.kinds import LATEST, ReadPlace, ReadPlaces
 from pyspark_mtl.source.ends import Ends, ends_too_early
 
 
@@ -9,17 +9,17 @@ def found(following: int, incarnation: str = "i") -> Description:
     return Description(resource="a", incarnation=incarnation, known_earliest=1, known_next=following, bytes=0)
 
 
-def nobody(_found: Description, _place: Place) -> int:
+def nobody(_found: Description, _place: ReadPlace) -> int:
     raise AssertionError("nobody is to be asked")
 
 
 def test_without_an_end_there_is_none() -> None:
-    ends = Ends(Places(LATEST), nobody)
+    ends = Ends(ReadPlaces(LATEST), nobody)
     assert (ends.known("a", "i"), ends.bound(found(9))) == (None, None)
 
 
 def test_a_sequence_is_known_from_the_beginning() -> None:
-    ends = Ends(Places(None, {"a": Place("sequence", 70)}), nobody)
+    ends = Ends(ReadPlaces(None, {"a": ReadPlace("sequence", 70)}), nobody)
     assert (ends.known("a", "i"), ends.bound(found(9))) == (70, 70)
     assert (
         ends.bound(Description(resource="b", incarnation="i", known_earliest=1, known_next=9, bytes=0))
@@ -29,7 +29,7 @@ def test_a_sequence_is_known_from_the_beginning() -> None:
 
 def test_a_time_is_asked_for_until_a_later_content_is_there() -> None:
     answers = [9, 20]
-    ends = Ends(Places(Place("time", 5)), lambda _found, _place: answers.pop(0))
+    ends = Ends(ReadPlaces(ReadPlace("time", 5)), lambda _found, _place: answers.pop(0))
     assert (ends.bound(found(9)), ends.known("a", "i")) == (9, None)
     assert (ends.bound(found(30)), ends.known("a", "i")) == (20, 20)
     assert ends.bound(found(40)) == 20
@@ -37,7 +37,7 @@ def test_a_time_is_asked_for_until_a_later_content_is_there() -> None:
 
 
 def test_an_end_by_time_is_of_one_incarnation() -> None:
-    ends = Ends(Places(Place("time", 5)), lambda found, _place: {"i": 20, "j": 3}[found.incarnation])
+    ends = Ends(ReadPlaces(ReadPlace("time", 5)), lambda found, _place: {"i": 20, "j": 3}[found.incarnation])
     assert (ends.bound(found(30)), ends.bound(found(30, "j"))) == (20, 3)
 
 

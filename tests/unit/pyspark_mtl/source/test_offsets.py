@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.errors import OffsetError
-from pyspark_mtl.source.offsets import INITIAL, Offset, Position, Range, between, parse
+from pyspark_mtl.source.offsets import INITIAL, Offset, OffsetRange, Position, between, parse
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pyspark_mtl" / "offsets-v1.jsonl"
 
@@ -90,15 +90,15 @@ def test_where_a_resource_began_is_told_once() -> None:
 def test_a_new_incarnation_tells_where_it_began() -> None:
     before = Offset({"a": Position("old", 50)})
     after = before.with_positions({"a": Position("new", 3, 1)})
-    assert between(before, after) == [Range("a", "new", 1, 3)]
+    assert between(before, after) == [OffsetRange("a", "new", 1, 3)]
 
 
 def test_a_parked_resource_stays_and_resumes() -> None:
     start = Offset({"a": Position("i", 5), "parked": Position("j", 9)})
     without = start.with_positions({"a": Position("i", 6)})
     back = without.with_positions({"parked": Position("j", 12)})
-    assert between(start, without) == [Range("a", "i", 5, 6)]
-    assert between(without, back) == [Range("parked", "j", 9, 12)]
+    assert between(start, without) == [OffsetRange("a", "i", 5, 6)]
+    assert between(without, back) == [OffsetRange("parked", "j", 9, 12)]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 40), max_size=3), max_size=8))

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from mtl.errors import OptionError
 from mtl.wire.history import History
-from pyspark_mtl.source.offsets import Range
-from pyspark_mtl.source.planning import Extent, Split, dated, lost, plan, without
+from pyspark_mtl.source.offsets import OffsetRange
+from pyspark_mtl.source.planning import ResourceExtent, Split, dated, lost, plan, without
 
 
 @st.composite
-def ranges(draw: st.DrawFn) -> list[Range]:
+def ranges(draw: st.DrawFn) -> list[OffsetRange]:
     names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=5))
     return [
-        Range(name, "i", first := draw(st.integers(1, 1000)), first + draw(st.integers(1, 500)))
+        OffsetRange(name, "i", first := draw(st.integers(1, 1000)), first + draw(st.integers(1, 500)))
         for name in names
     ]
 
@@ -25,7 +25,7 @@ SPLITS = st.builds(Split, st.none() | st.integers(1, 50), st.none() | st.integer
 
 
 @given(ranges(), SPLITS)
-def test_every_content_is_in_exactly_one_task(whole: list[Range], split: Split) -> None:
+def test_every_content_is_in_exactly_one_task(whole: list[OffsetRange], split: Split) -> None:
     tasks = plan(whole, split)
     for one in whole:
         parts = [task for task in tasks if task.resource == one.resource]
@@ -35,7 +35,7 @@ def test_every_content_is_in_exactly_one_task(whole: list[Range], split: Split) 
 
 
 @given(ranges(), SPLITS)
-def test_the_bounds_of_a_split_hold(whole: list[Range], split: Split) -> None:
+def test_the_bounds_of_a_split_hold(whole: list[OffsetRange], split: Split) -> None:
     tasks = plan(whole, split)
     assert all(task.count >= 1 for task in tasks)
     if split.max_records is not None:
@@ -46,17 +46,21 @@ def test_the_bounds_of_a_split_hold(whole: list[Range], split: Split) -> None:
 
 @given(st.integers(1, 100_000), st.integers(1, 64))
 def test_parts_of_one_resource_are_about_equal(count: int, pieces: int) -> None:
-    counts = [task.count for task in plan([Range("a", "i", 7, 7 + count)], Split(min_partitions=pieces))]
+    counts = [
+        task.count for task in plan([OffsetRange("a", "i", 7, 7 + count)], Split(min_partitions=pieces))
+    ]
     assert max(counts) - min(counts) <= 1
 
 
 def test_without_a_split_a_resource_is_one_task() -> None:
-    whole = [Range("a", "i", 1, 10_000_000), Range("b", "j", 5, 6)]
+    whole = [OffsetRange("a", "i", 1, 10_000_000), OffsetRange("b", "j", 5, 6)]
     assert plan(whole, Split()) == whole
 
 
 def test_a_large_resource_is_cut_into_more_tasks() -> None:
-    tasks = plan([Range("large", "i", 1, 901), Range("small", "j", 1, 101)], Split(min_partitions=10))
+    tasks = plan(
+        [OffsetRange("large", "i", 1, 901), OffsetRange("small", "j", 1, 101)], Split(min_partitions=10)
+    )
     assert [task.resource for task in tasks] == ["large"] * 9 + ["small"]
 
 
@@ -66,7 +70,7 @@ def test_nothing_to_read_is_no_task() -> None:
 
 def test_too_many_tasks_are_an_error_and_not_a_hang() -> None:
     with pytest.raises(OptionError, match="a batch of 10000000 partitions is planned"):
-        plan([Range("a", "i", 1, 10_000_001)], Split(max_records=1))
+        plan([OffsetRange("a", "i", 1, 10_000_001)], Split(max_records=1))
 
 
 def ending(following: int) -> History:
@@ -93,20 +97,20 @@ LOG = History(((1, ONE), (11, TWO)), 21)
 def test_what_another_copy_of_the_log_does_not_have_is_lost(
     first: int, before: str | None, until: int, last: str | None, gone: tuple[int, int] | None
 ) -> None:
-    losses = lost([Range("a", "i", first, until, before, last)], {"a": Extent("i", 1, LOG)})
+    losses = lost([OffsetRange("a", "i", first, until, before, last)], {"a": ResourceExtent("i", 1, LOG)})
     assert [(loss.first, loss.end) for loss in losses] == ([gone] if gone else [])
     assert all("another copy" in str(loss) for loss in losses)
 
 
 def test_tasks_know_the_epochs_at_both_their_ends() -> None:
-    (whole,) = dated([Range("a", "i", 5, 17)], {"a": Extent("i", 1, LOG)})
+    (whole,) = dated([OffsetRange("a", "i", 5, 17)], {"a": ResourceExtent("i", 1, LOG)})
     parts = plan([whole], Split(max_records=4))
     assert [(one.epoch_of(one.first), one.epoch_of(one.until)) for one in parts] == [
         (ONE, ONE),
         (ONE, TWO),
         (TWO, TWO),
     ]
-    (beginning,) = dated([Range("a", "i", 1, 11)], {"a": Extent("i", 1, LOG)})
+    (beginning,) = dated([OffsetRange("a", "i", 1, 11)], {"a": ResourceExtent("i", 1, LOG)})
     assert (beginning.epoch_of(1), beginning.epoch_of(11)) == (None, ONE)
 
 
@@ -114,22 +118,22 @@ def test_tasks_know_the_epochs_at_both_their_ends() -> None:
 
 
 def test_nothing_is_lost_while_everything_is_kept() -> None:
-    assert lost([Range("a", "i", 5, 9)], {"a": Extent("i", 5, ending(9))}) == []
+    assert lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 5, ending(9))}) == []
 
 
 def test_what_retention_removed_is_told_exactly() -> None:
-    (loss,) = lost([Range("a", "i", 5, 90)], {"a": Extent("i", 12, ending(400))})
+    (loss,) = lost([OffsetRange("a", "i", 5, 90)], {"a": ResourceExtent("i", 12, ending(400))})
     assert (loss.resource, loss.first, loss.end, loss.count) == ("a", 5, 12, 7)
     assert "contents 5 to 11 (7 in all) are gone" in str(loss)
 
 
 def test_no_more_is_lost_than_was_to_be_read() -> None:
-    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1200, ending(1300))})
+    (loss,) = lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 1200, ending(1300))})
     assert (loss.first, loss.end) == (5, 9)
 
 
 def test_what_lies_behind_the_end_is_lost() -> None:
-    (loss,) = lost([Range("a", "i", 5, 9)], {"a": Extent("i", 1, ending(7))})
+    (loss,) = lost([OffsetRange("a", "i", 5, 9)], {"a": ResourceExtent("i", 1, ending(7))})
     assert (loss.first, loss.end) == (7, 9)
     assert "ends at 7: contents 7 to 8 (2 in all) are gone" in str(loss)
 
@@ -138,20 +142,20 @@ def test_what_lies_behind_the_end_is_lost() -> None:
     ("extents", "words"),
     [
         ({}, "'a' does not exist any more"),
-        ({"a": Extent("new", 1, ending(99))}, "'a' was deleted and made again"),
+        ({"a": ResourceExtent("new", 1, ending(99))}, "'a' was deleted and made again"),
     ],
 )
-def test_another_incarnation_is_a_loss_of_everything(extents: dict[str, Extent], words: str) -> None:
-    (loss,) = lost([Range("a", "i", 5, 9)], extents)
+def test_another_incarnation_is_a_loss_of_everything(extents: dict[str, ResourceExtent], words: str) -> None:
+    (loss,) = lost([OffsetRange("a", "i", 5, 9)], extents)
     assert (loss.first, loss.end) == (5, 9)
     assert words in str(loss)
 
 
 @st.composite
-def extents_of(draw: st.DrawFn) -> dict[str, Extent]:
+def extents_of(draw: st.DrawFn) -> dict[str, ResourceExtent]:
     names = draw(st.lists(st.sampled_from("abcdef"), unique=True, max_size=6))
     return {
-        name: Extent(
+        name: ResourceExtent(
             "i", earliest := draw(st.integers(1, 1600)), ending(earliest + draw(st.integers(0, 1600)))
         )
         for name in names
@@ -159,7 +163,9 @@ def extents_of(draw: st.DrawFn) -> dict[str, Extent]:
 
 
 @given(ranges(), extents_of())
-def test_what_is_lost_and_what_is_left_make_the_whole(whole: list[Range], extents: dict[str, Extent]) -> None:
+def test_what_is_lost_and_what_is_left_make_the_whole(
+    whole: list[OffsetRange], extents: dict[str, ResourceExtent]
+) -> None:
     losses = lost(whole, extents)
     left = without(whole, losses)
     for one in left:

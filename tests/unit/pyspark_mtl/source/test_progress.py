@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mtl.errors import DataLoss, OptionError, Refused
 from mtl.wire.control import Description
 from mtl.wire.history import History
-from pyspark_mtl.options.kinds import Place
+from pyspark_mtl.options.kinds import ReadPlace
 from pyspark_mtl.options.settings import ReadSettings, parse, read_settings
 from pyspark_mtl.source.offsets import INITIAL, Offset, Position, between
 from pyspark_mtl.source.progress import WAIT_S, Progress
@@ -73,12 +73,12 @@ class FakeBroker:
         self.asked += asked
         return {name: History(self.logs[name].epochs, self.logs[name].next) for name in asked}
 
-    def locate(self, found: Description, place: Place, *, create_cursor: bool = False) -> int:
+    def locate(self, found: Description, place: ReadPlace, *, create_cursor: bool = False) -> int:
         if place.kind == "group":
             return self.cursors.setdefault(found.resource, found.earliest)
         return {"earliest": found.earliest, "latest": found.next}.get(place.kind, place.value)
 
-    def locate_end(self, found: Description, place: Place) -> int:
+    def locate_end(self, found: Description, place: ReadPlace) -> int:
         return min(self.since.get(found.resource, found.next), found.next)
 
     def within(self, resource: str, first: int, octets: int) -> int:

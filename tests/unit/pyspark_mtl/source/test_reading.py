@@ -7,7 +7,7 @@ import pytest
 
 from mtl.errors import DataLoss, Refused
 from mtl.wire.control import UNKNOWN_RESOURCE
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.offsets import OffsetRange
 from pyspark_mtl.source.reading import Task, read
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
 
@@ -28,14 +28,14 @@ def _log(client: FakeClient) -> None:
 
 
 def test_a_task_reads_its_range() -> None:
-    batches = rows(Task(Range("a", "i1", 3, 12)))
+    batches = rows(Task(OffsetRange("a", "i1", 3, 12)))
     assert sequences(batches) == list(range(3, 12))
     assert [body for batch in batches for body in batch.column("body").to_pylist()] == BODIES[2:11]
     assert batches[0].column("timestamp")[0].as_py().timestamp() == pytest.approx(1.000003)
 
 
 def test_it_reads_on_a_lease_of_its_own_as_a_member(client: FakeClient) -> None:
-    rows(Task(Range("a", "i1", 3, 12), "g", 7))
+    rows(Task(OffsetRange("a", "i1", 3, 12), "g", 7))
     (reader,) = client.readers
     assert reader.asked == {
         "group": "g",
@@ -51,13 +51,15 @@ def test_it_reads_on_a_lease_of_its_own_as_a_member(client: FakeClient) -> None:
 def test_it_says_of_which_epochs_its_contents_are(client: FakeClient) -> None:
     epochs = ((1, "1.aaaaaaaa"), (7, "2.bbbbbbbb"))
     client.logs["a"].epochs = epochs
-    rows(Task(Range("a", "i1", 3, 12, epochs=epochs)))
+    rows(Task(OffsetRange("a", "i1", 3, 12, epochs=epochs)))
     asked = client.readers[0].asked
     assert (asked["log_epoch"], asked["until_epoch"]) == ("1.aaaaaaaa", "2.bbbbbbbb")
 
 
 def test_a_task_that_is_stopped_lets_go_of_its_lease(client: FakeClient) -> None:
-    generator = read(DEFAULT, Task(Range("a", "i1", 1, 31)), include_properties=False, fail_on_data_loss=True)
+    generator = read(
+        DEFAULT, Task(OffsetRange("a", "i1", 1, 31)), include_properties=False, fail_on_data_loss=True
+    )
     next(generator)
     generator.close()  # type: ignore[attr-defined]
     assert client.readers[0].closed
@@ -66,31 +68,31 @@ def test_a_task_that_is_stopped_lets_go_of_its_lease(client: FakeClient) -> None
 def test_what_retention_took_meanwhile_is_a_loss(client: FakeClient) -> None:
     client.logs["a"].earliest = 5
     with pytest.raises(DataLoss, match=r"contents 3 to 4 \(2 in all\)"):
-        rows(Task(Range("a", "i1", 3, 12)))
-    assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(5, 12))
+        rows(Task(OffsetRange("a", "i1", 3, 12)))
+    assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(5, 12))
 
 
 def test_a_gap_is_a_loss_and_nothing_is_read_twice(client: FakeClient) -> None:
     client.gaps = {5: 9}
     with pytest.raises(DataLoss, match=r"contents 5 to 8 \(4 in all\)"):
-        rows(Task(Range("a", "i1", 3, 12)))
-    kept = sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False))
+        rows(Task(OffsetRange("a", "i1", 3, 12)))
+    kept = sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False))
     assert kept == [3, 4, 9, 10, 11]
 
 
 def test_a_lease_that_ends_early_is_a_loss_and_not_the_end(client: FakeClient) -> None:
     client.gaps = {9: 31}
     with pytest.raises(DataLoss, match="contents 9 to 11"):
-        rows(Task(Range("a", "i1", 3, 12)))
-    assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(3, 9))
+        rows(Task(OffsetRange("a", "i1", 3, 12)))
+    assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == list(range(3, 9))
 
 
 @pytest.mark.parametrize("log", [None, FakeLog([b"new"], incarnation="i2")])
 def test_a_resource_that_vanished_since_the_plan_is_a_loss(client: FakeClient, log: FakeLog | None) -> None:
     client.logs = {} if log is None else {"a": log}
     with pytest.raises(DataLoss, match=r"contents 3 to 11 \(9 in all\)"):
-        rows(Task(Range("a", "i1", 3, 12)))
-    assert rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False) == []
+        rows(Task(OffsetRange("a", "i1", 3, 12)))
+    assert rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False) == []
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,10 @@ def test_a_resource_that_vanishes_while_it_is_read_is_a_loss(
 ) -> None:
     client.vanishes_at, client.vanishing = 7, told
     with pytest.raises(DataLoss, match=words):
-        rows(Task(Range("a", "i1", 3, 12)))
-    assert sequences(rows(Task(Range("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]
+        rows(Task(OffsetRange("a", "i1", 3, 12)))
+    assert sequences(rows(Task(OffsetRange("a", "i1", 3, 12)), fail_on_data_loss=False)) == [3, 4, 5, 6]
 
 
 def test_a_task_travels() -> None:
-    task = Task(Range("a", "i1", 3, 12), "g", 7)
+    task = Task(OffsetRange("a", "i1", 3, 12), "g", 7)
     assert pickle.loads(pickle.dumps(task)) == task

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from mtl.errors import DataLoss
-from pyspark_mtl.source.offsets import Range
+from pyspark_mtl.source.offsets import OffsetRange
 from pyspark_mtl.source.reading import Task
 from pyspark_mtl.source.typed_reading import read
 from tests.support.fake_client import DEFAULT, FakeClient, FakeLog
 from tests.support.typed import shape
 
-TASK = Task(Range("a", "i1", 1, 11))
+TASK = Task(OffsetRange("a", "i1", 1, 11))
 ID = [("id", pa.int64())]
 
 

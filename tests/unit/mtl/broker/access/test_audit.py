@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mtl.broker.access import audit
-from mtl.broker.access.audit import Audit, Event
+from mtl.broker.access.audit import Audit, AuditEvent
 from mtl.broker.access.quotas import DEFAULTS, Quota, QuotaSettings
 from mtl.errors import Refused
 from mtl.net.origin import Origin
@@ -221,7 +221,7 @@ def test_what_is_counted_is_bounded(lines: Lines, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(audit, "AUDIT_BURST", 0)
     written = Audit(lambda: 0.0)
     for address in "abcd":
-        written.write(Event.LOGIN, address)
+        written.write(AuditEvent.LOGIN, address)
     written.catch_up()
     assert [(x["address"], x["lines"]) for x in lines()] == [("a", 1), ("b", 1), ("others", 2)]
 
@@ -230,7 +230,7 @@ def test_a_line_is_one_line_and_not_longer_than_it_has_to_be(
     lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     written = Audit(lambda: 0.0)
-    written.write(Event.LOGIN, "a\nb", stages=[str(n) for n in range(1_000)], reason="x" * 100_000)
+    written.write(AuditEvent.LOGIN, "a\nb", stages=[str(n) for n in range(1_000)], reason="x" * 100_000)
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
     assert json.loads(record.getMessage().split("address=")[1].split(" ")[0]) == "a\nb"
@@ -257,4 +257,4 @@ def test_no_line_has_a_secret(lines: Lines) -> None:
 
 def test_every_event_is_in_the_document() -> None:
     told = (Path(__file__).parents[5] / "SECURITY.md").read_text(encoding="utf-8")
-    assert [event for event in Event if f"`{event.value}`" not in told] == []
+    assert [event for event in AuditEvent if f"`{event.value}`" not in told] == []

@@ -4,7 +4,7 @@ import pytest
 
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
-from mtl.broker.access.failures import Failures
+from mtl.broker.access.failures import LoginFailures
 from mtl.broker.outbox import Outbox
 
 
@@ -13,13 +13,13 @@ def outbox() -> Outbox:
     return Outbox()
 
 
-def fail(failures: Failures, times: int, address: str, user: str) -> None:
+def fail(failures: LoginFailures, times: int, address: str, user: str) -> None:
     for _ in range(times):
         failures.count(address, user)
 
 
 def test_a_user_from_an_address_has_so_many_tries_in_a_time(outbox: Outbox) -> None:
-    failures = Failures(outbox)
+    failures = LoginFailures(outbox)
     fail(failures, broker_limits.FAILED_LOGINS - 1, "here", "me")
     assert not failures.too_many("here", "me")
     fail(failures, 1, "here", "me")
@@ -31,7 +31,7 @@ def test_a_user_from_an_address_has_so_many_tries_in_a_time(outbox: Outbox) -> N
 
 
 def test_a_list_of_names_buys_nothing(outbox: Outbox) -> None:
-    failures = Failures(outbox)
+    failures = LoginFailures(outbox)
     for number in range(broker_limits.FAILED_LOGINS_ADDRESS):
         assert not failures.too_many("here", "someone")
         failures.count("here", f"user {number}")
@@ -40,7 +40,7 @@ def test_a_list_of_names_buys_nothing(outbox: Outbox) -> None:
 
 def test_the_oldest_leave_first(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_limits, "MAX_FAILED_LOGINS", 4)
-    failures = Failures(outbox)
+    failures = LoginFailures(outbox)
     for address in ("a", "b", "c"):
         fail(failures, broker_limits.FAILED_LOGINS, address, "me")
     assert [failures.too_many(x, "me") for x in "abc"] == [False, True, True]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mtl.broker.queues import limits as queue_limits
-from mtl.broker.queues.queue_state import MOVES, At, Event, Letter, QueueState, Run, backoff
+from mtl.broker.queues.queue_state import MOVES, At, Letter, QueueEvent, QueueState, Run, backoff
 from mtl.broker.queues.settled import Settled
 
 END = 1_000
@@ -22,7 +22,7 @@ def state(low: int = 1, **more: Any) -> QueueState:
 
 def take(queue: QueueState, most: int = 1, consumer: str = "a", *, alone: bool = False) -> Run | None:
     first = queue.peek(END, consumer, alone=alone)
-    return None if first is None else queue.take(first, first + most - 1, Event.DELIVER)
+    return None if first is None else queue.take(first, first + most - 1, QueueEvent.DELIVER)
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -37,12 +37,12 @@ def test_every_state_but_the_last_has_a_way_out() -> None:
         reached = more
     assert reached == set(At)
     assert MOVES[At.SETTLED] == {}
-    assert all(Event.GONE in MOVES[at] for at in At if at is not At.SETTLED)
+    assert all(QueueEvent.GONE in MOVES[at] for at in At if at is not At.SETTLED)
 
 
 def test_nothing_leads_to_the_dead_letters_but_a_delivery_and_nothing_out_of_them_but_being_kept() -> None:
     assert {at for at in At if At.DEAD in MOVES[at].values()} == {At.DELIVERED}
-    assert set(MOVES[At.DEAD]) == {Event.KEPT, Event.GONE}
+    assert set(MOVES[At.DEAD]) == {QueueEvent.KEPT, QueueEvent.GONE}
 
 
 # --- handing out --------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_confirmed_contents_are_settled_in_any_order() -> None:
 
 def test_what_is_claimed_is_settled_in_the_record_before_it_is_sent() -> None:
     queue = state()
-    queue.take(1, 3, Event.CLAIM)
+    queue.take(1, 3, QueueEvent.CLAIM)
     assert (queue.settled.low, queue.claimed().low) == (1, 4)
     queue.sent([1])
     queue.release([2, 3], left=False)
@@ -274,7 +274,7 @@ class Queueing(RuleBasedStateMachine):
     @rule(consumer=st.sampled_from("ab"), most=st.integers(1, 5), alone=st.booleans())
     def deliver(self, consumer: str, most: int, alone: bool) -> None:
         # The broker writes how far it may deliver before it does; here that is the same step.
-        run = self.hand_out(consumer, most, Event.DELIVER, alone=alone)
+        run = self.hand_out(consumer, most, QueueEvent.DELIVER, alone=alone)
         for sequence in run:
             self.hands[consumer][sequence] = sequence in self.seen
         self.seen |= set(run)
@@ -282,10 +282,10 @@ class Queueing(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 5))
     def claim(self, most: int) -> None:
-        for sequence in self.hand_out("c", most, Event.CLAIM, alone=True):
+        for sequence in self.hand_out("c", most, QueueEvent.CLAIM, alone=True):
             self.claims[sequence] = None
 
-    def hand_out(self, consumer: str, most: int, event: Event, *, alone: bool) -> range:
+    def hand_out(self, consumer: str, most: int, event: QueueEvent, *, alone: bool) -> range:
         first = self.queue.peek(self.written, consumer, alone=alone)
         if first is None:
             return range(0)
@@ -403,7 +403,7 @@ class Queueing(RuleBasedStateMachine):
         self.claims.clear()
         for _ in range(1_000):
             self.wait(queue_limits.QUEUE_BACKOFF_TOP_S)
-            run = self.hand_out("z", 10, Event.DELIVER, alone=True)
+            run = self.hand_out("z", 10, QueueEvent.DELIVER, alone=True)
             self.queue.confirm(run)
             self.done |= dict.fromkeys(run, "confirmed")
             self.bury()

@@ -10,7 +10,7 @@ import pytest
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.ports import Outcomes
-from mtl.broker.runtime.sending import Sender
+from mtl.broker.runtime.sending import LoopSender
 from mtl.errors import Damaged
 from mtl.net.ports import Port
 from mtl.storage.api import Chunk, ChunkRef
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self) -> None:
         self.sockets = Sockets()
         self.core = Core()
-        self.sender = Sender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0))
+        self.sender = LoopSender(self.sockets, cast(Outcomes, self.core), lambda: a.Now(0.0, 0))
 
     def command(self, command: c.Command, peer: a.Peer = PEER) -> None:
         self.sender.send(a.Send(peer, *c.encode(command)))
@@ -135,7 +135,7 @@ def test_a_peer_that_is_gone(waiting: bool) -> None:
 
 def test_replies_go_to_the_control_socket() -> None:
     desk = Desk()
-    desk.sender.send(a.Reply((b"id", b""), (b"200", b"{}")))
+    desk.sender.send(a.SendReply((b"id", b""), (b"200", b"{}")))
     assert desk.sockets.replies == [(b"id", b"", b"200", b"{}")]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from mtl.broker.runtime.watch import AWAKE_S, Watch
+from mtl.broker.runtime.watch import AWAKE_S, LoopWatch
 from mtl.net.ports import Port
 
 POLL_S = AWAKE_S / 10
@@ -65,7 +65,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.peers = Peers()
-        self.watch = Watch(self.peers, self.peers.clock, self.peers.run)
+        self.watch = LoopWatch(self.peers, self.peers.clock, self.peers.run)
 
     def wait(self, after: float, *, awaited: bool = True) -> bool:
         """Whether the loop was awake when it came."""
@@ -120,7 +120,7 @@ def test_what_was_in_vain_is_tried_ever_more_rarely() -> None:
 def test_with_one_processor_and_nobody_who_gets_to_run_it_is_in_vain() -> None:
     """Each time, and costs little in the long run."""
     peers = OneProcessor()
-    watch = Watch(peers, peers.clock, peers.run)
+    watch = LoopWatch(peers, peers.clock, peers.run)
     vain = []
     for turn in range(400):
         peers.polls.clear()
@@ -132,7 +132,7 @@ def test_with_one_processor_and_nobody_who_gets_to_run_it_is_in_vain() -> None:
 
 def test_whoever_is_queued_behind_the_loop_gets_to_run_while_it_is_awake() -> None:
     peers = Behind()
-    watch = Watch(peers, peers.clock, peers.run)
+    watch = LoopWatch(peers, peers.clock, peers.run)
     for _ in range(10):
         assert watch.wait(1_000, awaited=True) == {Port.PLAIN}
     assert peers.polls == [1_000, *[0] * 9], "asleep once, and never in vain"

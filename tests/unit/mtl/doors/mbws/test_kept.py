@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mtl.doors.limits import MBWS_WINDOW
 from mtl.doors.mbws.kept import Claimed, Kept, decode, digest, encode, kept, restore
-from mtl.doors.mbws.recovery import Client, Connection
+from mtl.doors.mbws.recovery import Client, KnownConnection
 from mtl.errors import Malformed
 
 GOLDEN = (
@@ -29,7 +29,7 @@ def test_golden_records_are_read_and_written_again() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3)), max_size=50), st.integers(0, 50))
 def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: int) -> None:
-    connection, last = Connection("c", ALICE, {"a": "earliest", "b": 1}), {"a": 0, "b": 0}
+    connection, last = KnownConnection("c", ALICE, {"a": "earliest", "b": 1}), {"a": 0, "b": 0}
     for address, step in sent:
         last[address] += step
         connection.sent(address, [last[address]])
@@ -38,7 +38,7 @@ def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: 
     record = decode(encode(kept(connection, 7, 1.0)))
     assert isinstance(record, Kept)
     assert (record.client, record.received, record.until) == (ALICE, 7, 1.0)
-    again = Connection("c", ALICE, {})
+    again = KnownConnection("c", ALICE, {})
     restore(record, again)
     assert again.reading == connection.reading
     assert again.outgoing.acked == connection.outgoing.acked
@@ -46,7 +46,7 @@ def test_a_connection_is_what_it_was(sent: list[tuple[str, int]], acknowledged: 
 
 
 def test_contents_in_a_row_are_stored_together() -> None:
-    connection = Connection("c", ALICE, {"a": 1})
+    connection = KnownConnection("c", ALICE, {"a": 1})
     connection.sent("a", range(1, MBWS_WINDOW + 1))
     assert len(kept(connection, 0, 0.0).sent) == 1
 

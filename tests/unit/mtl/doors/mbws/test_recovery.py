@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from mtl.doors.mbws.codec import Connect
-from mtl.doors.mbws.recovery import Client, Connection, Connections, new_name
+from mtl.doors.mbws.recovery import Client, Connections, KnownConnection, new_name
 
 PAGE = Client("https://example.org")
 NATIVE = Client(None)
@@ -19,27 +19,27 @@ class Clock:
         return self.now
 
 
-def opened(most: int = 10) -> tuple[Connections[Connection], Clock]:
+def opened(most: int = 10) -> tuple[Connections[KnownConnection], Clock]:
     clock = Clock()
     return Connections(most, 60.0, clock), clock
 
 
-def one(connections: Connections[Connection], name: str = "c", client: Client = PAGE) -> Connection:
-    connection = Connection(name, client, {})
+def one(connections: Connections[KnownConnection], name: str = "c", client: Client = PAGE) -> KnownConnection:
+    connection = KnownConnection(name, client, {})
     connections.add(connection)
     return connection
 
 
-def delivered() -> Connection:
+def delivered() -> KnownConnection:
     """Five messages of two addresses, in turns, the first of them acknowledged."""
-    connection = Connection("c", PAGE, {"a": 10, "b": "earliest"})
+    connection = KnownConnection("c", PAGE, {"a": 10, "b": "earliest"})
     for address, sequence in (("a", 10), ("b", 1), ("a", 11), ("b", 2), ("a", 12)):
         connection.sent(address, [sequence])
     connection.outgoing.acknowledged(1)
     return connection
 
 
-def where(connection: Connection) -> dict[str, object]:
+def where(connection: KnownConnection) -> dict[str, object]:
     return {address: place.start for address, place in connection.reading.items()}
 
 

@@ -3,23 +3,23 @@ from __future__ import annotations
 import pytest
 
 from mtl.doors.mbws.codec import Acknowledge, Connect, Frame, Kind, Message, decode, encode
-from mtl.doors.mbws.session import MBLWS, MBWS, STEPS, Role, Session, State
+from mtl.doors.mbws.session import MBLWS, MBWS, STEPS, MbwsSession, MbwsState, Role
 from mtl.errors import Malformed
 
 FRAMES: tuple[Frame, ...] = (Connect("c"), Acknowledge(1), Message(("a",), b"hi"))
 
 
-def heard(session: Session, *frames: Frame, kind: Kind = Kind.BINARY) -> list[Frame | None]:
+def heard(session: MbwsSession, *frames: Frame, kind: Kind = Kind.BINARY) -> list[Frame | None]:
     return [session.received(encode(frame, kind)) for frame in frames]
 
 
 @pytest.mark.requirement("MBWS-01")
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", MbwsState)
 @pytest.mark.parametrize("frame", FRAMES)
-def test_the_table_is_what_a_session_takes(role: Role, state: State, frame: Frame) -> None:
-    session = Session(role, MBWS, Kind.BINARY)
-    if state is State.OPEN:
+def test_the_table_is_what_a_session_takes(role: Role, state: MbwsState, frame: Frame) -> None:
+    session = MbwsSession(role, MBWS, Kind.BINARY)
+    if state is MbwsState.OPEN:
         heard(session, Connect())
     following = STEPS[role, state].get(type(frame))
     if following is None:
@@ -33,15 +33,15 @@ def test_the_table_is_what_a_session_takes(role: Role, state: State, frame: Fram
 @pytest.mark.requirement("MBWS-01", "MBWS-33", "MBWS-35")
 @pytest.mark.parametrize("role", Role)
 def test_without_recovery_only_messages_mean_anything(role: Role) -> None:
-    session = Session(role, MBLWS, Kind.BINARY)
+    session = MbwsSession(role, MBLWS, Kind.BINARY)
     assert heard(session, *FRAMES) == [None, None, FRAMES[2]]
-    assert session.state is State.OPEN
+    assert session.state is MbwsState.OPEN
 
 
 @pytest.mark.requirement("MBWS-02")
 @pytest.mark.parametrize("kind", Kind)
 def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
-    session = Session(Role.SERVER, MBWS, Kind.BINARY)
+    session = MbwsSession(Role.SERVER, MBWS, Kind.BINARY)
     heard(session, Connect(), kind=kind)
     for frame in (Connect("c"), Acknowledge(1)):
         said = session.say(frame)
@@ -54,4 +54,4 @@ def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
 
 def test_what_is_no_frame_is_malformed() -> None:
     with pytest.raises(Malformed):
-        Session(Role.SERVER, MBLWS, Kind.BINARY).received(b"")
+        MbwsSession(Role.SERVER, MBLWS, Kind.BINARY).received(b"")

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.limits import MC0_FRAMES
-from mtl.doors.mc0.codec import BadMessage, Message, Verb, decode, encode, error, ok
+from mtl.doors.mc0.codec import BadMessage, Mc0Message, Verb, decode, encode, error, ok
 from mtl.limits import MAX_TABLE
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 MESSAGES = st.builds(
-    Message,
+    Mc0Message,
     st.sampled_from(Verb),
     st.dictionaries(TEXT.filter(bool), TEXT, max_size=5),
     st.none() | st.lists(st.binary(max_size=12), max_size=5).map(tuple),
@@ -19,7 +19,7 @@ MESSAGES = st.builds(
 
 @pytest.mark.requirement("MC0-04", "MC0-05", "MC0-26")
 @given(MESSAGES, st.booleans())
-def test_what_is_encoded_is_decoded(message: Message, delimited: bool) -> None:
+def test_what_is_encoded_is_decoded(message: Mc0Message, delimited: bool) -> None:
     assert decode(encode(message, delimited=delimited)) == (message, delimited)
 
 
@@ -34,10 +34,10 @@ def test_any_frames_are_a_message_or_bad(frames: list[bytes]) -> None:
 
 @pytest.mark.requirement("MC0-05", "MC0-20", "MC0-22")
 def test_the_documents_own_examples() -> None:
-    assert decode([b"NOOP", b"ID", b"1234"])[0] == Message(Verb.NOOP, {"ID": "1234"})
-    assert decode([b"SUB", b"", b"topic1", b"topic2"])[0] == Message(Verb.SUB, {}, (b"topic1", b"topic2"))
+    assert decode([b"NOOP", b"ID", b"1234"])[0] == Mc0Message(Verb.NOOP, {"ID": "1234"})
+    assert decode([b"SUB", b"", b"topic1", b"topic2"])[0] == Mc0Message(Verb.SUB, {}, (b"topic1", b"topic2"))
     put = decode([b"PUT", b"TOPIC", b"topic1", b"", b"body"])[0]
-    assert put == Message(Verb.PUT, {"TOPIC": "topic1"}, (b"body",))
+    assert put == Mc0Message(Verb.PUT, {"TOPIC": "topic1"}, (b"body",))
     assert decode([b"CONNECT", b"VERSION", b"0.1", b"TTL", b"1000"])[0].headers["TTL"] == "1000"
     assert encode(ok("1234")) == [b"OK", b"ID", b"1234"]
     assert encode(error("no", "7")) == [b"ERROR", b"MESSAGE", b"no", b"ID", b"7"]
@@ -53,7 +53,7 @@ def test_a_name_that_is_there_twice_is_bad() -> None:
 
 
 def test_an_empty_value_is_no_delimiter() -> None:
-    assert decode([b"PUT", b"X-k", b"", b"", b""])[0] == Message(Verb.PUT, {"X-k": ""}, (b"",))
+    assert decode([b"PUT", b"X-k", b"", b"", b""])[0] == Mc0Message(Verb.PUT, {"X-k": ""}, (b"",))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.client import Content
-from mtl.doors.mc0.codec import Message, Verb, encode
-from mtl.doors.mc0.contents import Deliveries, Tables, from_message, to_content, to_message
+from mtl.doors.mc0.codec import Mc0Message, Verb, encode
+from mtl.doors.mc0.contents import PutTables, SubscriptionFrames, from_message, to_content, to_message
 from mtl.doors.mc0.session import Put
 from mtl.errors import Refused
 from mtl.wire.fields import Value, encode_properties, encode_table
@@ -48,7 +48,7 @@ HEADERS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_siz
 def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
     said: list[tuple[dict[str, str], list[bytes]]],
 ) -> None:
-    tables, deliveries = Tables(), Deliveries()
+    tables, deliveries = PutTables(), SubscriptionFrames()
     for headers, frames in said:
         put = Put("t", tuple(headers.items()), tuple(frames))
         body, properties = to_content(put)
@@ -58,7 +58,7 @@ def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
 
 
 def test_a_reserved_name_is_refused_also_behind_another() -> None:
-    tables = Tables()
+    tables = PutTables()
     tables.of(Put("t", (("a", "1"),), (b"",)))
     with pytest.raises(Refused, match="broker's"):
         tables.of(Put("t", (("mtl-sequence", "1"),), (b"",)))
@@ -66,5 +66,5 @@ def test_a_reserved_name_is_refused_also_behind_another() -> None:
 
 
 def test_a_foreign_middleware_tells_no_sequence() -> None:
-    message = Message(Verb.MESSAGE, {"TOPIC": "t", "X-mtl-sequence": "many"}, None)
+    message = Mc0Message(Verb.MESSAGE, {"TOPIC": "t", "X-mtl-sequence": "many"}, None)
     assert from_message(message) == ("t", None, {}, b"")

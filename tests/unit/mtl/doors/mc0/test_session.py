@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.doors.mc0.codec import Message, Verb
-from mtl.doors.mc0.session import Due, Leave, Put, Session, State, Sub, Unsub
+from mtl.doors.mc0.codec import Mc0Message, Verb
+from mtl.doors.mc0.session import Due, Leave, Mc0Session, Mc0State, Put, Sub, Unsub
 from mtl.errors import Refused
 
 GOOD = {
-    Verb.NOOP: Message(Verb.NOOP),
-    Verb.CONNECT: Message(Verb.CONNECT, {"VERSION": "0.1", "TTL": "1000"}),
-    Verb.DISCONNECT: Message(Verb.DISCONNECT),
-    Verb.SUB: Message(Verb.SUB, {}, (b"a", b"b")),
-    Verb.UNSUB: Message(Verb.UNSUB, {}, (b"a",)),
-    Verb.PUT: Message(Verb.PUT, {"TOPIC": "t", "X-k": "v", "OTHER": "reserved"}, (b"x", b"y")),
-    Verb.MESSAGE: Message(Verb.MESSAGE, {"TOPIC": "t"}, (b"x",)),
-    Verb.OK: Message(Verb.OK, {"ID": "1"}),
-    Verb.ERROR: Message(Verb.ERROR, {"MESSAGE": "no"}),
+    Verb.NOOP: Mc0Message(Verb.NOOP),
+    Verb.CONNECT: Mc0Message(Verb.CONNECT, {"VERSION": "0.1", "TTL": "1000"}),
+    Verb.DISCONNECT: Mc0Message(Verb.DISCONNECT),
+    Verb.SUB: Mc0Message(Verb.SUB, {}, (b"a", b"b")),
+    Verb.UNSUB: Mc0Message(Verb.UNSUB, {}, (b"a",)),
+    Verb.PUT: Mc0Message(Verb.PUT, {"TOPIC": "t", "X-k": "v", "OTHER": "reserved"}, (b"x", b"y")),
+    Verb.MESSAGE: Mc0Message(Verb.MESSAGE, {"TOPIC": "t"}, (b"x",)),
+    Verb.OK: Mc0Message(Verb.OK, {"ID": "1"}),
+    Verb.ERROR: Mc0Message(Verb.ERROR, {"MESSAGE": "no"}),
 }
 
 
@@ -27,20 +27,20 @@ ASKED = {
     Verb.PUT: Put("t", (("k", "v"),), (b"x", b"y")),
     Verb.DISCONNECT: Leave(),
 }
-AFTER = {Verb.CONNECT: State.CONNECTED, Verb.DISCONNECT: State.GONE}
+AFTER = {Verb.CONNECT: Mc0State.CONNECTED, Verb.DISCONNECT: Mc0State.GONE}
 
 
 @pytest.mark.requirement("MC0-06", "MC0-12", "MC0-19", "MC0-20", "MC0-21", "MC0-22")
-@pytest.mark.parametrize("state", [State.IMPLICIT, State.CONNECTED])
+@pytest.mark.parametrize("state", [Mc0State.IMPLICIT, Mc0State.CONNECTED])
 @pytest.mark.parametrize("verb", [verb for verb in GOOD if verb is not Verb.MESSAGE])
-def test_what_the_verbs_ask_for(state: State, verb: Verb) -> None:
-    session = Session(0.0, state)
+def test_what_the_verbs_ask_for(state: Mc0State, verb: Verb) -> None:
+    session = Mc0Session(0.0, state)
     assert session.received(GOOD[verb], 1.0) == ASKED.get(verb)
     assert session.state is AFTER.get(verb, state)
 
 
 def test_a_message_is_not_for_a_client_to_send() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     with pytest.raises(Refused, match="not for a client"):
         session.received(GOOD[Verb.MESSAGE], 1.0)
 
@@ -49,17 +49,17 @@ def test_a_message_is_not_for_a_client_to_send() -> None:
 @pytest.mark.parametrize("names", [("VERSION", "TTL", "X-k"), ("X-k", "TTL", "VERSION")])
 def test_what_follows_connect_has_no_order(names: tuple[str, ...]) -> None:
     said = {"VERSION": "0.3", "TTL": "1500", "X-k": "v"}
-    session = Session(0.0)
-    session.received(Message(Verb.CONNECT, {name: said[name] for name in names}), 1.0)
+    session = Mc0Session(0.0)
+    session.received(Mc0Message(Verb.CONNECT, {name: said[name] for name in names}), 1.0)
     assert (session.version, session.ttl) == ("0.3", 1.5)
 
 
 @pytest.mark.requirement("MC0-12")
 def test_a_noop_counts_as_life_and_does_nothing_else() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 10.0)
     assert session.received(GOOD[Verb.NOOP], 11.0) is None
-    assert (session.state, session.ttl, session.version) == (State.CONNECTED, 1.0, "0.1")
+    assert (session.state, session.ttl, session.version) == (Mc0State.CONNECTED, 1.0, "0.1")
     session.sent(12.0)
     assert session.check(12.04) is Due.NOTHING
     assert session.check(12.06) is Due.ABSENT
@@ -67,7 +67,7 @@ def test_a_noop_counts_as_life_and_does_nothing_else() -> None:
 
 @pytest.mark.requirement("MC0-16", "MC0-17", "MC0-18", "MC0-28")
 def test_the_times_of_a_ttl() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     assert session.due is None
     session.received(GOOD[Verb.CONNECT], 10.0)
     session.sent(10.0)
@@ -85,7 +85,7 @@ def test_the_times_of_a_ttl() -> None:
 
 @pytest.mark.requirement("MC0-18")
 def test_who_was_given_up_is_told_once() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 0.0)
     assert session.check(2.0) is Due.ABSENT
     with pytest.raises(Refused, match="SUB again"):
@@ -95,52 +95,52 @@ def test_who_was_given_up_is_told_once() -> None:
     session.received(GOOD[Verb.CONNECT], 4.0)
     assert session.check(6.0) is Due.ABSENT
     session.received(GOOD[Verb.CONNECT], 7.0)  # whoever connects anew is not told
-    assert session.state is State.CONNECTED
+    assert session.state is Mc0State.CONNECTED
 
 
 def test_who_reads_nothing_is_given_up_too() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     session.give_up()
     with pytest.raises(Refused, match="SUB again"):
         session.received(GOOD[Verb.NOOP], 3.0)
-    assert session.state is State.IMPLICIT
+    assert session.state is Mc0State.IMPLICIT
 
 
 @pytest.mark.requirement("MC0-15")
 def test_a_second_connect_replaces_the_first() -> None:
-    session = Session(0.0)
+    session = Mc0Session(0.0)
     session.received(GOOD[Verb.CONNECT], 0.0)
     assert (session.ttl, session.version) == (1.0, "0.1")
-    session.received(Message(Verb.CONNECT, {"VERSION": "0.2"}), 0.0)
+    session.received(Mc0Message(Verb.CONNECT, {"VERSION": "0.2"}), 0.0)
     assert (session.ttl, session.version) == (None, "0.2")
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Message(Verb.CONNECT, {"VERSION": "1.0"}),
-        Message(Verb.CONNECT, {"TTL": "0"}),
-        Message(Verb.CONNECT, {"TTL": "-1"}),
-        Message(Verb.CONNECT, {"TTL": "1.5"}),
-        Message(Verb.CONNECT, {"TTL": "9" * 5000}),
-        Message(Verb.CONNECT, {"TTL": "١٢"}),
-        Message(Verb.PUT, {}, (b"x",)),
-        Message(Verb.SUB),
-        Message(Verb.SUB, {}, (b"",)),
-        Message(Verb.SUB, {}, (b"\xff",)),
+        Mc0Message(Verb.CONNECT, {"VERSION": "1.0"}),
+        Mc0Message(Verb.CONNECT, {"TTL": "0"}),
+        Mc0Message(Verb.CONNECT, {"TTL": "-1"}),
+        Mc0Message(Verb.CONNECT, {"TTL": "1.5"}),
+        Mc0Message(Verb.CONNECT, {"TTL": "9" * 5000}),
+        Mc0Message(Verb.CONNECT, {"TTL": "١٢"}),
+        Mc0Message(Verb.PUT, {}, (b"x",)),
+        Mc0Message(Verb.SUB),
+        Mc0Message(Verb.SUB, {}, (b"",)),
+        Mc0Message(Verb.SUB, {}, (b"\xff",)),
     ],
     ids=str,
 )
-def test_what_is_refused_changes_nothing(message: Message) -> None:
-    session = Session(0.0)
+def test_what_is_refused_changes_nothing(message: Mc0Message) -> None:
+    session = Mc0Session(0.0)
     with pytest.raises(Refused):
         session.received(message, 0.0)
-    assert (session.state, session.ttl) == (State.IMPLICIT, None)
+    assert (session.state, session.ttl) == (Mc0State.IMPLICIT, None)
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(GOOD.values())), st.floats(0, 3)), max_size=30))
-def test_no_sequence_of_messages_breaks_it(said: list[tuple[Message, float]]) -> None:
-    session, now = Session(0.0), 0.0
+def test_no_sequence_of_messages_breaks_it(said: list[tuple[Mc0Message, float]]) -> None:
+    session, now = Mc0Session(0.0), 0.0
     for message, later in said:
         now += later
         due = session.due

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from mtl.client import Content
 from mtl.doors.micromessage.alike import Labels, Tables
-from mtl.doors.micromessage.codec import Decoder, Message, encode
+from mtl.doors.micromessage.codec import MessageFrame, MicroDecoder, encode
 from mtl.doors.micromessage.contents import from_message, to_message
 from mtl.doors.micromessage.filters import decode_filter
 from mtl.doors.micromessage.negotiation import DOTNET
-from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.session import MessageArrived
 from mtl.doors.micromessage.values import encode_properties
 from mtl.errors import Refused
 from mtl.wire import fields
@@ -24,12 +24,12 @@ def test_what_is_alike_in_a_row_becomes_what_it_would_alone(
     said: list[tuple[dict[str, int | str], str | None]],
 ) -> None:
     tables, with_types, keep = Tables(), agreed(DOTNET), decode_filter("a=N1")
-    labels, decoder = Labels(keep, with_types), Decoder()
+    labels, decoder = Labels(keep, with_types), MicroDecoder()
     for number, (properties, kind) in enumerate(said, 1):
-        decoder.feed(encode(Message(number, "q", b"", properties)))
+        decoder.feed(encode(MessageFrame(number, "q", b"", properties)))
         message = decoder.frame()
-        assert isinstance(message, Message)
-        arrived = Arrived(message.destination, message.properties, b"", kind)
+        assert isinstance(message, MessageFrame)
+        arrived = MessageArrived(message.destination, message.properties, b"", kind)
         stored = from_message(arrived, with_types)
         table = tables.of(arrived, with_types)
         assert fields.decode_table(table) == stored
@@ -43,4 +43,4 @@ def test_what_cannot_be_stored_is_refused_each_time() -> None:
     tables = Tables()
     for _ in range(2):
         with pytest.raises(Refused, match="broker's"):
-            tables.of(Arrived("q", {"mtl-sequence": 1}, b""), agreed())
+            tables.of(MessageArrived("q", {"mtl-sequence": 1}, b""), agreed())

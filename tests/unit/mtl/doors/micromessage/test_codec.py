@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from mtl.doors.limits import MM2_TEXT
 from mtl.doors.micromessage.codec import (
-    Command,
-    Decoder,
+    CommandFrame,
     Error,
-    Extension,
+    ExtensionFrame,
     Frame,
     Handshake,
-    Message,
+    MessageFrame,
+    MicroDecoder,
     encode,
     encode_handshake,
 )
@@ -32,21 +32,21 @@ HANDSHAKES = st.builds(
 )
 FRAMES = (
     st.builds(
-        Message,
+        MessageFrame,
         st.integers(1, 65_535),
         TEXT,
         st.binary(max_size=300),
         st.dictionaries(FIELDS, VALUES, max_size=4),
         st.booleans(),
     )
-    | st.builds(Command, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=4))
-    | st.builds(Extension, st.integers(0, 255), st.binary(max_size=300))
+    | st.builds(CommandFrame, FIELDS, st.dictionaries(FIELDS, TEXT, max_size=4))
+    | st.builds(ExtensionFrame, st.integers(0, 255), st.binary(max_size=300))
     | st.builds(Error, TEXT)
 )
 
 
 def frames(data: bytes) -> list[Frame]:
-    decoder = Decoder()
+    decoder = MicroDecoder()
     decoder.feed(data)
     found = []
     while (frame := decoder.frame()) is not None:
@@ -55,7 +55,7 @@ def frames(data: bytes) -> list[Frame]:
 
 
 def handshake(data: bytes) -> Handshake | Error | None:
-    decoder = Decoder()
+    decoder = MicroDecoder()
     decoder.feed(data)
     return decoder.handshake()
 
@@ -63,7 +63,7 @@ def handshake(data: bytes) -> Handshake | Error | None:
 @given(st.lists(FRAMES, max_size=4), st.lists(st.integers(1, 40), min_size=1, max_size=8))
 def test_frames_come_back_however_they_are_cut(said: list[Frame], cuts: list[int]) -> None:
     data = b"".join(map(encode, said))
-    decoder, heard, at, turn = Decoder(), [], 0, 0
+    decoder, heard, at, turn = MicroDecoder(), [], 0, 0
     while at < len(data):
         step = cuts[turn % len(cuts)]
         decoder.feed(data[at : at + step])
@@ -87,17 +87,17 @@ def test_handshakes_come_back(said: Handshake) -> None:
 @pytest.mark.parametrize(
     ("frame", "octets"),
     [
-        (Extension(3, b"\0\4"), "0203020004"),
+        (ExtensionFrame(3, b"\0\4"), "0203020004"),
         (
-            Message(2, "MQ", b"mother", {"last-name": "kalle"}),
+            MessageFrame(2, "MQ", b"mother", {"last-name": "kalle"}),
             "000002024d5100116c6173742d6e616d653a546b616c6c653b066d6f74686572",
         ),
         (Error("Help!"), "040548656c7021"),
         (
-            Command("subscribe", {"destination": "topic/x"}),
+            CommandFrame("subscribe", {"destination": "topic/x"}),
             "01" + "1f" + b"subscribe;destination=topic%2Fx".hex(),
         ),
-        (Command("stop"), "0104" + b"stop".hex()),
+        (CommandFrame("stop"), "0104" + b"stop".hex()),
     ],
 )
 def test_the_golden_vectors(frame: Frame, octets: str) -> None:
@@ -126,10 +126,10 @@ def test_an_identity_is_ascii_and_lists_of_no_length_are_absent() -> None:
 @pytest.mark.requirement("MM2-28", "MM2-30", "MM2-61", "MM2-65")
 @pytest.mark.parametrize("size", [255, 256, 70_000])
 def test_a_large_payload_has_four_octets_of_length(size: int) -> None:
-    data = encode(Message(1, "q", bytes(size)))
+    data = encode(MessageFrame(1, "q", bytes(size)))
     head = data[: len(data) - size]
     assert (data[0], head[7:]) == ((8, size.to_bytes(4, "big")) if size > 255 else (0, b"\xff"))
-    assert frames(data) == [Message(1, "q", bytes(size))]
+    assert frames(data) == [MessageFrame(1, "q", bytes(size))]
     assert frames(bytes.fromhex("0c0000000548656c7021")) == [Error("Help!")]
 
 
@@ -175,7 +175,11 @@ def test_any_octets_are_frames_or_malformed(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [Message(1, "d" * 256, b""), Message(1, "d", b"", {"a": "x" * 66_000}), Command("a", {"B C": "x"})],
+    [
+        MessageFrame(1, "d" * 256, b""),
+        MessageFrame(1, "d", b"", {"a": "x" * 66_000}),
+        CommandFrame("a", {"B C": "x"}),
+    ],
 )
 def test_what_does_not_fit_is_not_sent(frame: Frame) -> None:
     with pytest.raises(FieldError):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mtl.doors.micromessage.contents import as_json, from_message, is_topic, resource, to_message
 from mtl.doors.micromessage.negotiation import DOTNET, Agreed
-from mtl.doors.micromessage.session import Arrived
+from mtl.doors.micromessage.session import MessageArrived
 from mtl.doors.micromessage.values import encode_properties
 from mtl.wire.fields import Value
 from tests.unit.mtl.doors.micromessage.test_values import TEXT
@@ -27,7 +27,7 @@ def test_names_and_values_come_back_and_are_strict_on_the_wire(properties: dict[
     said, kind = to_message(properties, agreed())
     encode_properties(said)
     assert kind is None
-    assert from_message(Arrived("q", said, b""), agreed()) == properties
+    assert from_message(MessageArrived("q", said, b""), agreed()) == properties
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_has_no_type_there_is_text(value: Value, shown: object) -> None:
     ],
 )
 def test_a_date_that_no_field_holds_is_text_and_a_date_again(date: datetime, value: Value) -> None:
-    stored = from_message(Arrived("q", {"k": date}, b""), agreed())
+    stored = from_message(MessageArrived("q", {"k": date}, b""), agreed())
     assert stored["k"] == value
     assert to_message(stored, agreed()) == ({"k": date}, None)
 
@@ -65,28 +65,28 @@ def test_a_date_that_no_field_holds_is_text_and_a_date_again(date: datetime, val
 @given(st.dictionaries(TEXT, TEXT | st.datetimes(timezones=st.just(UTC)), max_size=4))
 def test_dates_and_texts_keep_their_types(said: dict[str, str | datetime]) -> None:
     sent, _ = to_message(dict(said), agreed())
-    stored = from_message(Arrived("q", sent, b""), agreed())
+    stored = from_message(MessageArrived("q", sent, b""), agreed())
     assert to_message(stored, agreed())[0] == sent
 
 
 def test_a_date_whose_name_is_no_field_is_a_date_again() -> None:
     early = NOW.replace(year=1900)
-    stored = from_message(Arrived("q", {"Since_When": early}, b""), agreed())
+    stored = from_message(MessageArrived("q", {"Since_When": early}, b""), agreed())
     assert to_message(stored, agreed())[0] == {f"x-name-{b'Since_When'.hex()}": early}
 
 
 def test_a_text_that_looks_like_a_date_stays_one() -> None:
-    stored = from_message(Arrived("q", {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}, b""), agreed())
+    stored = from_message(MessageArrived("q", {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}, b""), agreed())
     assert stored == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
     assert to_message(stored, agreed())[0] == {"a": "1900-01-02T03:04:05.000000Z", "b": NOW}
 
 
 def test_somebody_elses_name_is_left_alone() -> None:
-    assert from_message(Arrived("q", {"x-name-zz": 1}, b""), agreed()) == {"x-name-zz": 1}
+    assert from_message(MessageArrived("q", {"x-name-zz": 1}, b""), agreed()) == {"x-name-zz": 1}
 
 
 def test_a_type_is_a_property_where_the_extension_says_it() -> None:
-    said = Arrived("q", {}, b"1", "A.Type")
+    said = MessageArrived("q", {}, b"1", "A.Type")
     assert from_message(said, agreed("dotnet", "json")) == {
         "dotnet-type": "A.Type",
         "content-type": "application/json",
@@ -103,8 +103,8 @@ def test_every_body_can_be_json(body: bytes, value: object) -> None:
 
 
 def test_a_message_without_a_type_has_no_property_for_one() -> None:
-    assert from_message(Arrived("q", {}, b""), agreed(DOTNET)) == {}
-    assert from_message(Arrived("q", {}, b"", "T"), agreed()) == {}
+    assert from_message(MessageArrived("q", {}, b""), agreed(DOTNET)) == {}
+    assert from_message(MessageArrived("q", {}, b"", "T"), agreed()) == {}
 
 
 @pytest.mark.requirement("MM2-38")

@@ -10,7 +10,7 @@ from mtl.doors.micromessage.door import OFFER
 from mtl.doors.micromessage.negotiation import (
     SUPPORTED,
     Extension,
-    Offer,
+    ExtensionOffer,
     agreed,
     batch_ack,
     check_known,
@@ -23,11 +23,11 @@ from mtl.errors import Malformed, Refused
 from tests.unit.mtl.doors.micromessage.test_values import FIELDS, TEXT
 
 
-def offer(required: str, optional: str = "") -> Offer:
-    return Offer.of(Handshake("who", required, optional))
+def offer(required: str, optional: str = "") -> ExtensionOffer:
+    return ExtensionOffer.of(Handshake("who", required, optional))
 
 
-def lists(of: Offer) -> tuple[str, str]:
+def lists(of: ExtensionOffer) -> tuple[str, str]:
     return encode_list(of.required), encode_list(of.optional)
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_list_is_malformed(text: str) -> None:
     ],
 )
 def test_required_is_what_either_requires_and_optional_what_both_offer(
-    client: Offer, server: Offer, last: tuple[str, str]
+    client: ExtensionOffer, server: ExtensionOffer, last: tuple[str, str]
 ) -> None:
     assert lists(final(client, server)) == last
 
@@ -154,7 +154,7 @@ def test_of_a_vendors_extensions_we_know_none() -> None:
 @pytest.mark.parametrize("count", ["0", "-1", "x", "", "1.5", "\u0661"])
 def test_a_count_that_is_none_is_malformed(count: str) -> None:
     with pytest.raises(Malformed):
-        final(Offer((Extension("batch-ack", {"max-count": count}),)), Offer())
+        final(ExtensionOffer((Extension("batch-ack", {"max-count": count}),)), ExtensionOffer())
 
 
 @pytest.mark.requirement("MM2-01", "MM2-11")

@@ -6,72 +6,72 @@ from hypothesis import strategies as st
 
 from mtl.doors.limits import MM2_FRAGMENT
 from mtl.doors.micromessage.codec import (
-    Command,
+    CommandFrame,
     Error,
-    Extension,
+    ExtensionFrame,
     Handshake,
-    Message,
+    MessageFrame,
     encode,
     encode_handshake,
 )
-from mtl.doors.micromessage.negotiation import SUPPORTED, Offer, batch_ack
+from mtl.doors.micromessage.negotiation import SUPPORTED, ExtensionOffer, batch_ack
 from mtl.doors.micromessage.negotiation import Extension as Named
 from mtl.doors.micromessage.session import (
     STEPS,
     Acked,
-    Arrived,
-    Asked,
+    CommandArrived,
     Ended,
     Event,
-    Opened,
+    HandshakeDone,
+    MessageArrived,
+    MicroSession,
+    MicroState,
     Role,
-    Session,
-    State,
 )
 from mtl.doors.micromessage.values import FilterValue
 from mtl.errors import FieldError
 from mtl.limits import MAX_CONTENT
 
-SERVER = Offer((), (batch_ack(100), *map(Named, sorted(SUPPORTED - {"batch-ack"}))))
+SERVER = ExtensionOffer((), (batch_ack(100), *map(Named, sorted(SUPPORTED - {"batch-ack"}))))
 
 
-def names(*extensions: str) -> Offer:
-    return Offer(tuple(map(Named, extensions)))
+def names(*extensions: str) -> ExtensionOffer:
+    return ExtensionOffer(tuple(map(Named, extensions)))
 
 
-def ends(client: Offer, server: Offer = SERVER) -> tuple[Session, Session]:
-    return Session(Role.CLIENT, client, "hulk"), Session(Role.SERVER, server, "mtl")
+def ends(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[MicroSession, MicroSession]:
+    return MicroSession(Role.CLIENT, client, "hulk"), MicroSession(Role.SERVER, server, "mtl")
 
 
-def opened(client: Offer, server: Offer = SERVER) -> tuple[Session, Session]:
+def opened(client: ExtensionOffer, server: ExtensionOffer = SERVER) -> tuple[MicroSession, MicroSession]:
     """Both ends after the handshake."""
     c, s = ends(client, server)
     assert s.received(c.to_send()) == []
-    assert [type(one) for one in c.received(s.to_send())] == [Opened]
-    assert [type(one) for one in s.received(c.to_send())] == [Opened]
+    assert [type(one) for one in c.received(s.to_send())] == [HandshakeDone]
+    assert [type(one) for one in s.received(c.to_send())] == [HandshakeDone]
     assert c.agreed == s.agreed
     return c, s
 
 
-def heard(sender: Session, receiver: Session) -> list[Event]:
+def heard(sender: MicroSession, receiver: MicroSession) -> list[Event]:
     return receiver.received(sender.to_send())
 
 
 @pytest.mark.requirement("MM2-10", "MM2-14", "MM2-22", "MM2-23", "MM2-24", "MM2-26")
 def test_the_three_steps() -> None:
-    c, s = ends(Offer((Named("json"), Named("dotnet")), (Named("batch-ack"),)))
+    c, s = ends(ExtensionOffer((Named("json"), Named("dotnet")), (Named("batch-ack"),)))
     assert s.to_send() == b""
     s.received(c.to_send())
-    assert (c.state, s.state) == (State.PROPOSED, State.ANSWERED)
+    assert (c.state, s.state) == (MicroState.PROPOSED, MicroState.ANSWERED)
     (event,) = c.received(s.to_send())
-    assert isinstance(event, Opened)
+    assert isinstance(event, HandshakeDone)
     assert event.identity == "mtl"
     assert event.agreed.ids == {"json": 1, "dotnet": 2, "batch-ack": 3}
     last = c.to_send()
     assert b"json;dotnet" in last
     assert b"batch-ack:max-count=10" in last
-    assert s.received(last) == [Opened("hulk", event.agreed)]
-    assert (c.state, s.state) == (State.OPEN, State.OPEN)
+    assert s.received(last) == [HandshakeDone("hulk", event.agreed)]
+    assert (c.state, s.state) == (MicroState.OPEN, MicroState.OPEN)
 
 
 @pytest.mark.requirement("MM2-11", "MM2-12")
@@ -79,12 +79,12 @@ def test_the_three_steps() -> None:
     "proposal", [Handshake("x", "json;x-other"), Handshake("x", major=0), Handshake("x", "json;json")]
 )
 def test_a_proposal_that_cannot_be_met_is_an_error(proposal: Handshake) -> None:
-    c, s = ends(Offer())
+    c, s = ends(ExtensionOffer())
     (ended,) = s.received(encode_handshake(proposal))
     assert isinstance(ended, Ended)
-    assert s.state is State.CLOSED
+    assert s.state is MicroState.CLOSED
     assert c.received(s.to_send()) == [Ended(ended.text, by_peer=True)]
-    assert c.state is State.CLOSED
+    assert c.state is MicroState.CLOSED
 
 
 @pytest.mark.requirement("MM2-13")
@@ -98,7 +98,7 @@ def test_a_server_that_requires_too_much_gets_an_error() -> None:
 
 @pytest.mark.requirement("MM2-13")
 def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
-    s = Session(Role.SERVER, names("pub-sub"), "mtl")
+    s = MicroSession(Role.SERVER, names("pub-sub"), "mtl")
     s.received(encode_handshake(Handshake("x")))
     (ended,) = s.received(encode_handshake(Handshake("x")))
     assert isinstance(ended, Ended)
@@ -107,28 +107,28 @@ def test_a_final_word_without_what_the_server_requires_is_an_error() -> None:
 
 @pytest.mark.requirement("MM2-01", "MM2-19")
 def test_another_minor_version_is_spoken_to_and_flags_mean_nothing() -> None:
-    s = Session(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(Role.SERVER, SERVER, "mtl")
     said = encode_handshake(Handshake("x", "json", minor=7, flags=0x81))
     assert s.received(said) == []
     assert s.to_send()[:3] == b"\1\0\0"
     (event,) = s.received(said)
-    assert isinstance(event, Opened)
+    assert isinstance(event, HandshakeDone)
     assert event.agreed.minor == 0
 
 
 @pytest.mark.requirement("MM2-01", "MM2-11")
 def test_a_client_of_a_later_major_version_is_answered_with_ours() -> None:
-    s = Session(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(Role.SERVER, SERVER, "mtl")
     assert s.received(encode_handshake(Handshake("x", "json", major=2, minor=7))) == []
     assert s.to_send()[:3] == b"\1\0\0"
     (event,) = s.received(encode_handshake(Handshake("x", "json")))
-    assert isinstance(event, Opened)
-    assert s.state is State.OPEN
+    assert isinstance(event, HandshakeDone)
+    assert s.state is MicroState.OPEN
 
 
 @pytest.mark.requirement("MM2-11")
 def test_a_later_major_version_in_the_last_step_is_an_error() -> None:
-    s = Session(Role.SERVER, SERVER, "mtl")
+    s = MicroSession(Role.SERVER, SERVER, "mtl")
     s.received(encode_handshake(Handshake("x", "json", major=2)))
     (ended,) = s.received(encode_handshake(Handshake("x", "json", major=2)))
     assert isinstance(ended, Ended)
@@ -138,9 +138,9 @@ def test_a_later_major_version_in_the_last_step_is_an_error() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
     frames = {
-        Message: encode(Message(1, "q", b"{}")),
-        Command: encode(Command("subscribe", {"destination": "topic/x"})),
-        Extension: encode(Extension(1, b"a type")),
+        MessageFrame: encode(MessageFrame(1, "q", b"{}")),
+        CommandFrame: encode(CommandFrame("subscribe", {"destination": "topic/x"})),
+        ExtensionFrame: encode(ExtensionFrame(1, b"a type")),
         Error: encode(Error("no")),
     }
     for kind, octets in frames.items():
@@ -148,36 +148,36 @@ def test_what_is_not_in_the_table_ends_the_connection(role: Role) -> None:
         one = s if role is Role.SERVER else c
         one.to_send()
         events = one.received(octets)
-        if kind in STEPS[role, State.OPEN]:
-            assert one.state is STEPS[role, State.OPEN][kind]
+        if kind in STEPS[role, MicroState.OPEN]:
+            assert one.state is STEPS[role, MicroState.OPEN][kind]
             assert not any(isinstance(event, Ended) and not event.by_peer for event in events)
         else:
             assert isinstance(events[-1], Ended)
-            assert one.state is State.CLOSED
+            assert one.state is MicroState.CLOSED
             assert one.to_send()[0] == 4
 
 
 @pytest.mark.requirement("MM2-03", "MM2-32", "MM2-33", "MM2-38", "MM2-40")
 def test_messages_go_both_ways() -> None:
-    c, s = opened(Offer())
+    c, s = opened(ExtensionOffer())
     c.send("orders", b"\0\xff", "kind:Tnew;n:N7;")
     c.send("topic/x", b"")
     assert heard(c, s) == [
-        Arrived("orders", {"kind": "new", "n": 7}, b"\0\xff"),
-        Arrived("topic/x", {}, b""),
+        MessageArrived("orders", {"kind": "new", "n": 7}, b"\0\xff"),
+        MessageArrived("topic/x", {}, b""),
     ]
     s.send("orders", b"back")
-    assert heard(s, c) == [Arrived("orders", {}, b"back")]
+    assert heard(s, c) == [MessageArrived("orders", {}, b"back")]
 
 
 @pytest.mark.requirement("MM2-38", "MM2-41")
 @pytest.mark.parametrize(("size", "flags"), [(0, 0), (MM2_FRAGMENT, 8), (MM2_FRAGMENT + 1, 16 | 8)])
 def test_a_message_that_fits_goes_in_one_piece(size: int, flags: int) -> None:
-    c, s = opened(Offer())
+    c, s = opened(ExtensionOffer())
     c.send("orders", bytes(size))
     octets = c.to_send()
     assert octets[0] == flags
-    assert s.received(octets) == [Arrived("orders", {}, bytes(size))]
+    assert s.received(octets) == [MessageArrived("orders", {}, bytes(size))]
 
 
 @pytest.mark.requirement("MM2-28", "MM2-31", "MM2-41")
@@ -189,7 +189,7 @@ def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
     assert octets[0] == 16 | 8
     assert octets.count(b"\x18\0\1", 0, 10) == 1
     assert s.received(octets[:-1]) == []
-    assert s.received(octets[-1:]) == [Arrived("q", {"a": 1}, body)]
+    assert s.received(octets[-1:]) == [MessageArrived("q", {"a": 1}, body)]
     s.ack(1)
     assert heard(s, c) == [Acked(1)]
     assert c.room
@@ -199,16 +199,16 @@ def test_a_large_message_goes_in_pieces_and_is_acknowledged_once() -> None:
 @pytest.mark.parametrize(
     "second",
     [
-        Message(2, "", b"x"),
-        Message(1, "p", b"x"),
-        Message(1, "", b"x", {"a": 2}),
-        Message(1, "q", b"x", {"b": 1}),
-        Message(1, "", bytes(MAX_CONTENT)),
+        MessageFrame(2, "", b"x"),
+        MessageFrame(1, "p", b"x"),
+        MessageFrame(1, "", b"x", {"a": 2}),
+        MessageFrame(1, "q", b"x", {"b": 1}),
+        MessageFrame(1, "", bytes(MAX_CONTENT)),
     ],
 )
-def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message) -> None:
-    _, s = opened(Offer())
-    events = s.received(encode(Message(1, "q", b"x", {"a": 1}, continued=True)) + encode(second))
+def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: MessageFrame) -> None:
+    _, s = opened(ExtensionOffer())
+    events = s.received(encode(MessageFrame(1, "q", b"x", {"a": 1}, continued=True)) + encode(second))
     assert [type(event) for event in events] == [Ended]
 
 
@@ -218,19 +218,19 @@ def test_what_interrupts_a_message_in_pieces_ends_the_connection(second: Message
 def test_pieces_may_repeat_what_the_first_one_says(
     destination: str, properties: dict[str, FilterValue]
 ) -> None:
-    _, s = opened(Offer())
+    _, s = opened(ExtensionOffer())
     pieces = [
-        Message(1, "q", b"x", {"a": 1}, continued=True),
-        Message(1, destination, b"y", properties, continued=True),
-        Message(1, destination, b"z", properties),
+        MessageFrame(1, "q", b"x", {"a": 1}, continued=True),
+        MessageFrame(1, destination, b"y", properties, continued=True),
+        MessageFrame(1, destination, b"z", properties),
     ]
-    assert s.received(b"".join(map(encode, pieces))) == [Arrived("q", {"a": 1}, b"xyz")]
+    assert s.received(b"".join(map(encode, pieces))) == [MessageArrived("q", {"a": 1}, b"xyz")]
 
 
 @pytest.mark.requirement("MM2-04", "MM2-06", "MM2-34", "MM2-35", "MM2-47", "MM2-49")
 @pytest.mark.parametrize(("extension", "window"), [(Named("ack"), 1), (batch_ack(3), 3)])
 def test_both_directions_wait_for_acknowledgements(extension: Named, window: int) -> None:
-    c, s = opened(Offer((extension,)))
+    c, s = opened(ExtensionOffer((extension,)))
     for sender, receiver in ((c, s), (s, c)):
         for _ in range(window):
             assert sender.room
@@ -239,15 +239,15 @@ def test_both_directions_wait_for_acknowledgements(extension: Named, window: int
         assert len(heard(sender, receiver)) == window
         receiver.ack(window)
         assert receiver.to_send().hex() == f"02 01 02 {window:04x}".replace(" ", "")
-    _, s = opened(Offer((extension,)))
-    events = s.received(b"".join(encode(Message(n, "q", b"x")) for n in range(1, window + 2)))
+    _, s = opened(ExtensionOffer((extension,)))
+    events = s.received(b"".join(encode(MessageFrame(n, "q", b"x")) for n in range(1, window + 2)))
     assert isinstance(events[-1], Ended)
     assert events[-1].text.endswith("no more")
 
 
 @pytest.mark.requirement("MM2-37", "MM2-48")
 def test_many_more_messages_than_there_are_numbers() -> None:
-    c, s = opened(Offer((batch_ack(100),)))
+    c, s = opened(ExtensionOffer((batch_ack(100),)))
     total = 0
     while total < 140_000:
         while c.room:
@@ -265,7 +265,7 @@ def test_an_acknowledgement_that_cannot_be_ends_the_connection(payload: bytes) -
     c, s = opened(names("batch-ack"))
     s.send("q", b"x")
     heard(s, c)
-    assert isinstance(s.received(encode(Extension(1, payload)))[-1], Ended)
+    assert isinstance(s.received(encode(ExtensionFrame(1, payload)))[-1], Ended)
 
 
 @pytest.mark.requirement("MM2-08", "MM2-25", "MM2-51", "MM2-52")
@@ -273,18 +273,18 @@ def test_a_type_goes_before_its_message_and_lasts() -> None:
     c, s = opened(names("json", "dotnet"))
     c.send("q", b"1", "", "A.Type, A")
     assert c._out[0][:3] == b"\2\2\x09"
-    assert heard(c, s) == [Arrived("q", {}, b"1", "A.Type, A")]
-    (again,) = s.received(encode(Message(2, "q", b"2")))  # a peer that says it once
-    assert again == Arrived("q", {}, b"2", "A.Type, A")
+    assert heard(c, s) == [MessageArrived("q", {}, b"1", "A.Type, A")]
+    (again,) = s.received(encode(MessageFrame(2, "q", b"2")))  # a peer that says it once
+    assert again == MessageArrived("q", {}, b"2", "A.Type, A")
 
 
 @pytest.mark.requirement("MM2-53")
 @pytest.mark.parametrize("payload", [b"", b"{", b"\xff", b'"\xff"', b"[" * 100_000])
 def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) -> None:
     _, s = opened(names("json"))
-    assert s.received(encode(Message(1, "q", b'{"a": [1, "\xc3\xa9"]}'))) != []
-    assert s.state is State.OPEN
-    (ended,) = s.received(encode(Message(2, "q", payload)))
+    assert s.received(encode(MessageFrame(1, "q", b'{"a": [1, "\xc3\xa9"]}'))) != []
+    assert s.state is MicroState.OPEN
+    (ended,) = s.received(encode(MessageFrame(2, "q", payload)))
     assert isinstance(ended, Ended)
     assert "not JSON" in ended.text
 
@@ -293,8 +293,10 @@ def test_what_is_not_json_ends_a_connection_that_agreed_on_it(payload: bytes) ->
 def test_commands_belong_to_pub_sub() -> None:
     c, s = opened(names("pub-sub"))
     c.command("subscribe", {"destination": "topic/x", "filter": "n>N1"})
-    assert heard(c, s) == [Asked(Command("subscribe", {"destination": "topic/x", "filter": "n>N1"}))]
-    c, s = opened(Offer())
+    assert heard(c, s) == [
+        CommandArrived(CommandFrame("subscribe", {"destination": "topic/x", "filter": "n>N1"}))
+    ]
+    c, s = opened(ExtensionOffer())
     c.command("subscribe", {"destination": "topic/x"})
     (ended,) = heard(c, s)
     assert isinstance(ended, Ended)
@@ -305,17 +307,17 @@ def test_a_frame_of_an_extension_that_is_not_agreed_on_ends_the_connection() -> 
     _, s = opened(names("json"))
     for id_ in (0, 1, 2):
         _, s = opened(names("json"))
-        assert isinstance(s.received(encode(Extension(id_, b"\0\1")))[-1], Ended)
+        assert isinstance(s.received(encode(ExtensionFrame(id_, b"\0\1")))[-1], Ended)
 
 
 def test_what_does_not_fit_is_refused_before_a_number_is_spent() -> None:
-    c, s = opened(Offer())
+    c, s = opened(ExtensionOffer())
     with pytest.raises(FieldError, match="are the most"):
         c.send("q", bytes(MAX_CONTENT + 1))
     with pytest.raises(FieldError, match="destination"):
         c.send("q" * 256, b"")
     c.send("q", b"fine")
-    assert heard(c, s) == [Arrived("q", {}, b"fine")]
+    assert heard(c, s) == [MessageArrived("q", {}, b"fine")]
 
 
 def test_after_the_end_nothing_is_heard_or_said() -> None:
@@ -324,7 +326,7 @@ def test_after_the_end_nothing_is_heard_or_said() -> None:
     s.fail("twice")
     assert heard(s, c) == [Ended("enough", by_peer=True)]
     assert not c.room
-    assert s.received(encode(Message(1, "q", b""))) == []
+    assert s.received(encode(MessageFrame(1, "q", b""))) == []
     s.ack(0)
     assert s.to_send() == b""
 
@@ -340,4 +342,4 @@ def test_no_octets_break_it(said: list[bytes]) -> None:
         ended = [event for event in events if isinstance(event, Ended)]
         assert len(ended) <= 1
         assert not ended or events[-1] is ended[0]
-        assert bool(ended) == (session.state is State.CLOSED)
+        assert bool(ended) == (session.state is MicroState.CLOSED)

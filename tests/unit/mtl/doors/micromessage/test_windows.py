@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.doors.micromessage.windows import Incoming, Outgoing, after, distance
+from mtl.doors.micromessage.windows import IncomingWindow, OutgoingWindow, after, distance
 from mtl.errors import Malformed
 
 
@@ -16,7 +16,7 @@ def test_the_first_is_1_and_1_follows_65535() -> None:
 
 @pytest.mark.requirement("MM2-05", "MM2-48")
 def test_the_documents_own_example_of_the_wrap() -> None:
-    out = Outgoing(10)
+    out = OutgoingWindow(10)
     for _ in range(65_533):
         assert out.acked(out.send()) == 1
     assert [out.send() for _ in range(5)] == [65_534, 65_535, 1, 2, 3]
@@ -27,7 +27,7 @@ def test_the_documents_own_example_of_the_wrap() -> None:
 @pytest.mark.requirement("MM2-06", "MM2-34", "MM2-35", "MM2-49")
 @pytest.mark.parametrize("window", [1, 10])
 def test_never_more_than_the_window_is_outstanding(window: int) -> None:
-    out = Outgoing(window)
+    out = OutgoingWindow(window)
     rooms = []
     for _ in range(window):
         rooms.append(out.room)
@@ -45,7 +45,7 @@ def test_never_more_than_the_window_is_outstanding(window: int) -> None:
 
 @pytest.mark.requirement("MM2-04", "MM2-33")
 def test_without_acknowledgements_there_is_always_room() -> None:
-    out, incoming = Outgoing(None), Incoming(None)
+    out, incoming = OutgoingWindow(None), IncomingWindow(None)
     for n in range(70_000):
         assert out.room
         assert out.send() == n % 65_535 + 1
@@ -55,7 +55,7 @@ def test_without_acknowledgements_there_is_always_room() -> None:
 
 @pytest.mark.requirement("MM2-06")
 def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
-    incoming = Incoming(2)
+    incoming = IncomingWindow(2)
     with pytest.raises(Malformed, match="1 is next"):
         incoming.received(2)
     incoming.received(1)
@@ -72,7 +72,7 @@ def test_a_peer_that_sends_too_much_or_out_of_turn_is_wrong() -> None:
 @given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=40))
 def test_both_ends_count_alike(window: int, turns: list[tuple[int, int]]) -> None:
     """Started near the wrap; what is acknowledged is what came."""
-    out, incoming = Outgoing(window), Incoming(window)
+    out, incoming = OutgoingWindow(window), IncomingWindow(window)
     out._acked = incoming._last = 65_520
     sent = settled = 0
     for sending, acking in turns:

@@ -19,7 +19,7 @@ FREE = st.one_of(
     st.builds(m.Goodbye, TEXTS),
     st.just(m.GoodbyeAck()),
     st.builds(m.Subscribe, TEXTS, VARINTS, VARINTS),
-    st.builds(m.Request, VARINTS, VARINTS),
+    st.builds(m.RequestMore, VARINTS, VARINTS),
     st.builds(m.Cancel, VARINTS),
     st.builds(m.Subscribed, VARINTS),
     st.builds(m.OnNext, VARINTS, OCTETS),
@@ -53,7 +53,7 @@ def encoded(messages: list[m.Message]) -> bytes:
 
 
 def decoded(octets: bytes) -> list[m.Message]:
-    return list(m.Decoder().feed(octets))
+    return list(m.ReactiveDecoder().feed(octets))
 
 
 @pytest.mark.requirement("RS-03", "RS-04", "RS-21", "RS-28", "RS-31", "RS-32")
@@ -64,7 +64,7 @@ def test_what_is_encoded_is_decoded_in_whatever_pieces(
     messages = [*free, *one, *two, m.Subscribed(7), m.OnNext(7, b"of any size")]
     octets = encoded(messages)
     assert apart(decoded(octets)) == messages
-    decoder = m.Decoder()
+    decoder = m.ReactiveDecoder()
     pieces = [octets[at : at + size] for at in range(0, len(octets), size)]
     assert apart(message for piece in pieces for message in decoder.feed(piece)) == messages
     assert decoder.waiting == 0
@@ -80,7 +80,7 @@ def test_elements_that_follow_each_other_are_taken_together() -> None:
     assert decoded(octets + m.encode(m.Cancel(1))) == [m.OnNexts(300, RUN), m.Cancel(1)]
     assert decoded(octets + m.encode(m.OnNext(301, b"x"))) == [m.OnNexts(300, RUN), m.OnNext(301, b"x")]
     for end in range(len(octets)):
-        decoder = m.Decoder()
+        decoder = m.ReactiveDecoder()
         first = list(decoder.feed(octets[:end]))
         assert apart([*first, *decoder.feed(octets[end:])]) == apart([m.OnNexts(300, RUN)])
     fixed = m.encode(m.OnNexts(7, (b"ab", b"cd")), fixed=True)
@@ -88,7 +88,7 @@ def test_elements_that_follow_each_other_are_taken_together() -> None:
 
 
 def test_what_comes_before_an_element_that_is_too_large_counts() -> None:
-    decoder = m.Decoder()
+    decoder = m.ReactiveDecoder()
     messages = decoder.feed(m.encode(m.OnNexts(5, (b"a", b"b"))) + b"\x21\x05\xff\xff\xff\xff\x0f")
     assert next(messages) == m.OnNexts(5, (b"a", b"b"))
     with pytest.raises(Malformed, match="an element of"):
@@ -97,7 +97,7 @@ def test_what_comes_before_an_element_that_is_too_large_counts() -> None:
 
 @given(st.lists(st.binary(max_size=20), max_size=5))
 def test_any_octets_are_messages_or_malformed(pieces: list[bytes]) -> None:
-    decoder = m.Decoder()
+    decoder = m.ReactiveDecoder()
     try:
         for piece in pieces:
             for message in decoder.feed(piece):
@@ -118,7 +118,7 @@ def test_any_octets_are_messages_or_malformed(pieces: list[bytes]) -> None:
         (m.Goodbye("ok"), "02 02 6f 6b"),
         (m.GoodbyeAck(), "03"),
         (m.Subscribe("a", 5, 2), "10 01 61 05 02"),
-        (m.Request(5, 2**63 - 1), "11 05 ff ff ff ff ff ff ff ff 7f"),
+        (m.RequestMore(5, 2**63 - 1), "11 05 ff ff ff ff ff ff ff ff 7f"),
         (m.Cancel(5), "12 05"),
         (m.Subscribed(5), "20 05 00"),
         (m.OnNext(5, b"hi"), "21 05 02 68 69"),
@@ -178,7 +178,7 @@ def test_what_is_wrong_or_too_much_is_malformed_at_once(octets: bytes) -> None:
 
 
 def test_what_came_before_it_still_counts() -> None:
-    messages = m.Decoder().feed(m.encode(m.Cancel(1)) + b"\x04")
+    messages = m.ReactiveDecoder().feed(m.encode(m.Cancel(1)) + b"\x04")
     assert next(messages) == m.Cancel(1)
     with pytest.raises(Malformed, match="type 4"):
         next(messages)

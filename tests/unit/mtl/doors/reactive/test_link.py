@@ -4,7 +4,7 @@ import asyncio
 
 from mtl.doors.limits import RS_PART
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.link import Link
+from mtl.doors.reactive.link import ReactiveLink
 from mtl.doors.reactive.session import Role
 from tests.support.aio import in_loop
 
@@ -35,10 +35,10 @@ class Written:
         """Nothing is there to break."""
 
 
-def linked() -> tuple[Link, Written]:
+def linked() -> tuple[ReactiveLink, Written]:
     """A door's end, to whose stream 1 the peer has subscribed without bound."""
     transport = Written()
-    link = Link(Role.SERVER, transport)
+    link = ReactiveLink(Role.SERVER, transport)
     list(link.session.received(m.encode(m.ClientHello()) + m.encode(m.Subscribe("orders", 1, 2**63 - 1))))
     link.session.publishing.accept(1)
     return link, transport
@@ -52,7 +52,7 @@ async def test_what_is_said_in_one_turn_is_one_write() -> None:
     assert not transport.writes
     await asyncio.sleep(0)
     (octets,) = transport.writes
-    messages = list(m.Decoder().feed(octets))
+    messages = list(m.ReactiveDecoder().feed(octets))
     assert messages == [m.ServerHello(), m.Subscribed(1), m.OnNexts(1, (b"a", b"b", b"c"))]
 
 
@@ -62,7 +62,7 @@ async def test_small_elements_leave_together_and_large_ones_in_parts() -> None:
     half, large = bytes(RS_PART // 2), bytes(RS_PART + 1)
     await link.publish_all(1, [half, half, b"a", large, b"b", b"c"])
     await asyncio.sleep(0)
-    _, _, *messages = m.Decoder().feed(b"".join(transport.writes))
+    _, _, *messages = m.ReactiveDecoder().feed(b"".join(transport.writes))
     assert messages == [
         m.OnNexts(1, (half, half, b"a")),
         m.OnNextPart(1, 0, bytes(RS_PART)),
@@ -87,5 +87,5 @@ async def test_what_was_said_last_goes_before_the_end() -> None:
     await link.shut()
     await asyncio.sleep(0)
     octets, end = transport.writes
-    assert list(m.Decoder().feed(octets))[-1] == m.Goodbye("enough")
+    assert list(m.ReactiveDecoder().feed(octets))[-1] == m.Goodbye("enough")
     assert end == b"shut"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.client.incoming import Start
-from mtl.doors.reactive.names import PUBLISH, Confirmations, Contents, confirmations, contents, parse
+from mtl.doors.reactive.names import PUBLISH, Confirmations, ResourceContents, confirmations, contents, parse
 from mtl.errors import Refused
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
@@ -18,17 +18,19 @@ STARTS: st.SearchStrategy[Start] = st.one_of(
 
 @given(NAMES, STARTS, st.booleans())
 def test_names_mean_what_they_were_made_of(resource: str, start: Start, enveloped: bool) -> None:
-    assert parse(contents(resource, start, enveloped=enveloped)) == Contents(resource, start, enveloped)
+    assert parse(contents(resource, start, enveloped=enveloped)) == ResourceContents(
+        resource, start, enveloped
+    )
     name = confirmations(resource)
     assert parse(PUBLISH + name.back) == name
 
 
 @pytest.mark.requirement("RS-27")
 def test_names_as_one_writes_them() -> None:
-    assert parse("orders") == Contents("orders", "earliest", enveloped=False)
-    assert parse("orders?from=latest") == Contents("orders", "latest")
-    assert parse("orders?envelope=seq&from=7") == Contents("orders", 7, enveloped=True)
-    assert parse("what%3F") == Contents("what?")
+    assert parse("orders") == ResourceContents("orders", "earliest", enveloped=False)
+    assert parse("orders?from=latest") == ResourceContents("orders", "latest")
+    assert parse("orders?envelope=seq&from=7") == ResourceContents("orders", 7, enveloped=True)
+    assert parse("what%3F") == ResourceContents("what?")
     assert parse("$publish/a b") == Confirmations("a b", "a b")
 
 

@@ -41,7 +41,7 @@ def publish(publishing: Publishing, element: bytes) -> int:
 @pytest.mark.requirement("RS-18", "RS-41", "RS-46")
 def test_demand_adds_up_and_is_used_by_elements() -> None:
     publishing, said = begun(2)
-    assert publishing.received(m.Request(7, 3)) is None
+    assert publishing.received(m.RequestMore(7, 3)) is None
     assert publishing.demand(7) == 5
     for _ in range(5):
         assert publish(publishing, b"x") == 1
@@ -49,14 +49,14 @@ def test_demand_adds_up_and_is_used_by_elements() -> None:
     assert publishing.demand(7) == 0
     with pytest.raises(AssertionError, match="without demand"):
         publish(publishing, b"x")
-    assert publishing.received(m.Request(7, 1)) == Demanded(7)
+    assert publishing.received(m.RequestMore(7, 1)) == Demanded(7)
 
 
 @pytest.mark.requirement("RS-48")
 @pytest.mark.parametrize("more", [1, UNBOUNDED, 2**64 - 1])
 def test_the_largest_demand_is_without_end(more: int) -> None:
     publishing, _ = begun(UNBOUNDED)
-    publishing.received(m.Request(7, more))
+    publishing.received(m.RequestMore(7, more))
     publish(publishing, b"x")
     assert publishing.demand(7) == UNBOUNDED
 
@@ -65,7 +65,7 @@ def test_the_largest_demand_is_without_end(more: int) -> None:
 def test_no_demand_is_none_to_begin_with_and_an_error_afterwards() -> None:
     publishing, said = begun(0)
     assert publishing.demand(7) == 0
-    assert publishing.received(m.Request(7, 0)) == m.Cancel(7)
+    assert publishing.received(m.RequestMore(7, 0)) == m.Cancel(7)
     (error,) = said.take()
     assert isinstance(error, m.OnError)
     assert "3.9" in error.error
@@ -133,7 +133,7 @@ def test_after_the_end_nothing_is_said_and_nothing_heard(how: str) -> None:
         assert publishing.received(m.Cancel(7)) == m.Cancel(7)
     else:
         publishing.end()
-    assert publishing.received(m.Request(7, 0)) is None
+    assert publishing.received(m.RequestMore(7, 0)) is None
     assert publishing.received(m.Cancel(7)) is None
     assert publishing.demand(7) == 0
     publishing.accept(7)

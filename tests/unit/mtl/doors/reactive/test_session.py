@@ -5,41 +5,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtl.doors.reactive import codec as m
-from mtl.doors.reactive.session import Event, Left, Opened, Role, Session, State
+from mtl.doors.reactive.session import Event, HelloArrived, Left, ReactiveSession, ReactiveState, Role
 from mtl.doors.reactive.subscribing import Elements
 from mtl.errors import Refused
 from tests.unit.mtl.doors.reactive.test_codec import FREE, encoded
 
 
-def hear(session: Session, *messages: m.Message) -> list[Event]:
+def hear(session: ReactiveSession, *messages: m.Message) -> list[Event]:
     return list(session.received(encoded(list(messages))))
 
 
-def said(session: Session) -> list[m.Message]:
-    return list(m.Decoder().feed(session.take()))
+def said(session: ReactiveSession) -> list[m.Message]:
+    return list(m.ReactiveDecoder().feed(session.take()))
 
 
-def opened(role: Role = Role.SERVER) -> Session:
-    session = Session(role)
+def opened(role: Role = Role.SERVER) -> ReactiveSession:
+    session = ReactiveSession(role)
     hear(session, m.ClientHello() if role is Role.SERVER else m.ServerHello())
     session.take()
-    assert session.state is State.OPEN
+    assert session.state is ReactiveState.OPEN
     return session
 
 
 @pytest.mark.requirement("RS-05", "RS-06", "RS-07", "RS-08", "RS-14", "RS-24")
 def test_two_of_them_understand_each_other() -> None:
-    client, server = Session(Role.CLIENT), Session(Role.SERVER)
+    client, server = ReactiveSession(Role.CLIENT), ReactiveSession(Role.SERVER)
     subscriber = client.subscribing.subscribe("a", 2)  # without waiting for the server's hello
     there = list(server.received(client.take()))
-    assert there == [Opened(()), m.Subscribe("a", subscriber, 2)]
+    assert there == [HelloArrived(()), m.Subscribe("a", subscriber, 2)]
     server.publishing.accept(subscriber, 2)
     server.publishing.publish_packed(subscriber, [b"ab", b"cd"])
     back = server.subscribing.subscribe("b", 1)  # either may act as either, and the Ids are apart
     assert back == subscriber
     here = list(client.received(server.take()))
     elements = Elements(subscriber, (b"ab", b"cd"))
-    assert here == [Opened(()), m.Subscribed(subscriber, 2), elements, m.Subscribe("b", back, 1)]
+    assert here == [HelloArrived(()), m.Subscribed(subscriber, 2), elements, m.Subscribe("b", back, 1)]
     client.publishing.accept(back)
     list(client.publishing.publish(back, b"e"))
     client.subscribing.cancel(subscriber)
@@ -53,39 +53,39 @@ def test_two_of_them_understand_each_other() -> None:
 @pytest.mark.requirement("RS-09", "RS-10", "RS-15", "RS-16")
 @pytest.mark.parametrize("role", Role)
 def test_another_version_is_told_goodbye(role: Role) -> None:
-    session = Session(role)
+    session = ReactiveSession(role)
     session.take()
     (left,) = hear(session, m.ClientHello(1) if role is Role.SERVER else m.ServerHello(1))
     assert isinstance(left, Left)
     assert "version 1" in left.reason
-    assert session.state is State.CLOSED
+    assert session.state is ReactiveState.CLOSED
     assert said(session) == [m.Goodbye(left.reason)]
 
 
 @pytest.mark.requirement("RS-11", "RS-12", "RS-13")
 def test_extensions_are_heard_and_none_is_ours() -> None:
-    session = Session(Role.SERVER)
+    session = ReactiveSession(Role.SERVER)
     assert said(session) == [m.ServerHello(0, ())]
-    assert hear(session, m.ClientHello(0, (1, 2))) == [Opened((1, 2))]
+    assert hear(session, m.ClientHello(0, (1, 2))) == [HelloArrived((1, 2))]
     (left,) = session.received(b"\x40")  # a type that an extension might define
     assert isinstance(left, Left)
     assert "type 64" in left.reason
 
 
-WRONG: list[tuple[State, m.Message]] = [
-    (State.OPENING, m.Subscribe("a", 1)),
-    (State.OPENING, m.ServerHello()),
-    (State.OPENING, m.OnNext(1, b"x")),
-    (State.OPENING, m.GoodbyeAck()),
-    (State.OPEN, m.ClientHello()),
-    (State.OPEN, m.ServerHello()),
-    (State.OPEN, m.GoodbyeAck()),
+WRONG: list[tuple[ReactiveState, m.Message]] = [
+    (ReactiveState.OPENING, m.Subscribe("a", 1)),
+    (ReactiveState.OPENING, m.ServerHello()),
+    (ReactiveState.OPENING, m.OnNext(1, b"x")),
+    (ReactiveState.OPENING, m.GoodbyeAck()),
+    (ReactiveState.OPEN, m.ClientHello()),
+    (ReactiveState.OPEN, m.ServerHello()),
+    (ReactiveState.OPEN, m.GoodbyeAck()),
 ]
 
 
 @pytest.mark.parametrize(("state", "message"), WRONG, ids=str)
-def test_what_has_no_place_ends_the_connection(state: State, message: m.Message) -> None:
-    session = Session(Role.SERVER) if state is State.OPENING else opened()
+def test_what_has_no_place_ends_the_connection(state: ReactiveState, message: m.Message) -> None:
+    session = ReactiveSession(Role.SERVER) if state is ReactiveState.OPENING else opened()
     session.take()
     events = hear(session, message, m.Subscribe("a", 1))
     assert len(events) == 1
@@ -121,15 +121,15 @@ def test_our_goodbye_waits_for_theirs(answer: m.Message) -> None:
     session.say_goodbye("enough")
     session.say_goodbye("enough")
     assert said(session) == [m.Goodbye("enough")]
-    assert hear(session, m.Request(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
+    assert hear(session, m.RequestMore(1, 1), m.OnNext(7, b"x"), m.Subscribe("b", 2)) == []
     (left,) = hear(session, answer)
     assert isinstance(left, Left)
     assert said(session) == []  # crossing goodbyes answer each other
-    assert session.state is State.CLOSED
+    assert session.state is ReactiveState.CLOSED
 
 
 def test_a_goodbye_instead_of_a_hello() -> None:
-    session = Session(Role.CLIENT)
+    session = ReactiveSession(Role.CLIENT)
     session.take()
     assert hear(session, m.Goodbye("full")) == [Left("full")]
     assert said(session) == [m.Goodbye()]
@@ -137,9 +137,9 @@ def test_a_goodbye_instead_of_a_hello() -> None:
 
 @given(st.lists(FREE | st.just(m.ClientHello()), max_size=12), st.booleans())
 def test_no_messages_break_it(messages: list[m.Message], hello: bool) -> None:
-    session = opened() if hello else Session(Role.SERVER)
+    session = opened() if hello else ReactiveSession(Role.SERVER)
     events = hear(session, *messages)
     assert [isinstance(event, Left) for event in events].count(True) <= 1
-    assert (session.state is State.CLOSED) == (bool(events) and isinstance(events[-1], Left))
+    assert (session.state is ReactiveState.CLOSED) == (bool(events) and isinstance(events[-1], Left))
     session.say_goodbye("")
     assert isinstance(said(session)[-1], m.Goodbye)

@@ -35,7 +35,7 @@ def test_elements_come_as_they_were_asked_for() -> None:
     assert subscribing.received(m.OnNextPacked(0, ())) is None
     assert subscribing.received(m.OnNext(0, b"x")) == Elements(0, (b"x",))
     subscribing.cancel(0)
-    assert said == [m.Request(0, 5), m.Cancel(0)]
+    assert said == [m.RequestMore(0, 5), m.Cancel(0)]
 
 
 @pytest.mark.requirement("RS-41")
@@ -56,7 +56,7 @@ def test_more_than_was_asked_for_is_malformed(message: m.Message) -> None:
 def test_a_demand_without_end_is_never_used_up() -> None:
     subscribing, said = begun(UNBOUNDED)
     subscribing.request(0, UNBOUNDED)
-    assert said == [m.Request(0, UNBOUNDED)]
+    assert said == [m.RequestMore(0, UNBOUNDED)]
     for _ in range(3):
         assert subscribing.received(m.OnNext(0, b"x")) is not None
 
