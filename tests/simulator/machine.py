@@ -17,8 +17,7 @@ from functools import partial
 from mtl.broker import actions as a
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
-from mtl.broker.runtime.dispatch import carry_out
-from mtl.broker.runtime.sending import LoopSender
+from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.errors import Damaged, MtlError, OldRecords
 from mtl.log import ReadCache
 from mtl.net.ports import Port

@@ -24,8 +24,7 @@ import msgspec
 from mtl.broker import actions as a
 from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
-from mtl.broker.runtime.dispatch import carry_out
-from mtl.broker.runtime.sending import LoopSender
+from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.protocol.sasl.scram import proves

@@ -205,7 +205,7 @@ PREPARED = 64 << 10
 smaller packs waking a thread costs as much as the checksum."""
 
 LOOP_COMMIT = 64 << 10
-"""Octets of a group that the idle loop may write and sync itself (`mtl.broker.runtime.commit`)."""
+"""Octets of a group that the idle loop may write and sync itself (`mtl.broker.runtime.workers`)."""
 
 LOOP_COMMIT_S = 0.001
 """The loop does not write groups itself if a recent group took this long or none was written yet: a slow disk would

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from mtl import __version__
 from mtl.errors import MtlError
@@ -13,12 +14,13 @@ try:
 except ImportError:
     sys.exit("the command line needs typer and rich: pip install 'pyspark-mtl[cli]'")
 
+from typer.core import TyperGroup
+
 from mtl.cli import (
     broker,
     checkpoint,
     common,
     conformance,
-    consume,
     cursors,
     door,
     keys,
@@ -31,8 +33,29 @@ from mtl.cli import (
     users,
     verify,
 )
-from mtl.cli.commands import Commands
 from mtl.cli.printable import printable
+
+UsageError: Any = typer.BadParameter.__bases__[0]
+"""Newer versions of typer contain their own copy of click, and export only some of its errors."""
+
+_EXTRA = "Got unexpected extra argument"
+
+
+class Commands(TyperGroup):
+    """Commands, at any depth. A usage error does not show arguments, since one of them may be a password."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            if error.message.startswith(_EXTRA):
+                error.message = (
+                    "Got too many arguments. They are not shown, in case one is a password: give a password by "
+                    "--password-file or --password-env, or type it at the prompt."
+                )
+            raise
+
 
 app = typer.Typer(name="mtl", cls=Commands, no_args_is_help=True, add_completion=False)
 app.callback()(common.remember)
@@ -41,7 +64,7 @@ app.command("door")(door.door)
 app.add_typer(resource.app, name="resource")
 app.command("publish")(publish.publish)
 app.command("tail")(tail.tail)
-app.command("consume")(consume.consume)
+app.command("consume")(tail.consume)
 app.add_typer(cursors.app, name="cursors")
 app.add_typer(queues.app, name="queues")
 app.add_typer(stages.app, name="stages")

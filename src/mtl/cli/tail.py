@@ -1,4 +1,4 @@
-"""`mtl tail`: show the last or all contents of a resource, and follow new ones."""
+"""`mtl tail`: show the contents of a resource, and follow new ones. `mtl consume`: take contents out of a queue."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from mtl.cli.printable import printable
 from mtl.client import Connection, Content
 from mtl.errors import OptionError
 
+Count = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of contents.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show sequence, time and properties, too.")]
+
 
 def tail(
     context: typer.Context,
@@ -21,12 +26,8 @@ def tail(
         str, typer.Option("--from", help="earliest, latest, a sequence, or -N for the last N contents.")
     ] = "-10",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more, until interrupted.")] = False,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of contents.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show sequence, time and properties, too.")
-    ] = False,
+    count: Count = None,
+    verbose: Verbose = False,
     json: Json = False,
     raw: Raw = False,
     endpoint: Endpoint = None,
@@ -34,7 +35,7 @@ def tail(
     """Show a resource's contents, one per line. Control characters, line ends, direction marks and octets that are not
     text are escaped.
     """
-    check(verbose=verbose, json=json, raw=raw)
+    _check(verbose=verbose, json=json, raw=raw)
     with connected(context, endpoint) as connection:
         first, end = _range(connection, resource, start)
         until = None if follow else end
@@ -43,7 +44,7 @@ def tail(
         shown = 0
         with connection.reader(resource, start=first, until=until) as reader:
             for content in reader:
-                show(content, verbose=verbose, json=json, raw=raw)
+                _show(content, verbose=verbose, json=json, raw=raw)
                 shown += 1
                 if shown == count:
                     return
@@ -62,13 +63,45 @@ def _range(connection: Connection, resource: str, start: str) -> tuple[int, int]
     return (number if number >= 0 else max(found.earliest, found.next + number)), found.next
 
 
-def check(*, verbose: bool, json: bool, raw: bool) -> None:
-    """`OptionError` for options of `show` that contradict each other."""
+def consume(
+    context: typer.Context,
+    resource: Annotated[str, typer.Argument(help="The resource of the queue.")],
+    queue: Annotated[str | None, typer.Option(help="The queue's name; else the default queue.")] = None,
+    count: Count = None,
+    wait: Annotated[
+        float | None, typer.Option(help="Stop after this number of seconds without a content; else never.")
+    ] = None,
+    reject: Annotated[
+        bool, typer.Option("--reject", help="Send them to the dead letters instead of confirming them.")
+    ] = False,
+    verbose: Verbose = False,
+    json: Json = False,
+    raw: Raw = False,
+    endpoint: Endpoint = None,
+) -> None:
+    """Take contents out of a queue, one per line; each is confirmed after it was written to the output."""
+    _check(verbose=verbose, json=json, raw=raw)
+    shown = 0
+    with (
+        connected(context, endpoint) as connection,
+        connection.consumer(resource, queue=queue, window_contents=min(count or 100, 100)) as consumer,
+    ):
+        while shown != count and (content := consumer.next(wait)) is not None:
+            _show(content, verbose=verbose, json=json, raw=raw)
+            if reject:
+                content.reject()
+            else:
+                content.confirm()
+            shown += 1
+
+
+def _check(*, verbose: bool, json: bool, raw: bool) -> None:
+    """`OptionError` for options of `_show` that contradict each other."""
     if raw and (json or verbose):
         raise OptionError("--raw writes bodies only; leave out --json and --verbose, or --raw")
 
 
-def show(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
+def _show(content: Content, *, verbose: bool, json: bool, raw: bool) -> None:
     """Print a content as one line, escaped for the terminal; with `raw` its octets and a newline."""
     if raw:
         sys.stdout.buffer.write(content.body + b"\n")

@@ -1,4 +1,4 @@
-"""Carries out the core's sends, and reports peers that are full or gone to it.
+"""Carries out the core's actions: its sends here, all others by the workers. Reports peers that are full or gone to it.
 
 Order is kept per peer: once a command has to wait for room, everything behind it waits too, so that a Response is
 always before the contents it announces. Once a content of a lease was not sent, none behind it is sent in the same
@@ -16,7 +16,7 @@ from pathlib import Path
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.reading.stored import stored_pack
-from mtl.broker.runtime.ports import Clock, Outcomes, Sockets
+from mtl.broker.runtime.ports import Clock, Outcomes, Sockets, Workers
 from mtl.errors import StorageError
 from mtl.net.router import SendOutcome
 from mtl.wire import commands as c
@@ -201,3 +201,14 @@ def _headers(first: int, tails: Iterable[bytes]) -> list[bytes]:
 def _unpacked(action: a.Deliver) -> tuple[list[bytes] | None, list[memoryview]]:
     ref, body, _ = action.chunk
     return unpacked(stored_pack(ref, body).slice(action.first - ref.base, action.last - action.first + 1))
+
+
+def carry_out(actions: Sequence[a.Action], sender: LoopSender, workers: Workers) -> list[tuple[int, object]]:
+    """Carry out the actions of one turn, in order. Returns the results of those that were performed at once."""
+    for action in actions:
+        if isinstance(action, a.SendReply | a.Send | a.Deliver | a.Relay):
+            sender.send(action)
+        else:
+            workers.begin(action)
+    sender.flush()
+    return workers.end_turn()

@@ -1,7 +1,7 @@
 """The loop: sockets, threads and the clock around the core. `serving` runs it as `mtl broker`.
 
 One thread polls the sockets (`watch`), feeds the core and sends. Other threads have the storage engine perform the
-core's actions (`workers`); an idle loop performs small groups itself (`commit`). Threads return results in a deque and
+core's actions (`workers`); an idle loop performs small groups itself. Threads return results in a deque and
 wake the loop through a file descriptor in its poller.
 """
 
@@ -26,13 +26,10 @@ from mtl.broker.commands.granting import Ports
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.commands.granting_writers import LocalWrites
 from mtl.broker.core import Broker
-from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
-from mtl.broker.runtime.dispatch import carry_out
-from mtl.broker.runtime.engines import open_engine
 from mtl.broker.runtime.looking import Looking
 from mtl.broker.runtime.rest import Rest, give_back
-from mtl.broker.runtime.sending import LoopSender
+from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.broker.runtime.stopping import StopGuard, exit_at_once, not_synced
 from mtl.broker.runtime.watch import LoopWatch
 from mtl.broker.runtime.workers import ThreadWorkers
@@ -41,15 +38,21 @@ from mtl.net.broker_sockets import BrokerCurve, BrokerSockets, is_command
 from mtl.net.curve import read_pair
 from mtl.net.machine import machine_mark
 from mtl.net.ports import Port
+from mtl.net.private import make_data_directory
 from mtl.net.router import seed_identities
 from mtl.net.shared import Lent
 from mtl.net.wakeup import Wakeup
 from mtl.storage.api import Engine, LogKey, Restored, Save
+from mtl.storage.directory import DirectoryEngine
+from mtl.storage.memory import Memory, MemoryEngine
 from mtl.storage.records import SecretRecord
 from mtl.wire.control import LOCAL_KEY, LocalFiles
 from mtl.wire.packs import decode_pack
 
 log = logging.getLogger("mtl.broker")
+
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that also counts while the machine sleeps: on Linux CLOCK_BOOTTIME, on macOS the monotonic one."""
 
 
 class Server:
@@ -318,6 +321,21 @@ class Server:
     def _is_closing(self, key: LogKey) -> None:
         self._closing = key
         self._alive = time.monotonic()
+
+
+def clock() -> a.Now:
+    """The time, for the core."""
+    return a.Now(time.monotonic(), time.time_ns() // 1000, time.clock_gettime(_SINCE_BOOT))
+
+
+def open_engine(config: BrokerConfig) -> Engine:
+    """The engine, for this process alone. Raises `OptionError` for a directory that cannot be used, `DirectoryInUse`,
+    `StorageError`.
+    """
+    if config.in_memory:
+        return MemoryEngine(Memory(config.memory_bytes))
+    make_data_directory(Path(config.data))
+    return DirectoryEngine(config.data, config.segment_bytes)
 
 
 def secret(engine: Engine, restored: Restored, random: Callable[[int], bytes]) -> bytes:

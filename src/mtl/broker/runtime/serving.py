@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -12,7 +13,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mtl.broker.runtime.config import BrokerConfig
-from mtl.broker.runtime.descriptors import raise_file_limit
 from mtl.broker.runtime.server import Server
 from mtl.errors import OptionError
 
@@ -85,6 +85,15 @@ def serve(
         if beside is not None:
             beside.stop()
     return 0
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files to the system's maximum: logs take some hundred, each connection takes one."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError) as error:  # macOS reports no limit, but refuses to set none
+        log.warning("this process may have %d files open: %s", now, error)
 
 
 def _started(config: BrokerConfig) -> Server:

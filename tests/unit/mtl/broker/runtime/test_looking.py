@@ -8,8 +8,8 @@ import pytest
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.core import Broker
-from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.looking import Looking
+from mtl.broker.runtime.server import clock
 from mtl.storage.api import Seen
 from mtl.storage.records import UserRecord
 

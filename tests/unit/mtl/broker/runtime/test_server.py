@@ -18,10 +18,9 @@ import pytest
 import zmq
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.runtime.clock import clock
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.rest import Rest
-from mtl.broker.runtime.server import Server, secret
+from mtl.broker.runtime.server import Server, clock, secret
 from mtl.broker.runtime.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
 from mtl.net.router import BindFailed

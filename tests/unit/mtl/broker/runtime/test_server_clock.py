@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from mtl.broker.runtime.clock import clock
+from mtl.broker.runtime.server import clock
 
 
 def test_each_reading_lies_between_those_around_it() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mtl.broker import limits as broker_limits
-from mtl.broker.runtime.commit import Commits
+from mtl.broker.runtime.workers import Commits
 from mtl.log import NewChunk
 from mtl.storage.api import Append, Draft, LogAction, Trim
 

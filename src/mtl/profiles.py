@@ -1,4 +1,7 @@
-"""The declaration of a profile. The broker's conditions use these declarations and never a profile's name."""
+"""Profiles: the ways to use resources (RFC 11 "Selecting a Profile"; MTL-02, MTL-40). Data only.
+
+The broker's conditions use these declarations and never a profile's name.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,35 @@ class Profile:
     competing: bool = False
     fixed_resources: tuple[str, ...] = ()
     classes: frozenset[CommandClass] = field(default_factory=frozenset)
+
+
+TEST = Profile(
+    name="test",
+    confirms=frozenset({"none"}),
+    any_reader=True,
+    durable=False,
+    fixed_resources=("resource",),
+)
+"""Exactly as RFC 11 defines it (MTL-114 to 117), with one resource."""
+
+LOG = Profile(
+    name="log",
+    confirms=frozenset({"none", "full"}),
+    any_reader=False,
+    durable=True,
+    classes=frozenset({CommandClass.DURABLE, CommandClass.CURSORS}),
+)
+"""Durable, replayable, positioned reads (PROTOCOL.md 5). The Spark connector uses it."""
+
+QUEUE = Profile(
+    name="queue",
+    confirms=frozenset({"none", "full"}),
+    any_reader=True,
+    durable=True,
+    competing=True,
+    classes=frozenset({CommandClass.DURABLE}),
+)
+"""Consumers compete for the contents of the same durable resources (PROTOCOL.md 6)."""
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (TEST, LOG, QUEUE)}
+"""Every profile by its name in lower case; names are case-insensitive (MTL-39)."""

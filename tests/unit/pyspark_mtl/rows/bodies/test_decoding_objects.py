@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_mtl.rows.bodies.decoding import from_json, from_msgpack
 from pyspark_mtl.rows.bodies.encoding import encode
-from pyspark_mtl.rows.bodies.from_objects import from_json, from_msgpack
 from tests.support.typed import batches, element
 
 SCHEMA = pa.schema([

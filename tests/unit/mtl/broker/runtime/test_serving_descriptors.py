@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.broker.runtime.descriptors import raise_file_limit
+from mtl.broker.runtime.serving import raise_file_limit
 
 
 def test_a_limit_of_files_that_cannot_be_raised_is_left_as_it_is(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtl.broker.runtime.config import BrokerConfig
-from mtl.broker.runtime.engines import open_engine
+from mtl.broker.runtime.server import open_engine
 from mtl.errors import OptionError
 from mtl.storage.directory import DirectoryEngine
 from mtl.storage.memory import MemoryEngine

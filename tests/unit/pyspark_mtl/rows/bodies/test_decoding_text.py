@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_mtl.rows.bodies.from_text import FromText
+from pyspark_mtl.rows.bodies.decoding import FromText
 
 DECODER = FromText(pa.schema([("line", pa.string())]))
 
