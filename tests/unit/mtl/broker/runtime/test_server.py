@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from mtl.broker.runtime.rest import Rest
 from mtl.broker.runtime.server import Server, clock, secret
 from mtl.broker.runtime.users import Users
 from mtl.errors import DirectoryInUse, NewerVersion, OldRecords, OptionError, StorageFailed
+from mtl.net.broker_sockets import BrokerSockets
 from mtl.net.router import BindFailed
 from mtl.storage.api import Trim
 from mtl.storage.database import VERSION
@@ -30,6 +31,9 @@ from mtl.storage.directory import DirectoryEngine
 from mtl.storage.local import Storage
 from mtl.storage.records import GrantRecord
 from mtl.storage.sqlite import SqliteStore
+
+REQUESTS = 3
+"""So many requests wait in a socket."""
 
 OPEN = b'{"protocol": {"name": "MTL", "version": 1}}'
 
@@ -96,6 +100,33 @@ def test_it_gives_memory_back_when_it_comes_to_rest(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("mtl.broker.runtime.server.give_back", given.set)
     with running(Server(config(tmp_path))):
         assert given.wait(30)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(60.0, REQUESTS), (0.0, 1)])
+def test_a_turn_takes_from_one_socket_for_a_limited_time(
+    seconds: float, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtl.broker.limits.DRAIN_S", seconds)
+    taken: list[int] = []
+    received = BrokerSockets.requests
+
+    def counted(sockets: BrokerSockets) -> Iterator[Any]:
+        """All that the clients sent, as if it had arrived before."""
+        taken.append(0)
+        while sum(taken) < REQUESTS:
+            for one in received(sockets):
+                taken[-1] += 1
+                yield one
+
+    monkeypatch.setattr(BrokerSockets, "requests", counted)
+    with running(Server(config(tmp_path))) as server, ExitStack() as clients:
+        dealers = [clients.enter_context(zmq.Context()).socket(zmq.DEALER) for _ in range(REQUESTS)]
+        for dealer in dealers:
+            clients.callback(dealer.close, 0)
+            dealer.connect(server.endpoint)
+            dealer.send_multipart([b"", b"Connection.Open", OPEN])
+        assert all(dealer.poll(10_000) for dealer in dealers)
+    assert max(taken) == most
 
 
 def test_ipc_has_endpoints_in_the_place_of_ports(tmp_path: Path) -> None:
