@@ -10,8 +10,9 @@ import pytest
 
 import mtl
 from mtl.client import StageSpec
-from mtl.errors import Refused
+from mtl.errors import Refused, Unreachable
 from mtl.testing import RunningBroker
+from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop
 
 BODIES = [b"", b"\x00\xff" * 8, bytes(1 << 20), "größer ✓".encode()]
@@ -89,7 +90,7 @@ async def test_many_tasks_write_while_one_reads_slowly(mtl_broker: RunningBroker
             async for content in r:
                 who, _, n = content.body.partition(b" ")
                 seen.setdefault(who, []).append(int(n))
-                assert len(r._reader._feed.queue) <= 50
+                assert len(r._feed.queue) <= 50
         assert list(seen.values()) == [list(range(100))] * 10
 
 
@@ -116,3 +117,51 @@ async def test_a_killed_broker_loses_and_doubles_nothing(mtl_broker: RunningBrok
             await w.flush()
             await consuming
         assert received == [b"%d" % n for n in range(3_000)]
+
+
+@in_loop
+async def test_a_reader_of_packs_that_stops_gets_one_window(mtl_broker: RunningBroker) -> None:
+    async with mtl.aio.connect(mtl_broker.endpoint) as c:
+        await c.create_resource("orders")
+        async with c.writer("orders", packed=True) as w:
+            for n in range(20):
+                await w.send_run([b"%d" % n] * 100, [EMPTY] * 100)
+        async with c.reader("orders", until=2_001, window_contents=400) as r:
+            contents = [await r.next()]
+            for _ in range(20):
+                await c.describe("orders")  # what the broker sends meanwhile has arrived
+                assert sum(one.end - one.first for one in r._feed.queue) <= 400
+            contents += [content async for content in r]
+            assert len(contents) == 2_000
+
+
+@in_loop
+async def test_other_tasks_run_while_a_connection_is_made() -> None:
+    """To a name that is looked up, and to a port where nobody listens."""
+    for endpoint in ("tcp://nowhere.invalid:5975", "tcp://127.0.0.1:9"):
+        connecting = asyncio.ensure_future(mtl.aio.connect(endpoint, request_timeout=0.3, retry_deadline=0.6))
+        turns = 0
+        while not connecting.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        with pytest.raises(Unreachable):
+            await connecting
+        assert turns > 20
+
+
+def test_an_event_loop_may_end_with_open_connections(mtl_broker: RunningBroker) -> None:
+    command = [sys.executable, "-m", "tests.support.unclosed_client", mtl_broker.endpoint]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"ended\n"), done.stderr
+
+
+@in_loop
+async def test_two_clients_of_one_process_have_their_own_loops(mtl_broker: RunningBroker) -> None:
+    """One runs in the event loop, the other in the IO thread."""
+    with mtl.connect(mtl_broker.endpoint) as blocking:
+        blocking.create_resource("orders")
+        async with mtl.aio.connect(mtl_broker.endpoint) as c, c.writer("orders") as w:
+            await w.send(b"1")
+            await w.flush()
+            with blocking.reader("orders", until=2) as r:
+                assert [content.body for content in r] == [b"1"]

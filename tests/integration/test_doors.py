@@ -63,6 +63,13 @@ async def test_what_a_killed_door_had_confirmed_is_there(mtl_broker: RunningBrok
         assert [content.body async for content in r] == [b"%d" % n for n in range(confirmed)]
 
 
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_has_no_thread_besides_its_event_loop(mtl_broker: RunningBroker, name: str) -> None:
+    """Those of libzmq are not Python's."""
+    done = ended([sys.executable, "-m", "tests.support.door_threads", name, mtl_broker.endpoint])
+    assert (done.returncode, done.stdout) == (0, b"MainThread\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -273,6 +273,10 @@ class SimPoll:
             for link in self._links
         )
 
+    def fileno(self) -> int:
+        """None: the world runs the rounds."""
+        return -1
+
     def wake(self) -> None:
         """Nobody waits."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from mtl.client.control import Call, Channel, Done
-from mtl.client.io import Loop
+from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import Refused
 from mtl.wire import control as w
@@ -109,6 +109,6 @@ class Process:
         if self.loop._posted or poll.restless:
             self.wake()
             return
-        delay = self.loop._until_next(None)
+        delay = self.loop._pause(None)
         if delay is not None:
             self._turn_in(delay + 0.00001)

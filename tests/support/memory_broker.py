@@ -8,10 +8,10 @@ a body for good.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable
 
-from mtl.client.io import Loop
+from mtl.client.io import IoThread
+from mtl.client.loop import Loop
 from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -85,9 +85,9 @@ class MemoryBroker(MemoryNetwork):
     def poll(self) -> Poll:
         return WaitingPoll(self)
 
-    def loop(self) -> Loop:
+    def loop(self) -> IoThread:
         """A loop over this broker, in a thread."""
-        made = Loop(self, time.monotonic)
+        made = IoThread(self)
         made.start()
         return made
 

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Iterable
 
 from mtl.client.control import Channel
-from mtl.client.io import Loop
+from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
 from mtl.net.endpoint import Curve, Frames, Link, Poll, Ready, Watcher
+from mtl.net.wakeup import Wakeup
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -39,6 +40,16 @@ class MemoryLink(OneByOne):
         self.pending = Ready(0)
         self.wants_room = False
         self._network = network
+
+    @property
+    def happened(self) -> Ready:
+        """What the poll would tell."""
+        what = self.pending
+        if self.inbox:
+            what |= Ready.READABLE
+        if self.wants_room and self.room:
+            what |= Ready.WRITABLE
+        return what
 
     # --- the client's end -----------------------------------------------------------------------------------
 
@@ -109,6 +120,7 @@ class MemoryPoll:
     def __init__(self, network: MemoryNetwork) -> None:
         self.watched: dict[MemoryLink, Watcher] = {}
         self.woken = 0
+        self._descriptor: Wakeup | None = None
         self._network = network
 
     def add(self, link: Link, watcher: Watcher) -> None:
@@ -123,15 +135,20 @@ class MemoryPoll:
         assert isinstance(link, MemoryLink)
         link.wants_room = wanted
 
+    @property
+    def restless(self) -> bool:
+        return any(link.happened for link in self.watched)
+
+    def fileno(self) -> int:
+        """A descriptor that is never readable: a test posts a call after each change."""
+        self._descriptor = self._descriptor or Wakeup()
+        return self._descriptor.fileno()
+
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
         happened: list[tuple[Watcher, Link, Ready]] = []
         for link, watcher in self.watched.items():
-            what = link.pending
+            what = link.happened
             link.pending = Ready(0)
-            if link.inbox:
-                what |= Ready.READABLE
-            if link.wants_room and link.room:
-                what |= Ready.WRITABLE
             if what:
                 happened.append((watcher, link, what))
         return happened
@@ -141,6 +158,8 @@ class MemoryPoll:
 
     def close(self) -> None:
         self.watched.clear()
+        if self._descriptor is not None:
+            self._descriptor.close()
 
 
 class MemoryNetwork:

@@ -9,11 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtl.client.connection import Connection, connect
-    from mtl.client.consumer import Consumer, QueuedContent
+    from mtl.client.connection import Connection, Watch, connect
+    from mtl.client.consumer import Consumer
+    from mtl.client.consuming import QueuedContent
     from mtl.client.contents import Content, Pack
     from mtl.client.reader import Reader
-    from mtl.client.resources import Watch
     from mtl.client.writer import Writer
     from mtl.wire.control import Description, Retention, StageSpec
 
@@ -23,11 +23,11 @@ _MODULES = {
     "Content": "mtl.client.contents",
     "Description": "mtl.wire.control",
     "Pack": "mtl.client.contents",
-    "QueuedContent": "mtl.client.consumer",
+    "QueuedContent": "mtl.client.consuming",
     "Reader": "mtl.client.reader",
     "Retention": "mtl.wire.control",
     "StageSpec": "mtl.wire.control",
-    "Watch": "mtl.client.resources",
+    "Watch": "mtl.client.connection",
     "Writer": "mtl.client.writer",
     "connect": "mtl.client.connection",
 }

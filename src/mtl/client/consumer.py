@@ -5,50 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from mtl.client.contents import Content
+from mtl.client.consuming import ConsumingLease, QueuedContent
 from mtl.client.deliveries import Deliveries
-from mtl.client.io import Loop
-from mtl.client.leased import Leased
+from mtl.client.leased import BlockingLease
+from mtl.client.loop import Loop
+from mtl.client.notice import Notice
 from mtl.client.settings import Settings
-from mtl.protocol.consuming import Answer, Hand
 
 
-class QueuedContent(Content):
-    """A content of a queue. `redelivered`: it may have been delivered before, to this consumer or another.
-
-    It belongs to this consumer until `confirm` or `reject`, or the end of the lease. Any thread may answer. If the
-    content went back to the queue meanwhile (the connection was lost), the answer is ignored and the content is
-    delivered again.
-    """
-
-    __slots__ = ("_answer", "_hand", "redelivered")
-
-    def __init__(
-        self,
-        resource: str,
-        hand: Hand,
-        properties: bytes,
-        body: bytes,
-        answer: Callable[[Hand, Answer, str], None],
-    ) -> None:
-        super().__init__(resource, hand.position, properties, body)
-        self.redelivered = hand.again
-        self._hand = hand
-        self._answer = answer
-
-    def confirm(self) -> None:
-        """Settle the content: it is never delivered again."""
-        self._answer(self._hand, Answer.CONFIRM, "")
-
-    def reject(self, *, recycle: bool = False, reason: str = "") -> None:
-        """Send the content to the dead letters. With `recycle` it is delivered again after a pause instead, to another
-        consumer if there is one, until the resource's limit of deliveries is reached. The dead letter's property
-        `dead-letter-reason` has the `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
-        """
-        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT, reason)
-
-
-class Consumer(Leased):
+class Consumer(ConsumingLease, BlockingLease):
     """A lease to consume from the queues of one or more resources, together with other consumers.
 
     Iteration gives `QueuedContent`s for ever. The lease survives restarts of the broker. Several threads may answer
@@ -57,47 +22,26 @@ class Consumer(Leased):
     the queue.
     """
 
-    what = "consumer"
-
     def __init__(
         self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
     ) -> None:
         super().__init__(loop, settings, deliveries, closed)
-        self._deliveries = deliveries
-        self._posted = False
-        self._only = (deliveries.options.resources or ("",))[0]
-
-    @property
-    def queue(self) -> str:
-        """The name of the queues from which this consumes."""
-        lease = self._deliveries.lease
-        return (lease.group if lease is not None else None) or ""
-
-    # --- contents -------------------------------------------------------------------------------------------
+        self._notice = Notice()
+        deliveries.listener = self._notice.notify
 
     def next(self, timeout: float | None = None) -> QueuedContent | None:
         """The next content; None after `timeout` seconds without one (None: no limit)."""
-        self._check()
-        deliveries = self._deliveries
+        content = self._next()
+        if content is not None:
+            return content
         deadline = None if timeout is None else time.monotonic() + timeout
-        with deliveries.waiting():
-            while True:
-                try:
-                    hand, content = deliveries.queue.popleft()
-                except IndexError:  # the queue is empty, or was cleared since the connection was lost
-                    pass
-                else:
-                    body = bytes(content.body)
-                    name = (
-                        content.resource or self._only
-                    )  # a server may omit the name if the lease has only one resource (MTL-83)
-                    return QueuedContent(name, hand, content.properties, body, self._answer)
-                if deliveries.error is not None:
-                    raise deliveries.error
+        with self._notice.waiting():
+            while (content := self._next()) is None:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                deliveries.condition.wait(left)
+                self._notice.condition.wait(left)
+        return content
 
     def __iter__(self) -> Iterator[QueuedContent]:
         """Every content, for ever."""
@@ -105,28 +49,3 @@ class Consumer(Leased):
             content = self.next()
             if content is not None:
                 yield content
-
-    def summon(self, resource: str) -> None:
-        """Consume from one more resource; for a lease without `resources`, also one created later."""
-        self._check()
-        self._loop.post(lambda: self._deliveries.summon(resource))
-
-    def dismiss(self, resource: str) -> None:
-        """Stop consuming from a resource."""
-        self._check()
-        self._loop.post(lambda: self._deliveries.dismiss(resource))
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener`, in the IO thread, whenever `next(0)` may have something new (mtl.client.aio)."""
-        self._deliveries.listener = listener
-
-    def _answer(self, hand: Hand, answer: Answer, reason: str) -> None:
-        self._check()
-        self._deliveries.answers.append((hand, answer, reason))
-        if not self._posted:  # one post for all answers until the IO thread handles them
-            self._posted = True
-            self._loop.post(self._send_answers)
-
-    def _send_answers(self) -> None:
-        self._posted = False
-        self._deliveries.answer()

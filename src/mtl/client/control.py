@@ -1,6 +1,6 @@
 """Requests and replies: one control session over REQ sockets, which are replaced if there is no answer.
 
-Runs in the IO thread; other threads have a `Call`. The session is opened, authenticated and given its profile before
+Runs in the loop; applications have a `Call`. The session is opened, authenticated and given its profile before
 the first request, and again if the broker has forgotten it (a restart); callers do not see this.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mtl.client.io import Loop, Timer
+from mtl.client.loop import Loop, Timer
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
@@ -32,7 +32,7 @@ Done = Callable[[Outcome], None]
 
 
 class Call:
-    """One pending request; with None, only the session is made ready. `done` is called once, in the IO thread.
+    """One pending request; with None, only the session is made ready. `done` is called once, in the loop.
 
     `within` bounds all attempts, in seconds (None: the connection's `retry_deadline`). `patience` is the extra time for
     which the broker may hold the request: a long poll. `fresh` uses a new session for every attempt after the first:
@@ -121,7 +121,7 @@ class Channel:
         self._closed = False
         loop.members.add(self)
 
-    # --- for the rest of the IO thread ----------------------------------------------------------------------
+    # --- for the rest of the loop ----------------------------------------------------------------------
 
     def submit(self, call: Call) -> None:
         """Send the request once all earlier ones are answered."""
@@ -147,7 +147,7 @@ class Channel:
             self._calls.popleft().done(Closed("the connection was closed"))
 
     def abandoned(self) -> None:
-        """The IO thread ends."""
+        """The loop ends."""
         self.close()
 
     # --- attempts -------------------------------------------------------------------------------------------

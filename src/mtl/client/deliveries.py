@@ -1,6 +1,6 @@
-"""The IO thread's part of a consumer: receives contents of queues, sends answers, and keeps the lease.
+"""The loop's part of a consumer: receives contents of queues, sends answers, and keeps the lease.
 
-The application's part (`mtl.client.consumer`) takes from `queue` and puts answers into `answers`. After a lost
+The application's part (`mtl.client.consuming`) takes from `queue` and puts answers into `answers`. After a lost
 connection the lease is presented again, or another one requested. The broker has put unanswered contents back into the
 queue then, so those that wait here are dropped.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Event
 
 from mtl.client.control import Channel, Outcome
 from mtl.client.flow import Flow, State
-from mtl.client.io import Loop
-from mtl.client.notice import Notice
+from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, NotGranted, Refused
 from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
 from mtl.protocol.rfc import RfcConsumerFlow
@@ -45,15 +43,15 @@ class ConsumerOptions:
     """Whether the broker has queues; with a server of RFC 11 only, contents are answered too."""
 
 
-class Deliveries(Notice):
+class Deliveries:
     """See the module."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ConsumerOptions) -> None:
-        super().__init__()
         self.options = options
         self.queue: deque[tuple[Hand, c.Content]] = deque()
         self.answers: deque[tuple[Hand, Answer, str]] = deque()
-        self.granted_event = Event()
+        self.listener: Callable[[], None] = nothing
+        """Called when the application may have to look: the lease, contents, an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.flow = Flow(loop, channel, self, rfc=not options.extended)
@@ -111,7 +109,7 @@ class Deliveries(Notice):
         if self.options.extended and lease.group is None:
             raise NotGranted(self._channel.settings.endpoint, "group")
         self.lease = lease
-        self.granted_event.set()
+        self.listener()
 
     def refused(self, error: Refused) -> Refused | None:
         """Every refusal is final."""
@@ -145,7 +143,7 @@ class Deliveries(Notice):
         if self._arrived:
             self.queue.extend(self._arrived)
             self._arrived.clear()
-            self.notify()
+            self.listener()
 
     def writable(self) -> None:
         """Nothing to do: only the flow's own queue waits for room."""
@@ -163,8 +161,7 @@ class Deliveries(Notice):
         """Set the error, which the application gets after the contents delivered before."""
         if self.error is None:
             self.error = error
-        self.granted_event.set()
-        self.notify()
+        self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""The IO thread's part of a reader of a broker with positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
+"""The loop's part of a reader of a broker with positions: order, gaps, losses, groups (PROTOCOL.md 5.2).
 
-The application's part (`mtl.client.reader`) takes from `queue` and writes its progress to `finished`. For each
+The application's part (`mtl.client.reading`) takes from `queue` and writes its progress to `finished`. For each
 attribute one part writes and the other reads.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import State
 from mtl.client.incoming import Incoming, ReaderOptions
-from mtl.client.io import Loop, Timer
+from mtl.client.loop import Loop, Timer
 from mtl.errors import DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
 from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
@@ -130,8 +130,8 @@ class Feed(Incoming):
         if gap is not None:
             self._missing(gap.first, gap.end)
         self.lease = lease
-        self.granted_event.set()
         self._check_end()
+        self.listener()
 
     def _check(self, lease: w.DataLease) -> w.Window:
         o, endpoint = self.options, self._channel.settings.endpoint
@@ -269,7 +269,7 @@ class Feed(Incoming):
     def _check_end(self) -> None:
         if self._reader.ended and not self.ended:
             self.ended = True
-            self.notify()
+            self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

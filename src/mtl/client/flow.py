@@ -1,4 +1,4 @@
-"""One data flow, in the IO thread: lease, connection, heartbeat, and recovery after every loss.
+"""One data flow, in the loop: lease, connection, heartbeat, and recovery after every loss.
 
     LEASING ──202──► BINDING ──Response 200──► BOUND
        ▲                │ └──────403──► LEASING   │ connection lost, or no sign of life
@@ -21,8 +21,8 @@ from typing import Protocol
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.data_endpoint import data_endpoint
-from mtl.client.io import Loop, Timer
 from mtl.client.limits import PUMP
+from mtl.client.loop import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
 from mtl.net.endpoint import Link, Ready
@@ -57,7 +57,7 @@ class State(Enum):
 
 
 class User(Protocol):
-    """The IO thread's part of a reader, consumer or writer: the callbacks of a flow."""
+    """The loop's part of a reader, consumer or writer: the callbacks of a flow."""
 
     def lease_request(self) -> w.Reader | w.Writer:
         """The request for a lease."""
@@ -214,8 +214,8 @@ class Flow:
         self._end()
 
     def abandoned(self) -> None:
-        """The IO thread ends."""
-        self._fail(Closed("the client's IO thread has ended"))
+        """The loop ends."""
+        self._fail(Closed("the connection was closed, or its process ends"))
 
     # --- leasing --------------------------------------------------------------------------------------------
 

@@ -1,12 +1,11 @@
-"""The common base of the readers' parts in the IO thread: queue of deliveries, Summon, lease.
+"""The common base of the readers' parts in the loop: queue of deliveries, Summon, lease.
 
-The application's part (`mtl.client.reader`) takes from `queue`. `Feed` reads a log by positions, `RfcFeed` reads from a
-server of RFC 11 only.
+The application's part (`mtl.client.reading`) takes from `queue`. `Feed` reads a log by positions, `RfcFeed` reads from
+a server of RFC 11 only.
 """
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -15,8 +14,7 @@ from typing import ClassVar, Literal
 
 from mtl.client.control import Channel, Outcome
 from mtl.client.flow import Flow
-from mtl.client.io import Loop
-from mtl.client.notice import Notice
+from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import CREDIT_DELAY_S
 from mtl.protocol.reading import Delivery, Gap, Run
@@ -50,7 +48,7 @@ class ReaderOptions:
     """Whether the broker may send the places of large packs in its files instead of the packs."""
 
 
-class Incoming(Notice, ABC):
+class Incoming(ABC):
     """See the module. Subclasses are the users of `flow`."""
 
     rfc: ClassVar[bool] = False
@@ -59,10 +57,10 @@ class Incoming(Notice, ABC):
     """How long a reader that waits for contents delays the Confirm of finished ones."""
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
-        super().__init__()
         self.options = options
         self.queue: deque[Delivery | Run] = deque()
-        self.granted_event = threading.Event()
+        self.listener: Callable[[], None] = nothing
+        """Called when the application may have to look: the lease, contents, the end, an error."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.ended = False
@@ -99,7 +97,7 @@ class Incoming(Notice, ABC):
     def confirm(self, sequence: int, epoch: str | None = None) -> None:
         """Confirm up to `sequence` now."""
 
-    def send_instead(self, first: int) -> None:
+    def send_instead(self, first: int) -> None:  # noqa: B027 not all need it
         """Read again from `first` on, through the socket: this process cannot read the broker's files. Does nothing for
         a server that never sends places.
         """
@@ -122,21 +120,20 @@ class Incoming(Notice, ABC):
         if self._arrived:
             self.queue.extend(self._arrived)
             self._arrived.clear()
-            self.notify()
+            self.listener()
             self._check_end()
 
-    def _check_end(self) -> None:
+    def _check_end(self) -> None:  # noqa: B027 not all need it
         """Note whether the range has ended."""
 
-    def writable(self) -> None:
+    def writable(self) -> None:  # noqa: B027 not all need it
         """Nothing to do: only the flow's own queue waits for room."""
 
     def failed(self, error: MtlError) -> None:
         """Set the error, which the application gets after the contents delivered before."""
         if self.error is None:
             self.error = error
-        self.granted_event.set()
-        self.notify()
+        self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 

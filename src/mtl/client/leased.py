@@ -7,20 +7,21 @@ from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 from mtl.client.control import Outcome, Waiter
-from mtl.client.io import Loop, process
+from mtl.client.io import process
+from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError
 
 
 class Side(Protocol):
-    """The part in the IO thread."""
+    """The part in the loop."""
 
     def close(self, then: Callable[[Outcome], None], *, within: float) -> None:
         """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
 
 
 class Leased:
-    """See the module; a context manager."""
+    """See the module. `closed` is called after the end."""
 
     what: ClassVar[str]
     """The noun for it in an error."""
@@ -33,18 +34,33 @@ class Leased:
         self._pid = process()
         self._open = True
 
+    def _check(self) -> None:
+        if not self._open:
+            raise Closed(f"the {self.what} is closed")
+        if self._pid != process():
+            raise Closed(f"the {self.what} belongs to another process; open one after the fork")
+
+    def _shut(self) -> bool:
+        """Refuse further calls. Whether the lease has to be ended: not the second time, and not after a fork."""
+        was_open, self._open = self._open, False
+        return was_open and self._pid == process()
+
+    def _end(self, done: Callable[[Outcome], None]) -> None:
+        """End the lease, in the loop."""
+        self._loop.post(lambda: self._side.close(done, within=self._settings.request_timeout))
+
+
+class BlockingLease(Leased):
+    """A lease whose `close` waits; a context manager."""
+
     def close(self) -> None:
         """End the lease. May be called again."""
-        if not self._open:
-            return
-        self._open = False
-        if self._pid != process():
+        if not self._shut():
             return
         waiter = Waiter()
-        within = self._settings.request_timeout
         try:
-            self._loop.post(lambda: self._side.close(waiter.done, within=within))
-            waiter.wait(3 * within)
+            self._end(waiter.done)
+            waiter.wait(3 * self._settings.request_timeout)
         except MtlError:
             pass  # the lease was closed already, or expires
         self._closed()
@@ -56,9 +72,3 @@ class Leased:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _check(self) -> None:
-        if not self._open:
-            raise Closed(f"the {self.what} is closed")
-        if self._pid != process():
-            raise Closed(f"the {self.what} belongs to another process; open one after the fork")

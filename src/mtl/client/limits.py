@@ -48,6 +48,3 @@ PACK_TARGET = 256 << 10
 
 PACK_TARGET_CONTENTS = 2_000
 """The same in contents."""
-
-AIO_REQUESTS = 8
-"""Threads of one asyncio connection that wait for replies: requests are few, and answered within milliseconds."""

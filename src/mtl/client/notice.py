@@ -1,20 +1,17 @@
-"""Notifies an application's threads from the IO thread."""
+"""Wakes an application's threads from the IO thread."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class Notice:
-    """A condition for waiting readers and consumers. An application that must not block sets a `listener` instead,
-    which the IO thread calls whenever there may be news.
-    """
+    """A condition for waiting readers and consumers."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
-        self.listener: Callable[[], None] | None = None
         self._waiters = 0
 
     @contextmanager
@@ -28,9 +25,7 @@ class Notice:
                 self._waiters -= 1
 
     def notify(self) -> None:
-        """Wake all waiting threads, and call the listener."""
+        """Wake all waiting threads."""
         if self._waiters:
             with self.condition:
                 self.condition.notify_all()
-        if self.listener is not None:
-            self.listener()

@@ -1,12 +1,10 @@
-"""The IO thread's part of a writer: sends published contents, and sends lost ones again, until they are settled.
+"""The loop's part of a writer: sends published contents, and sends lost ones again, until they are settled.
 
-`lock` guards `writer` (the sans-IO flow), which both parts use; `condition` is for waiting on it. An application that
-must not block sets a `listener` instead.
+`lock` guards `writer` (the sans-IO flow), which the application's part (`mtl.client.writing`) uses as well.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,8 +12,8 @@ import msgspec
 
 from mtl.client.control import Call, Channel, Outcome
 from mtl.client.flow import Flow, State
-from mtl.client.io import Loop, Timer
 from mtl.client.limits import PUMP, QUIET_S
+from mtl.client.loop import Loop, Timer, nothing
 from mtl.client.shared import Shared
 from mtl.errors import Closed, DataLoss, MtlError, NotGranted, Refused
 from mtl.limits import LOCAL_FROM, MAX_CONTENT, MAX_PACK
@@ -29,7 +27,7 @@ from mtl.wire.fields import Buffer
 from mtl.wire.packs import ArrowBuffer, RecordBatch, encode_batch
 
 
-def _nothing(_position: int | None) -> None:
+def _ignore(_position: int | None) -> None:
     """Ignore a Pong: the Ping only checks the lease."""
 
 
@@ -58,12 +56,9 @@ class Pump:
 
     def __init__(self, loop: Loop, channel: Channel, options: WriterOptions) -> None:
         self.options = options
-        self.lock = threading.Lock()
-        self.condition = threading.Condition(self.lock)
-        self.waiters = 0
-        self.listener: Callable[[], None] | None = None
-        """Called under `lock`, in the IO thread, after contents were sent or settled, and at the end."""
-        self.granted_event = threading.Event()
+        self.lock = loop.lock()
+        self.listener: Callable[[], None] = nothing
+        """Called under `lock` after the lease was granted, contents were sent or settled, and at the end."""
         self.lease: w.DataLease | None = None
         self.error: MtlError | None = None
         self.scheduled = False
@@ -109,7 +104,7 @@ class Pump:
         return c.Content(content.sequence, content.resource, span.properties(count), b"")
 
     def run(self) -> None:
-        """Send up to PUMP waiting contents, then return, so that the IO thread can do other work."""
+        """Send up to PUMP waiting contents, then return, so that the loop can do other work."""
         with self.lock:
             self.scheduled = False
             batch = self.writer.take(self._loop.clock(), PUMP) if self.sending else []
@@ -123,14 +118,7 @@ class Pump:
             elif self.sending:
                 self._schedule()
             if not self.writer.waiting:
-                self._notify()
-
-    def _notify(self) -> None:
-        """Under the lock: wake all waiting threads, and call the listener."""
-        if self.waiters:
-            self.condition.notify_all()
-        if self.listener is not None:
-            self.listener()
+                self.listener()
 
     def _schedule(self) -> None:
         """Under the lock: schedule the next `run` for the time when contents are due."""
@@ -187,10 +175,9 @@ class Pump:
             self.max_content = lease.max_content or MAX_CONTENT
             self.max_pack = lease.max_pack or MAX_PACK
             self.memory = Shared.of(lease.memory)
-            self._notify()
-        if self._stage is not None and lease.stage is not None:
-            self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
-        self.granted_event.set()
+            if self._stage is not None and lease.stage is not None:
+                self._stage = msgspec.structs.replace(self._stage, id=lease.stage)
+            self.listener()
 
     def _check(self, lease: w.DataLease) -> None:
         endpoint = self._channel.settings.endpoint
@@ -230,7 +217,7 @@ class Pump:
         if not self.sending:
             return
         if self.writer.unconfirmed and self.writer.progressed == progressed:
-            self.flow.ping(_nothing)
+            self.flow.ping(_ignore)
         now = self.writer.progressed
         self._quiet = self._loop.after(QUIET_S, lambda: self._watch(now))
 
@@ -243,7 +230,7 @@ class Pump:
             if settled:
                 if self._unwritten and isinstance(command, c.Confirm):
                     self._note(settled)
-                self._notify()
+                self.listener()
             self._schedule()
 
     def _note(self, settled: Sequence[Sent[c.Content]]) -> None:
@@ -272,15 +259,14 @@ class Pump:
         """Mark all unconfirmed contents to be sent again."""
         with self.lock:
             self.writer.lost()
-            self._notify()
+            self.listener()
 
     def failed(self, error: MtlError) -> None:
         """Set the error, and wake the application."""
         with self.lock:
             if self.error is None:
                 self.error = error
-            self._notify()
-        self.granted_event.set()
+            self.listener()
 
     # --- closing --------------------------------------------------------------------------------------------
 
@@ -293,6 +279,28 @@ class Pump:
         self.flow.drop()
         self._channel.submit(Call(w.StageAbort(stages=[stage]), then, within=within))
         self.failed(Closed("the writer is closed"))
+
+    def seal(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
+        """Close, which seals the stage. `then` gets a LeaseClosed with the stage, also if a restart of the broker ended
+        the lease before: all contents are confirmed, so the stage is complete.
+        """
+        request = w.StageDescribe(application=self._stage.application if self._stage is not None else None)
+
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, Refused) and outcome.reason == w.UNKNOWN_LEASE:
+                self._channel.submit(Call(request, lambda found: then(self._sealed(found))))
+            else:
+                then(outcome)
+
+        self.close(ended, within=within)
+
+    def _sealed(self, found: Outcome) -> Outcome:
+        stage = self.lease.stage if self.lease is not None else None
+        for one in found.stages if isinstance(found, w.Stages) else ():
+            if one.stage == stage:
+                return w.LeaseClosed(stage=w.Sealed(stage=one.stage, contents=one.contents, bytes=one.bytes))
+        gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} is gone", stage=stage)
+        return found if isinstance(found, MtlError) else gone
 
     def close(self, then: Callable[[Outcome], None], *, within: float | None) -> None:
         """End the lease and give up unconfirmed contents. With confirm "none", first wait until the broker has read

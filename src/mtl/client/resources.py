@@ -1,16 +1,13 @@
-"""The administrative methods of a connection: resources, groups, queues, stages. One method per command."""
+"""The administrative methods of both connections: resources, groups, queues, stages. One method per command."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypeVar
+from typing import Literal
 
-from mtl.client.control import Call, Waiter
-from mtl.errors import Malformed, Refused
+from mtl.client.questions import Question, asks, expected, question, removed, replied
+from mtl.errors import Refused
 from mtl.wire import control as w
-
-R = TypeVar("R", bound=w.Reply)
 
 
 def listed(names: str | Iterable[str]) -> list[str]:
@@ -18,48 +15,34 @@ def listed(names: str | Iterable[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-class Watch:
-    """A pending request for news of resources: the broker answers when there is news, or after its `wait`."""
+class Administration:
+    """The methods of a connection that are one request each: `Question[T]` stands for a `T`, which the asyncio client
+    awaits. Times in µs are since 1970, UTC.
+    """
 
-    def __init__(self, call: Call, waiter: Waiter) -> None:
-        self._call = call
-        self._waiter = waiter
+    @asks
+    def ready(self) -> Question[w.Ready]:
+        """The broker's 201 reply, from the opening of the session."""
+        return question(None, w.Ready, lambda ready: ready)
 
-    @property
-    def stands(self) -> bool:
-        """Whether the request was sent and its connection is still up: only then no answer means no news."""
-        return self._call.stands
+    @asks
+    def own_name(self, name: str) -> Question[str]:
+        """`name` as a group, queue, writer or application that needs no grant: with the user's name and a dot before
+        it, if the broker says that the client has a user (PROTOCOL.md 2.2).
+        """
+        return question(None, w.Ready, lambda ready: own_name(ready, name))
 
-    def is_silent(self, seconds: float) -> bool:
-        """Whether there is no answer within `seconds` and the request still stands: then there is no news."""
-        return self._waiter.is_waiting(seconds) and self.stands
+    @asks
+    def request(self, request: w.Request, *, patience: float = 0.0) -> Question[w.Reply]:
+        """Send any request and return its reply. It is repeated until there is an answer or the deadline passes.
 
-    def news(self, seconds: float) -> dict[str, w.Description] | None:
-        """The answer (as from `describe`) if it comes within `seconds`; None if the request is still pending."""
-        reply = self._waiter.within(seconds)
-        return None if reply is None else _by_name(_expected(reply, w.Resources))
-
-
-class Administration(ABC):
-    """The methods of `Connection` that are one request each. Times in µs are since 1970, UTC."""
-
-    @abstractmethod
-    def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
-        """Send any request and return its reply; the broker may hold it on purpose for `patience` seconds."""
-
-    @abstractmethod
-    def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
-        """Send a request that the broker may hold for `patience` seconds; the caller waits for the reply."""
-
-    @abstractmethod
-    def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
-        """The outcome of a request, and the number of attempts; an earlier attempt may have been executed."""
-
-    def _ask(self, request: w.Request, reply: type[R], *, patience: float = 0.0) -> R:
-        return _expected(self.request(request, patience=patience), reply)
+        `patience` is how long, in seconds, the broker may hold the request on purpose (a Describe with `wait`).
+        """
+        return Question(request, _reply, patience)
 
     # --- resources ------------------------------------------------------------------------------------------
 
+    @asks
     def create_resource(
         self,
         name: str,
@@ -69,7 +52,7 @@ class Administration(ABC):
         exist_ok: bool = False,
         dead_letter: str | None = None,
         max_deliveries: int | None = None,
-    ) -> w.Description:
+    ) -> Question[w.Description]:
         """Create a resource. `Refused` 409 "exists" if it exists, unless `exist_ok`.
 
         Contents that its queues delivered `max_deliveries` times (default 10), or that a consumer rejected, go to
@@ -83,19 +66,23 @@ class Administration(ABC):
             dead_letter=dead_letter,
             max_deliveries=max_deliveries,
         )
-        outcome, attempts = self._attempted(request)
-        if isinstance(outcome, w.ResourceCreated):
-            return outcome.resource
-        if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
-            return self.describe([name])[name]  # created by an attempt whose reply was lost
-        raise outcome if isinstance(outcome, Refused) else Malformed("Resource.Create was not answered")
 
-    def delete_resource(self, name: str, *, incarnation: str | None = None) -> None:
+        def created(outcome: w.Reply | Refused, attempts: int) -> w.Description | Question[w.Description]:
+            if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
+                # Created by an attempt whose reply was lost.
+                return question(
+                    w.ResourceDescribe(resources=[name]), w.Resources, lambda got: got.resources[0]
+                )
+            return expected(outcome, w.ResourceCreated).resource
+
+        return Question(request, created)
+
+    @asks
+    def delete_resource(self, name: str, *, incarnation: str | None = None) -> Question[None]:
         """Delete a resource with its contents, cursors and leases."""
-        outcome, attempts = self._attempted(w.ResourceDelete(resource=name, incarnation=incarnation))
-        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_RESOURCE):
-            raise outcome
+        return removed(w.ResourceDelete(resource=name, incarnation=incarnation), w.UNKNOWN_RESOURCE)
 
+    @asks
     def describe(
         self,
         names: str | Iterable[str] | None = None,
@@ -105,40 +92,30 @@ class Administration(ABC):
         incarnations: Mapping[str, str] | None = None,
         wait: float = 0.0,
         history: bool = False,
-    ) -> dict[str, w.Description]:
+    ) -> Question[dict[str, w.Description]]:
         """Resources by name: those named (`Refused` 404 if one is missing), those that match, or all.
 
         With `after` it waits, up to `wait` seconds, until one of these is true: a resource's `next` is above the one in
         `after`, a resource exists that is not in `after`, a resource in `after` does not exist, or the incarnation of
         one differs from `incarnations`. With `history` the descriptions have all epochs of the logs.
         """
-        request = _describe(names, pattern, after, incarnations, wait, history=history)
-        return _by_name(self._ask(request, w.Resources, patience=wait))
+        request = describing(names, pattern, after, incarnations, wait, history=history)
+        return question(request, w.Resources, by_name, patience=wait)
 
-    def watch(
-        self,
-        names: str | Iterable[str] | None = None,
-        pattern: str | None = None,
-        *,
-        after: Mapping[str, int],
-        incarnations: Mapping[str, str] | None = None,
-        wait: float,
-    ) -> Watch:
-        """Send the request of `describe` without waiting; `Watch.news` gets the answer."""
-        return Watch(*self.ask(_describe(names, pattern, after, incarnations, wait), patience=wait))
-
-    def list_resources(self, pattern: str | None = None) -> list[w.Description]:
+    @asks
+    def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
-        return self._ask(w.ResourceList(pattern=pattern), w.Resources).resources
+        return question(w.ResourceList(pattern=pattern), w.Resources, lambda got: got.resources)
 
+    @asks
     def locate_time(
         self, resource: str, timestamp_us: int, *, incarnation: str | None = None
-    ) -> tuple[int, bool]:
+    ) -> Question[tuple[int, bool]]:
         """The sequence of the first content at or after a time and True, or the resource's end and False."""
         request = w.ResourceLocate(resource=resource, timestamp=timestamp_us, incarnation=incarnation)
-        located = self._ask(request, w.Located)
-        return located.sequence, located.match
+        return question(request, w.Located, lambda located: (located.sequence, located.match))
 
+    @asks
     def locate_end(
         self,
         resource: str,
@@ -147,26 +124,28 @@ class Administration(ABC):
         contents: int | None = None,
         bytes: int | None = None,  # noqa: A002 it is the protocol's word
         incarnation: str | None = None,
-    ) -> int:
+    ) -> Question[int]:
         """The end, exclusive, of at most `contents` contents and `bytes` stored octets from `start` on: at least one
         chunk.
         """
         request = w.ResourceLocate(
             resource=resource, start=start, contents=contents, bytes=bytes, incarnation=incarnation
         )
-        return self._ask(request, w.Located).sequence
+        return question(request, w.Located, lambda located: located.sequence)
 
+    @asks
     def unread(
         self, resource: str, start: int, contents: int, *, incarnation: str | None = None
-    ) -> w.Located:
+    ) -> Question[w.Located]:
         """Measure at most `contents` contents from `start` on: `bytes` are their stored octets, `timestamp` is the
         append time (µs) of the oldest. `DataLoss` if `start` is gone.
         """
         request = w.ResourceLocate(resource=resource, start=start, contents=contents, incarnation=incarnation)
-        return self._ask(request, w.Located)
+        return replied(request, w.Located)
 
     # --- groups ---------------------------------------------------------------------------------------------
 
+    @asks
     def cursor_open(
         self,
         group: str,
@@ -174,15 +153,18 @@ class Administration(ABC):
         *,
         start: Literal["earliest", "latest"] | int = "earliest",
         incarnation: str | None = None,
-    ) -> w.CursorOpened:
+    ) -> Question[w.CursorOpened]:
         """Create a group's durable position in a resource, or return the existing one."""
         request = w.CursorOpen(group=group, resource=resource, from_=start, incarnation=incarnation)
-        return self._ask(request, w.CursorOpened)
+        return replied(request, w.CursorOpened)
 
-    def cursors(self, group: str | None = None, resource: str | None = None) -> list[w.CursorInfo]:
+    @asks
+    def cursors(self, group: str | None = None, resource: str | None = None) -> Question[list[w.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
-        return self._ask(w.CursorDescribe(group=group, resource=resource), w.Cursors).cursors
+        request = w.CursorDescribe(group=group, resource=resource)
+        return question(request, w.Cursors, lambda got: got.cursors)
 
+    @asks
     def cursor_reset(
         self,
         group: str,
@@ -191,35 +173,36 @@ class Administration(ABC):
         *,
         timestamp_us: int | None = None,
         force: bool = False,
-    ) -> w.CursorWasReset:
+    ) -> Question[w.CursorWasReset]:
         """Move a group's position forward or back: `to` a place, or to the first content at or after a time.
 
         `Refused` 409 "in-use" while a reader holds the cursor, unless `force`, which ends the holder's leases as a
         newer holder would; 404 "unknown-cursor" if there is none. The request is idempotent.
         """
         request = w.CursorReset(group=group, resource=resource, to=to, timestamp=timestamp_us, force=force)
-        return self._ask(request, w.CursorWasReset)
+        return replied(request, w.CursorWasReset)
 
-    def cursor_delete(self, group: str, resource: str) -> None:
+    @asks
+    def cursor_delete(self, group: str, resource: str) -> Question[None]:
         """Delete a group's position."""
-        outcome, attempts = self._attempted(w.CursorDelete(group=group, resource=resource))
-        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_CURSOR):
-            raise outcome
+        return removed(w.CursorDelete(group=group, resource=resource), w.UNKNOWN_CURSOR)
 
     # --- queues ---------------------------------------------------------------------------------------------
 
-    def queues(self, queue: str | None = None, resource: str | None = None) -> list[w.QueueInfo]:
+    @asks
+    def queues(self, queue: str | None = None, resource: str | None = None) -> Question[list[w.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
-        return self._ask(w.QueueDescribe(group=queue, resource=resource), w.Queues).queues
+        request = w.QueueDescribe(group=queue, resource=resource)
+        return question(request, w.Queues, lambda got: got.queues)
 
-    def queue_delete(self, queue: str, resource: str) -> None:
+    @asks
+    def queue_delete(self, queue: str, resource: str) -> Question[None]:
         """Delete a queue's record of settled contents. `Refused` 409 "in-use" while it has consumers."""
-        outcome, attempts = self._attempted(w.QueueDelete(group=queue, resource=resource))
-        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_QUEUE):
-            raise outcome
+        return removed(w.QueueDelete(group=queue, resource=resource), w.UNKNOWN_QUEUE)
 
     # --- stages ---------------------------------------------------------------------------------------------
 
+    @asks
     def stage_commit(
         self,
         application: str,
@@ -228,7 +211,7 @@ class Administration(ABC):
         query: str | None = None,
         *,
         truncate: str | Iterable[str] = (),
-    ) -> w.Committed:
+    ) -> Question[w.Committed]:
         """Publish the stages' contents atomically, in this order, once per (application, version). The former contents
         of the resources in `truncate` are removed in the same step.
 
@@ -242,32 +225,39 @@ class Administration(ABC):
             query=query,
             truncate=listed(truncate),
         )
-        return self._ask(request, w.Committed)
+        return replied(request, w.Committed)
 
-    def stage_abort(self, stages: str | Iterable[str]) -> None:
+    @asks
+    def stage_abort(self, stages: str | Iterable[str]) -> Question[None]:
         """Discard stages; unknown and committed ones are left alone."""
-        self.request(w.StageAbort(stages=listed(stages)))
+        return question(w.StageAbort(stages=listed(stages)), w.Ok, lambda _: None)
 
-    def stages(self, application: str | None = None) -> w.Stages:
+    @asks
+    def stages(self, application: str | None = None) -> Question[w.Stages]:
         """The stages that are not committed, and the last committed version of each application."""
-        return self._ask(w.StageDescribe(application=application), w.Stages)
+        return replied(w.StageDescribe(application=application), w.Stages)
 
-    def stage_forget(self, application: str) -> None:
+    @asks
+    def stage_forget(self, application: str) -> Question[None]:
         """Delete the last committed version of an application, so that it may start from any version."""
-        outcome, attempts = self._attempted(w.StageForget(application=application))
-        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == w.UNKNOWN_APPLICATION):
-            raise outcome
+        return removed(w.StageForget(application=application), w.UNKNOWN_APPLICATION)
 
 
-def _describe(
-    names: str | Iterable[str] | None,
-    pattern: str | None,
-    after: Mapping[str, int] | None,
-    incarnations: Mapping[str, str] | None,
-    wait: float,
+def own_name(ready: w.Ready, name: str) -> str:
+    """See `Administration.own_name`."""
+    return name if ready.user is None else f"{ready.user}.{name}"
+
+
+def describing(
+    names: str | Iterable[str] | None = None,
+    pattern: str | None = None,
+    after: Mapping[str, int] | None = None,
+    incarnations: Mapping[str, str] | None = None,
+    wait: float = 0.0,
     *,
     history: bool = False,
 ) -> w.ResourceDescribe:
+    """The request of `Administration.describe`."""
     return w.ResourceDescribe(
         resources=None if names is None else listed(names),
         pattern=pattern,
@@ -278,11 +268,12 @@ def _describe(
     )
 
 
-def _by_name(found: w.Resources) -> dict[str, w.Description]:
+def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
+    if isinstance(outcome, Refused):
+        raise outcome
+    return outcome
+
+
+def by_name(found: w.Resources) -> dict[str, w.Description]:
+    """Descriptions by the names of their resources."""
     return {one.resource: one for one in found.resources}
-
-
-def _expected(got: w.Reply, reply: type[R]) -> R:
-    if not isinstance(got, reply):
-        raise Malformed(f"a request for {reply.__name__} was answered with {type(got).__name__}")
-    return got

@@ -1,4 +1,4 @@
-"""The IO thread's part of a reader of a server of RFC 11 only, or in profile `test`.
+"""The loop's part of a reader of a server of RFC 11 only, or in profile `test`.
 
 There are no positions: the application gets contents in the order of arrival. With confirm "full" each is confirmed by
 the sequence number in its delivery.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from mtl.client.control import Channel
 from mtl.client.flow import State
 from mtl.client.incoming import Incoming, ReaderOptions
-from mtl.client.io import Loop
+from mtl.client.loop import Loop
 from mtl.errors import Refused
 from mtl.protocol.reading import Delivery, Run
 from mtl.protocol.rfc import RfcReaderFlow
@@ -62,7 +62,7 @@ class RfcFeed(Incoming):
     def granted(self, lease: w.DataLease) -> None:
         """Nothing to check: such a server does not echo."""
         self.lease = lease
-        self.granted_event.set()
+        self.listener()
 
     def refused(self, error: Refused) -> Refused | None:
         """Every refusal is final."""

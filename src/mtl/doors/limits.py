@@ -11,7 +11,8 @@ DOOR_USERS = 200
 """Users that one door acts as at once, a session and some sockets each; above it the longest idle one is closed."""
 
 DOOR_LOGINS = 8
-"""HTTP Basic: password checks at the broker at once per door; each takes some milliseconds of a thread."""
+"""HTTP Basic: password checks at the broker at once per door; each takes some 15 ms of the event loop
+(SCRAM_ITERATIONS)."""
 
 DOOR_CHECK_S = 5.0
 """HTTP Basic: deadline of a password check; the deadline of the WebSocket's handshake is WS_OPEN_S."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ import zmq
 
 from mtl.errors import OptionError
 from mtl.net import limits as net_limits
+from mtl.net.context import context
 from mtl.net.curve import as_client
 from mtl.net.endpoint import Curve
 from mtl.net.open_connections import OpenConnections
@@ -38,16 +38,6 @@ _NOW = int(zmq.DONTWAIT)
 _FIRST = int(zmq.DONTWAIT | zmq.SNDMORE)
 _IN = int(zmq.POLLIN)
 _OUT = int(zmq.POLLOUT)
-
-_made: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
-
-
-def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    """This process's context. Terminating it would wait for every linger, so it lives until the process ends."""
-    global _made
-    if _made is None or _made[0] != os.getpid():
-        _made = (os.getpid(), zmq.Context())
-    return _made[1]
 
 
 def _events(socket: zmq.Socket[bytes]) -> int:
@@ -233,7 +223,7 @@ class AsyncDealer:
         max_waiting: int | None = None,
         curve: Curve | None = None,
     ) -> None:
-        self._socket = _context().socket(zmq.DEALER)
+        self._socket = context().socket(zmq.DEALER)
         # An identity that cannot be guessed: those that the ROUTER generates are consecutive numbers.
         self._socket.setsockopt(zmq.IDENTITY, uuid4().bytes)
         self._socket.setsockopt(zmq.LINGER, net_limits.LINGER_MS)

@@ -8,14 +8,15 @@ import zmq
 
 from mtl.net.limits import MAX_SOCKETS
 
-_made: tuple[int, zmq.Context[zmq.Socket[bytes]]] | None = None
+_made: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+"""By process. A context lives until its process ends: terminating it would wait for every linger."""
 
 
 def context() -> zmq.Context[zmq.Socket[bytes]]:
-    """This process's context. Call it from one thread at a time: the clients' IO thread, or the broker's loop."""
-    global _made
-    if _made is None or _made[0] != os.getpid():
+    """This process's context, for any thread."""
+    found = _made.get(os.getpid())
+    if found is None:
         made = zmq.Context()
         made.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-        _made = (os.getpid(), made)
-    return _made[1]
+        found = _made.setdefault(os.getpid(), made)  # another thread may have been faster
+    return found

@@ -77,6 +77,15 @@ class Poll(Protocol):
     def want_writable(self, link: Link, wanted: bool) -> None:
         """Whether to report WRITABLE, too."""
 
+    @property
+    def restless(self) -> bool:
+        """Whether `wait` may find events although its descriptor is not readable."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when links have events, for an event loop that calls `wait(0.0)` then, and as
+        long as the poll is `restless`.
+        """
+
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
         """Wait for events, at most `timeout` seconds (None: no limit) or until `wake`, and return them."""
 

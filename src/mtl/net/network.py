@@ -85,6 +85,15 @@ class ZmqPoll:
         own.wanted = _IN | _OUT if wanted else _IN
         self._stirred[own] = None
 
+    @property
+    def restless(self) -> bool:
+        """Whether sockets were used since `wait` read their EVENTS."""
+        return bool(self._stirred)
+
+    def fileno(self) -> int:
+        """The selector's own descriptor: epoll's or kqueue's, which other selectors can watch."""
+        return self._selector.fileno()
+
     def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
         """Messages come before the end of their connection, so that none is missed."""
         events = self._ask(tuple(self._stirred))

@@ -7,10 +7,11 @@
         async with c.reader("orders", start="earliest") as r:
             async for content in r: ...
 
-It is the same client: sessions, sockets, heartbeats and recovery run in the process's one IO thread (`mtl.client.io`).
-Only waiting differs. Contents and Confirms, which are many, ring a `Bell`: the IO thread wakes the event loop by
-call_soon_threadsafe, once for many arrivals. Requests (a lease, a description, a close), which are few, wait for their
-reply in a small pool of threads.
+It has no threads. Sessions, flows, heartbeats and recovery are those of the blocking client (`mtl.client.control`,
+`flow`, `feed`, `pump` and others). The event loop runs them in rounds (`loop`), and tasks wait for futures (`waiting`).
+A connection belongs to the event loop in which it was opened.
+
+A login by password computes the key (PBKDF2) in the event loop, which takes some 15 ms.
 """
 
 from __future__ import annotations

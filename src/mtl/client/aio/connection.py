@@ -1,159 +1,186 @@
-"""A connection for an event loop: wraps `mtl.client.connection`."""
+"""A connection to a broker in an event loop: sends requests, and opens readers, consumers and writers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from mtl.client import Reader as BlockingReader
-from mtl.client import Writer as BlockingWriter
-from mtl.client import connection as blocking
+from mtl.client import connecting
 from mtl.client.aio.consumer import Consumer
+from mtl.client.aio.loop import EventLoop
 from mtl.client.aio.opening import Opening
 from mtl.client.aio.reader import Reader
-from mtl.client.aio.worker import Worker
+from mtl.client.aio.waiting import Answer
 from mtl.client.aio.writer import Writer
-from mtl.client.consumer import Consumer as BlockingConsumer
+from mtl.client.connecting import opens
+from mtl.client.control import Channel
+from mtl.client.deliveries import Deliveries
+from mtl.client.incoming import Incoming
+from mtl.client.leases import Leases
+from mtl.client.loop import Loop, nothing
+from mtl.client.pump import Pump
+from mtl.client.questions import Awaiting, Question
+from mtl.client.sessions import LeaseUser, Sessions
 from mtl.client.settings import Settings
-from mtl.errors import MtlError
+from mtl.errors import MtlError, Refused
+from mtl.wire import control as w
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _awaited(
-    method: Callable[Concatenate[blocking.Connection, P], R],
-) -> Callable[Concatenate[Connection, P], Awaitable[R]]:
-    """The awaitable form of a blocking method that sends one request; a worker thread waits for the reply."""
-
-    @wraps(method)
-    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
-        return self.worker.run(partial(method, self.blocking, *args, **kwargs))
-
-    return call
+T = TypeVar("T")
+U = TypeVar("U", bound=LeaseUser)
+A = TypeVar("A", Reader, Consumer, Writer)
 
 
-def _reader(
-    method: Callable[Concatenate[blocking.Connection, P], BlockingReader],
-) -> Callable[Concatenate[Connection, P], Opening[Reader]]:
-    @wraps(method)
-    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Reader]:
-        async def opened() -> Reader:
-            opening = partial(method, self.blocking, *args, **kwargs)
-            return Reader(await self.worker.run(opening, BlockingReader.close), self.worker)
+class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Writer]]):
+    """One client of one broker, for the tasks of one event loop, which runs its sessions and flows.
 
-        return Opening(opened)
-
-    return call
-
-
-def _consumer(
-    method: Callable[Concatenate[blocking.Connection, P], BlockingConsumer],
-) -> Callable[Concatenate[Connection, P], Opening[Consumer]]:
-    @wraps(method)
-    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Consumer]:
-        async def opened() -> Consumer:
-            opening = partial(method, self.blocking, *args, **kwargs)
-            return Consumer(await self.worker.run(opening, BlockingConsumer.close), self.worker)
-
-        return Opening(opened)
-
-    return call
-
-
-def _writer(
-    method: Callable[Concatenate[blocking.Connection, P], BlockingWriter],
-) -> Callable[Concatenate[Connection, P], Opening[Writer]]:
-    @wraps(method)
-    def call(self: Connection, /, *args: P.args, **kwargs: P.kwargs) -> Opening[Writer]:
-        async def opened() -> Writer:
-            opening = partial(method, self.blocking, *args, **kwargs)
-            writer = await self.worker.run(opening, BlockingWriter.abandon)
-            return Writer(writer, self.worker, self.blocking.settings.retry_deadline)
-
-        return Opening(opened)
-
-    return call
-
-
-class Connection:
-    """One client of one broker, for the tasks of one event loop. `blocking` is the connection that it wraps.
-
-    Methods have the arguments and errors of the methods of the same name of `mtl.client.Connection`.
+    Methods have the arguments and errors of the methods of the same name of `mtl.Connection`; what these return is
+    awaited here.
     """
 
-    def __init__(self, connection: blocking.Connection, worker: Worker) -> None:
-        self.blocking = connection
-        self.worker = worker
+    def __init__(self, settings: Settings) -> None:
+        """In the event loop. Await `ready` before other methods are called."""
+        super().__init__(settings)
+        self._loop = EventLoop()
+        self._sessions = Sessions(self._loop, settings, self._curve)
+        self._users: set[Reader | Writer | Consumer] = set()
 
-    @property
-    def endpoint(self) -> str:
-        """The broker's control endpoint."""
-        return self.blocking.endpoint
+    # --- requests -------------------------------------------------------------------------------------------
 
-    @property
-    def settings(self) -> Settings:
-        """The connection's settings."""
-        return self.blocking.settings
+    async def _answer(self, asked: Question[T]) -> T:
+        answer: T | Question[T] = asked
+        while isinstance(answer, Question):
+            pending = Answer(self._loop)
+            call = self._sessions.ask(answer.request, pending.done, patience=answer.patience)
+            outcome: w.Reply | Refused
+            try:
+                outcome = await pending
+            except Refused as refused:
+                outcome = refused
+            answer = answer.conclude(outcome, call.attempts)
+        return answer
 
-    reader = _reader(blocking.Connection.reader)
-    writer = _writer(blocking.Connection.writer)
-    consumer = _consumer(blocking.Connection.consumer)
+    def _greeting(self) -> w.Ready:
+        ready = self._sessions.main.ready_reply
+        assert ready is not None, "the connection is not ready"
+        return ready
 
-    request = _awaited(blocking.Connection.request)
-    create_resource = _awaited(blocking.Connection.create_resource)
-    delete_resource = _awaited(blocking.Connection.delete_resource)
-    describe = _awaited(blocking.Connection.describe)
-    list_resources = _awaited(blocking.Connection.list_resources)
-    locate_time = _awaited(blocking.Connection.locate_time)
-    locate_end = _awaited(blocking.Connection.locate_end)
-    cursor_open = _awaited(blocking.Connection.cursor_open)
-    cursors = _awaited(blocking.Connection.cursors)
-    cursor_reset = _awaited(blocking.Connection.cursor_reset)
-    cursor_delete = _awaited(blocking.Connection.cursor_delete)
-    queues = _awaited(blocking.Connection.queues)
-    queue_delete = _awaited(blocking.Connection.queue_delete)
-    stage_commit = _awaited(blocking.Connection.stage_commit)
-    stage_abort = _awaited(blocking.Connection.stage_abort)
-    stages = _awaited(blocking.Connection.stages)
-    stage_forget = _awaited(blocking.Connection.stage_forget)
+    # --- readers and writers --------------------------------------------------------------------------------
+
+    def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> Opening[Reader]:
+        async def opened() -> Reader:
+            reader = await self._opened(make, Reader)
+            reader.begin()
+            self._sees_files = self._sees_files and reader.sees_files
+            return reader
+
+        return Opening(opened)
+
+    def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> Opening[Consumer]:
+        return Opening(lambda: self._opened(make, Consumer, profile))
+
+    def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> Opening[Writer]:
+        return Opening(lambda: self._opened(make, Writer))
+
+    async def _opened(
+        self,
+        make: Callable[[Loop, Channel], U],
+        kind: Callable[[EventLoop, Settings, U, Callable[[], None]], A],
+        profile: str | None = None,
+    ) -> A:
+        """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
+        answer, channel = Answer(self._loop), self._sessions.lend(profile)
+        part = make(self._loop, channel)
+
+        def look() -> None:
+            outcome = part.lease or part.error
+            if outcome is not None:
+                part.listener = nothing
+                answer.done(outcome)
+
+        part.listener = look
+        self._loop.post(part.flow.start)
+        try:
+            await answer
+        except MtlError:
+            self._sessions.give_back(channel)
+            raise
+        except asyncio.CancelledError:
+            self._undo(part, channel)
+            raise
+
+        def closed() -> None:
+            self._users.discard(user)
+            self._sessions.give_back(channel)
+
+        user: A = kind(self._loop, self.settings, part, closed)
+        self._users.add(user)
+        return user
+
+    def _undo(self, part: LeaseUser, channel: Channel) -> None:
+        """Once the lease is granted, end it."""
+        end = part.abandon if isinstance(part, Pump) else part.close
+
+        def look() -> None:
+            if self._loop.running and (part.lease is not None or part.error is not None):
+                part.listener = nothing
+                self._loop.post(leave)  # not now: the flow has not used the lease yet
+
+        def leave() -> None:
+            if part.lease is None:
+                self._sessions.give_back(channel)
+            else:
+                end(lambda _: self._sessions.give_back(channel), within=self.settings.request_timeout)
+
+        part.listener = look
+        look()
+
+    # --- closing --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Close the readers, flush and close the writers, then close the sessions. May be called again."""
-        await asyncio.to_thread(self.blocking.close)
-        await self.worker.close()
+        """Close the readers, flush and close the writers, then close the sessions. May be called again.
+
+        An error of a writer (unconfirmed contents) is raised after everything is closed.
+        """
+        failed: MtlError | None = None
+        try:
+            for user in list(self._users):
+                try:
+                    await user.close()
+                except MtlError as error:
+                    failed = failed or error
+        finally:
+            self._end()
+        if failed is not None:
+            raise failed
 
     async def drop(self) -> None:
         """Close at once, without the broker: unconfirmed contents may be lost, and leases expire."""
-        await asyncio.to_thread(self.blocking.drop)
-        await self.worker.close()
+        self._end()
 
     async def leave(self, *, failed: bool) -> None:
         """Close at the end of a block; drop if the block `failed`."""
         await (self.drop() if failed else self.close())
 
-
-def _connected(how: Callable[P, blocking.Connection]) -> Callable[P, Opening[Connection]]:
-    @wraps(how)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[Connection]:
-        async def opened() -> Connection:
-            worker = Worker()
-            try:
-                connection = await worker.run(partial(how, *args, **kwargs), blocking.Connection.close)
-            except (MtlError, asyncio.CancelledError):
-                await worker.close()
-                raise
-            return Connection(connection, worker)
-
-        return Opening(opened)
-
-    return call
+    def _end(self) -> None:
+        if self._loop.running:
+            self._loop.end()
 
 
-connect = _connected(blocking.connect)
+def open_connection(settings: Settings) -> Opening[Connection]:
+    """As `connect`, with settings."""
+
+    async def opened() -> Connection:
+        connection = Connection(settings)
+        try:
+            await connection.ready()
+        except BaseException:  # also when cancelled
+            await connection.drop()
+            raise
+        return connection
+
+    return Opening(opened)
+
+
+connect = opens(connecting.connect, open_connection)
 """Connect, with the arguments of `mtl.connect`. Use it with `async with`, or await it and close the result."""
-
-open_connection = _connected(blocking.open_connection)
-"""As `connect`, with settings."""

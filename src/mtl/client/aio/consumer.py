@@ -1,40 +1,35 @@
-"""Consuming from queues in an event loop: wraps `mtl.client.consumer`."""
+"""Consuming from queues in an event loop."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from mtl.client import consumer as blocking
-from mtl.client.aio.news import News
-from mtl.client.aio.worker import Worker
-from mtl.client.consumer import QueuedContent
-from mtl.errors import Closed, MtlError
+from mtl.client.aio.waiting import AwaitingLease, News
+from mtl.client.consuming import ConsumingLease, QueuedContent
+from mtl.client.deliveries import Deliveries
+from mtl.client.loop import Loop
+from mtl.client.settings import Settings
+from mtl.errors import MtlError
 
 
-class Consumer:
+class Consumer(ConsumingLease, AwaitingLease):
     """A lease to consume from queues, with the errors of the blocking consumer.
 
     For one task at a time; any task may call `close` and answer contents.
     """
 
-    def __init__(self, consumer: blocking.Consumer, worker: Worker) -> None:
-        self._consumer = consumer
-        self._worker = worker
+    def __init__(
+        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+    ) -> None:
+        super().__init__(loop, settings, deliveries, closed)
         self._news = News()
-        self.summon = consumer.summon
-        self.dismiss = consumer.dismiss
-        consumer.listen(self._news.ring)
-
-    @property
-    def queue(self) -> str:
-        """The name of the queues from which this consumes."""
-        return self._consumer.queue
+        deliveries.listener = self._news.tell
 
     async def next(self, timeout: float | None = None) -> QueuedContent | None:  # noqa: ASYNC109 the blocking consumer's name
         """The next content; None after `timeout` seconds without one (None: no limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (content := self._consumer.next(0.0)) is None:
+        while (content := self._next()) is None:
             left = None if deadline is None else deadline - time.monotonic()
             if (left is not None and left <= 0) or not await self._news.come(left):
                 return None
@@ -50,7 +45,7 @@ class Consumer:
             if octets <= 0 or len(together) >= contents:
                 break
             try:
-                content = self._consumer.next(0.0)
+                content = self._next()
             except MtlError:
                 break  # the next call raises it again
         return together
@@ -59,14 +54,3 @@ class Consumer:
         """Every content, for ever."""
         while (content := await self.next()) is not None:
             yield content
-
-    async def close(self) -> None:
-        """Send the last answers and end the lease; unanswered contents go back to the queue. May be called again."""
-        try:
-            await self._worker.run(self._consumer.close)
-        except Closed:
-            pass  # closed with its connection
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a consumer has nothing to flush
-        """Close, at the end of a block."""
-        await self.close()

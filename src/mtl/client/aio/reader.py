@@ -1,106 +1,109 @@
-"""Reading in an event loop: wraps `mtl.client.reader`."""
+"""Reading in an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from mtl.client import reader as blocking
-from mtl.client.aio.news import News
-from mtl.client.aio.worker import Worker
-from mtl.client.contents import Content
-from mtl.errors import Closed
-from mtl.limits import CREDIT_DELAY_S
+from mtl.client.aio.loop import EventLoop
+from mtl.client.aio.waiting import AwaitingLease, News
+from mtl.client.contents import Content, Pack
+from mtl.client.incoming import Incoming
+from mtl.client.reading import ReadingLease
+from mtl.client.settings import Settings
+from mtl.errors import Unreachable
 
 
-class Reader:
+class Reader(ReadingLease, AwaitingLease):
     """A lease to read one resource from a position on, in order, without gaps or duplicates.
 
     A request for the next item marks the last one as consumed, so a slow task takes at most one window of memory. For
-    one task at a time; any task may call `confirm` and `close`. Errors are those of the blocking reader.
+    one task at a time; any task may call `confirm`, `ping_holder` and `close`. Errors are those of the blocking reader.
     """
 
-    def __init__(self, reader: blocking.Reader, worker: Worker) -> None:
-        self._reader = reader
-        self._worker = worker
+    _loop: EventLoop
+
+    def __init__(
+        self, loop: EventLoop, settings: Settings, feed: Incoming, closed: Callable[[], None]
+    ) -> None:
+        super().__init__(loop, settings, feed, closed)
         self._news = News()
-        reader.listen(self._news.ring)
-
-    @property
-    def resource(self) -> str:
-        """The name of the resource."""
-        return self._reader.resource
-
-    @property
-    def position(self) -> int | None:
-        """The sequence of the next content."""
-        return self._reader.position
-
-    @property
-    def incarnation(self) -> str | None:
-        """The resource's incarnation."""
-        return self._reader.incarnation
-
-    @property
-    def log_epoch(self) -> str | None:
-        """The epoch of the content before `position`, for another reader that continues there."""
-        return self._reader.log_epoch
+        feed.listener = self._news.tell
 
     async def next(self, timeout: float | None = None) -> Content | None:  # noqa: ASYNC109 the blocking reader's name
         """The next content; None after `timeout` seconds without one (None: no limit), and at the end of the range."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            content = self._reader.next(0.0)
-            if content is not None or self._reader.ended:
-                return content
-            left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not await self._waited(left):
-                return None
+        while (content := self._next()) is None and await self._wait(timeout):
+            pass
+        return content
 
     async def some(self, contents: int, octets: int) -> list[Content]:
         """The next content, and others that came with it: at most `contents`, ending at `octets` octets of bodies.
 
         An empty list at the end of the range. The next call marks all of them as consumed.
         """
-        while True:
-            together = self._reader.some(contents, octets, 0.0)
-            if together or self._reader.ended:
-                return together
-            await self._waited(None)
+        while not (together := self._some(contents, octets)) and await self._wait(None):
+            pass
+        return together
 
     async def __aiter__(self) -> AsyncIterator[Content]:
         """Every content up to `until`; without `until` it never ends."""
         while (content := await self.next()) is not None:
             yield content
 
-    async def confirm(self, sequence: int) -> None:
+    async def batches(self) -> AsyncIterator[Pack]:
+        """Every pack up to `until`, cut to the range."""
+        while True:
+            while (pack := self._next_pack()) is None and await self._wait(None):
+                pass
+            if pack is None:
+                return
+            self._position = pack.first + pack.count
+            yield pack
+
+    async def confirm(self, sequence: int, *, log_epoch: str | None = None) -> None:
         """Confirm every content up to `sequence`, and wait until the broker has it; moves the cursor of a holder.
+
+        `log_epoch` is as in the blocking reader. Raises `Fenced` if another holder took over, `Unreachable`.
+        """
+        self._confirm(sequence, log_epoch)
+        await self.ping_holder()
+
+    async def ping_holder(self) -> int | None:
+        """The group's current position, from a broker that has processed every Confirm so far; see the blocking reader.
 
         Raises `Fenced` if another holder took over, `Unreachable`.
         """
+        patience = self._settings.retry_deadline
+        deadline = time.monotonic() + patience
+        positions = self._ping()
+        while not positions:
+            if self._feed.error is not None:
+                raise self._feed.error
+            if not await self._news.come(deadline - time.monotonic()):
+                raise Unreachable(self._settings.endpoint, patience, "waiting for the Pong of a holder")
+        return positions[0]
 
-        def confirm() -> None:
-            self._reader.confirm(sequence)
-            self._reader.ping_holder()
-
-        await self._worker.run(confirm)
-
-    async def close(self) -> None:
-        """End the lease. May be called again."""
+    async def _wait(self, timeout: float | None) -> bool:  # noqa: ASYNC109 it is passed on
+        """Wait for a delivery or an error: False at the end of the range, and after `timeout`. Consumed contents are
+        confirmed after a while.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        owed = self._owed
+        credit = asyncio.get_running_loop().call_later(owed, self._give_credit) if owed is not None else None
         try:
-            await self._worker.run(self._reader.close)
-        except Closed:
-            pass  # closed with its connection
-
-    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 a reader has nothing to flush
-        """Close, at the end of a block."""
-        await self.close()
-
-    async def _waited(self, patience: float | None) -> bool:
-        """Wait for news: whether some came. After a while without news, consumed contents are confirmed."""
-        rest = asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self._reader.rest)
-        try:
-            return await self._news.come(patience)
+            while not self._has_news:
+                left = None if deadline is None else deadline - time.monotonic()
+                if (left is not None and left <= 0) or not await self._news.come(left):
+                    return False
         finally:
-            rest.cancel()
+            if credit is not None:
+                credit.cancel()
+        return not self._is_over
+
+    def _give_credit(self) -> None:
+        if self._unposted_contents and self._loop.running:
+            self._post_credit()
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        self._loop.now(call)

@@ -1,21 +1,28 @@
-"""Writing in an event loop: wraps `mtl.client.writer`."""
+"""Writing in an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
-from mtl.client import writer as blocking
-from mtl.client.aio.bell import Bell
-from mtl.client.aio.worker import Worker
-from mtl.errors import Closed, ContentRefused, MtlError
+from mtl.client.aio.waiting import ended
+from mtl.client.control import Outcome
+from mtl.client.limits import MAX_UNSENT
+from mtl.client.loop import Loop
+from mtl.client.pump import Pump
+from mtl.client.settings import Settings
+from mtl.client.writing import Patience, WritingLease
+from mtl.errors import Closed, ContentRefused, ContentTooLarge, MtlError
 from mtl.wire import control as w
+from mtl.wire.commands import packed_properties
 from mtl.wire.fields import Buffer, Value
+from mtl.wire.packs import encode_pack, pack_size
 
 
-class Writer:
+class Writer(WritingLease):
     """A lease to write to one resource, or to several; for any number of tasks of one event loop.
 
     `send` returns the publishing number once the content is in the window; `settled` waits until it is durable, and
@@ -25,40 +32,31 @@ class Writer:
     `flush` for contents without a call of `settled`.
     """
 
-    def __init__(self, writer: blocking.Writer, worker: Worker, retry_deadline: float) -> None:
-        self._writer = writer
-        self._worker = worker
-        self._limit = retry_deadline
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        loop: Loop,
+        settings: Settings,
+        pump: Pump,
+        closed: Callable[[], None],
+    ) -> None:
+        super().__init__(loop, settings, pump, closed)
+        self._events = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None
         self._awaited: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
         self._refused: dict[int, str] = {}
-        self._patience: blocking.Patience | None = None
+        self._patience: Patience | None = None
         self._watch: asyncio.TimerHandle | None = None
-        writer.listen(Bell(self._heard).ring)
+        pump.listener = self._look
 
-    @property
-    def name(self) -> str | None:
-        """The name under which the broker remembers the numbers."""
-        return self._writer.name
-
-    @property
-    def max_content(self) -> int:
-        """Octets of the largest content that the broker accepts."""
-        return self._writer.max_content
-
-    @property
-    def error(self) -> MtlError | None:
-        """The error that ended the writer, or None."""
-        return self._writer.error
+    # --- sending --------------------------------------------------------------------------------------------
 
     async def send(
         self, body: Buffer, properties: Mapping[str, Value] | None = None, *, resource: str | None = None
     ) -> int:
         """Publish one content and return its number. Waits while the window of unconfirmed contents is full."""
-        return await self._taken(lambda: self._writer.offer(body, properties, resource=resource))
+        return await self._taken(lambda: self._offer(body, properties, resource))
 
     async def send_run(
         self, bodies: Sequence[bytes], tables: Sequence[bytes], *, resource: str | None = None
@@ -68,7 +66,7 @@ class Writer:
 
         Waits as `send` does. Raises `ContentTooLarge` for a content, or a run that has to be split.
         """
-        return await self._taken(lambda: self._writer.offer_run(bodies, tables, resource=resource))
+        return await self._taken(lambda: self._offer_run(bodies, tables, resource))
 
     async def _taken(self, offer: Callable[[], int | None]) -> int:
         async with self._turn:  # tasks are served in the order of their calls, also while some wait for room
@@ -76,7 +74,7 @@ class Writer:
                 number = offer()
                 if number is not None:
                     return number
-                self._room = self._loop.create_future()
+                self._room = self._events.create_future()
                 self._expect()
                 try:
                     await self._room
@@ -85,60 +83,122 @@ class Writer:
 
     def settled(self, number: int) -> asyncio.Future[None]:
         """A future: done when the content of this number is durable, `ContentRefused` if it was rejected for good."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[None] = self._events.create_future()
         heapq.heappush(self._awaited, (number, next(self._order), future))
-        self._heard()
+        self._look()
         self._expect()
         return future
 
     async def flush(self) -> None:
         """Wait until all contents are durable. Raises `ContentRefused` for a content without a call of `settled`."""
-        await self.settled(self._writer.push())
+        self._check()
+        self._pack_buffer()
+        await self.settled(self._pump.writer.next - 1)
         if self._refused:
             number, resource = self._refused.popitem()
             raise ContentRefused(resource, number)
 
+    # --- offers, which are accepted if there is room --------------------------------------------------------
+
+    def _offer(
+        self, body: Buffer, properties: Mapping[str, Value] | None, resource: str | None
+    ) -> int | None:
+        name, table, octets = self._checked(body, properties, resource)
+        self._check()
+        if self._would_wait(1, len(octets) + len(table)):
+            return None
+        return self._accept(name, table, octets)
+
+    def _offer_run(
+        self, bodies: Sequence[bytes], tables: Sequence[bytes], resource: str | None
+    ) -> int | None:
+        self._check_packed()
+        name = self._named(resource)
+        largest = max(map(len, bodies))
+        if largest > self._pump.max_content:
+            raise ContentTooLarge(largest, self._pump.max_content)
+        self._check()
+        count, octets = len(bodies), sum(map(len, bodies)) + sum(map(len, tables))
+        if self._would_wait(count, octets):
+            return None
+        body: Buffer
+        if count == 1:
+            properties, body = tables[0], bodies[0]
+        else:
+            body = encode_pack(bodies, tables, self._pump.max_pack)
+            properties, octets = packed_properties(count), len(body)
+        self._pack_buffer()
+        return self._publish(name, properties, body, count, octets) + count - 1
+
+    def _would_wait(self, contents: int, size: int) -> bool:
+        """Whether there is no room for `contents` contents of `size` octets in total, together with the
+        pack that is being collected.
+        """
+        writer, count = self._pump.writer, len(self._bodies) + contents
+        held = pack_size(count, self._octets + size) if self._packed else size
+        return not writer.room(count, held) or (writer.waiting >= MAX_UNSENT and self._pump.sending)
+
+    def _await_room(self, count: int, size: int, deadline: float | None = None) -> None:
+        """There is room: `_would_wait` included the pack that is being collected."""
+
+    def _await_sent(self) -> None:
+        """A loop sends between two calls: `_would_wait` has limited what is unsent."""
+
+    # --- the end --------------------------------------------------------------------------------------------
+
     async def close(self) -> None:
         """Flush and end the lease. May be called again. Raises the error that ended the writer before the flush."""
+        if not self._open:
+            return
         try:
-            if self._writer.error is None:
+            if self.error is None or self.unconfirmed:
                 await self.flush()
         except BaseException:  # also when cancelled: the lease must not outlive its writer
             await self.abandon()
             raise
-        await self._worker.run(self._writer.close)
-        self._fail(Closed("the writer is closed"))
+        await self._over(self._pump.close)
 
     async def seal(self) -> w.Sealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
         `LocalError` for a writer without a stage.
         """
+        self._check_stage()
         await self.flush()
-        sealed = await self._worker.run(self._writer.seal)
-        self._fail(Closed("the writer is closed"))
-        return sealed
+        return self._sealed(await self._ended(partial(self._pump.seal, within=None)))
 
     async def abandon(self) -> None:
         """End without a wait: unconfirmed contents may be lost."""
-        try:
-            await self._worker.run(self._writer.abandon)
-        except Closed:
-            pass  # closed with its connection
-        self._fail(Closed("the writer is closed"))
+        if self._open:
+            await self._over(self._pump.abandon)
 
     async def leave(self, *, failed: bool) -> None:
         """Close at the end of a block; abandon if the block `failed`."""
         await (self.abandon() if failed else self.close())
 
-    # --- news -----------------------------------------------------------------------------------------------
+    async def _over(self, how: Callable[..., None]) -> None:
+        try:
+            await self._ended(partial(how, within=self._settings.request_timeout))
+        except MtlError:
+            pass  # the writer has ended either way; the lease expires
 
-    def _heard(self) -> None:
-        """Settle the futures of confirmed and refused contents. Reads `confirmed` before `take_refused`: a content that
-        is refused in between has a higher number.
-        """
-        confirmed = self._writer.confirmed
-        for refused in self._writer.take_refused():
-            self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
+    async def _ended(self, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+        self._open = False
+        try:
+            return await ended(self._loop, how)
+        finally:
+            self._fail(Closed("the writer is closed"))
+            self._closed()
+
+    # --- settling -------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Settle the futures of confirmed and refused contents. Called in the loop."""
+        writer = self._pump.writer
+        confirmed = writer.confirmed
+        if writer.refused:
+            for refused in writer.refused:
+                self._refused |= dict.fromkeys(range(refused.first, refused.last + 1), refused.resource)
+            writer.refused = []
         while self._awaited and self._awaited[0][0] <= confirmed:
             number, _, future = heapq.heappop(self._awaited)
             resource = self._refused.pop(number, None)
@@ -148,8 +208,8 @@ class Writer:
                 future.set_result(None)
             else:
                 future.set_exception(ContentRefused(resource, number))
-        if self._writer.error is not None:
-            self._fail(self._writer.error)
+        if self.error is not None:
+            self._fail(self.error)
         elif self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -169,15 +229,15 @@ class Writer:
     def _expect(self) -> None:
         """Start the watch for progress if a task waits: without progress for the retry deadline it fails."""
         if self._watch is None and (self._awaited or self._room is not None):
-            self._patience = blocking.Patience(self._limit)
-            self._look()
+            self._patience = Patience(self._settings.retry_deadline)
+            self._check_progress()
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         self._watch = None
         if self._patience is None or not (self._awaited or self._room is not None):
             return
-        left = self._patience.left(self._writer.progress)
+        left = self._patience.left(self._pump.writer.progressed)
         if left <= 0:
-            self._fail(self._writer.stalled(self._patience, "waiting for Confirms"))
+            self._fail(self._stalled(self._patience, "waiting for Confirms"))
         else:
-            self._watch = self._loop.call_later(left, self._look)
+            self._watch = self._events.call_later(left, self._check_progress)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from mtl.client.consumer import QueuedContent
+from mtl.client.consuming import QueuedContent
 from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.bridge import Bridge, Subscription

@@ -18,7 +18,7 @@ def memory_broker() -> MemoryBroker:
 def connection(memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """A connection whose network is the broker in memory."""
     loop = memory_broker.loop()
-    monkeypatch.setattr("mtl.client.connection.loop", lambda: loop)
+    monkeypatch.setattr("mtl.client.connection.io_thread", lambda: loop)
     with Connection(Settings("tcp://memory:1", request_timeout=0.5, retry_deadline=1.0)) as connected:
         yield connected
     loop.stop()

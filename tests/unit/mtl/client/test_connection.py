@@ -78,7 +78,7 @@ def test_a_long_poll_keeps_nobody_waiting(connection: Connection, memory_broker:
     memory_broker.silent = True
     thread.join(20)
     assert len(errors) == 1
-    assert not connection._lent  # its session is there for the next one
+    assert not connection._sessions._lent  # its session is there for the next one
     memory_broker.silent = False
 
 
@@ -95,7 +95,7 @@ def test_a_watch_waits_as_long_as_it_is_asked_to(connection: Connection, memory_
     released.set()
     assert watch.news(10) == {}
     assert watch.news(0) == {}
-    assert not connection._lent
+    assert not connection._sessions._lent
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,12 @@ def test_what_arrived_is_handed_over_at_once(incoming: Incoming) -> None:
 
 
 def test_a_resource_that_cannot_be_summoned_is_the_end(incoming: Incoming) -> None:
+    heard: list[int] = []
+    incoming.listener = lambda: heard.append(1)
     incoming.answered(c.Summon(1, "a"), ok=False)
     first = incoming.error
+    assert heard == [1]
     assert isinstance(first, Refused)
-    assert incoming.granted_event.is_set()
     incoming.failed(Closed("later"))
     assert incoming.error is first
 

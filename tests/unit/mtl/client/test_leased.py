@@ -7,7 +7,7 @@ import pytest
 from mtl.client import leased
 from mtl.client.control import Outcome
 from mtl.client.io import process
-from mtl.client.leased import Leased
+from mtl.client.leased import BlockingLease
 from mtl.errors import Closed, Unreachable
 from mtl.wire import control as w
 from tests.support.memory_network import Bench
@@ -25,7 +25,7 @@ class Side:
         then(self.outcome)
 
 
-class Thing(Leased):
+class Thing(BlockingLease):
     what = "thing"
 
 

@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
-from mtl.client.control import Call, Waiter
+from mtl.client.questions import Blocking, Question
 from mtl.client.resources import Administration
 from mtl.errors import Malformed, Refused
 from mtl.wire import control as w
 
+T = TypeVar("T")
+
 FOUND = w.Description(resource="a", incarnation="i", known_earliest=1, known_next=5)
 
 
-class Scripted(Administration):
+class Scripted(Blocking, Administration):
     """Answers what it is told to, and keeps what it was asked."""
 
     def __init__(self, *outcomes: w.Reply | Refused, attempts: int = 1) -> None:
@@ -21,21 +24,14 @@ class Scripted(Administration):
         self.asked: list[w.Request] = []
         self.patience = 0.0
 
-    def request(self, request: w.Request, *, patience: float = 0.0) -> w.Reply:
-        self.patience = patience
-        outcome, _ = self._attempted(request)
-        if isinstance(outcome, Refused):
-            raise outcome
-        return outcome
-
-    def ask(self, request: w.Request, *, patience: float) -> tuple[Call, Waiter]:
-        waiter = Waiter()
-        waiter.done(self.request(request, patience=patience))
-        return Call(request, waiter.done), waiter
-
-    def _attempted(self, request: w.Request) -> tuple[w.Reply | Refused, int]:
-        self.asked.append(request)
-        return self.outcomes.pop(0), self.attempts
+    def _answer(self, asked: Question[T]) -> T:
+        answer: T | Question[T] = asked
+        while isinstance(answer, Question):
+            assert answer.request is not None
+            self.asked.append(answer.request)
+            self.patience = max(self.patience, answer.patience)
+            answer = answer.conclude(self.outcomes.pop(0), self.attempts)
+        return answer
 
 
 def refused(reason: str) -> Refused:
@@ -69,15 +65,6 @@ def test_a_string_is_one_name_and_not_its_letters() -> None:
         w.StageCommit(application="app", version=1, stages=["stage"], truncate=["orders"]),
         w.StageAbort(stages=["stage"]),
     ]
-
-
-def test_resources_are_watched_for_news() -> None:
-    there = Scripted(w.Resources(resources=[FOUND]), w.Ok())
-    assert there.watch(["a"], after={"a": 4}, wait=5).news(1) == {"a": FOUND}
-    assert there.patience == 5
-    assert there.asked == [w.ResourceDescribe(resources=["a"], after={"a": 4}, wait=5000)]
-    with pytest.raises(Malformed, match="Resources was answered with Ok"):
-        there.watch(["a"], after={"a": 4}, wait=5).news(1)
 
 
 def test_places_are_located() -> None:

@@ -19,7 +19,6 @@ from mtl.errors import (
 )
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY, encode_properties
 from mtl.wire.packs import SCHEMA, encode_pack
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
@@ -115,33 +114,6 @@ def test_contents_collect_into_packs(connection: Connection, memory_broker: Memo
     assert memory_broker.stored == [b"%d" % n for n in range(10)]
 
 
-def test_a_run_is_one_unit(connection: Connection, memory_broker: MemoryBroker) -> None:
-    kind = encode_properties({"kind": "new"})
-    with connection.writer(RESOURCE, packed=True) as writer:
-        assert writer.send(b"0") == 1
-        assert writer.offer_run([b"1"], [kind]) == 2
-        assert writer.offer_run([b"2", b"3", b"4"], [kind, EMPTY, kind]) == 5
-        with pytest.raises(ContentTooLarge):
-            writer.offer_run([b"x", b"x" * 10_001], [EMPTY, EMPTY])
-        with pytest.raises(ContentTooLarge, match="pack"):
-            writer.offer_run([b"x" * 9_000] * 50, [EMPTY] * 50)
-        assert writer.offer_run([b"5"], [EMPTY]) == 6
-    assert memory_broker.stored == [b"%d" % n for n in range(6)]
-    with connection.writer(RESOURCE) as writer, pytest.raises(OptionError, match="not packed"):
-        writer.offer_run([b"x"], [EMPTY])
-
-
-def test_a_run_that_would_wait_is_not_taken(connection: Connection, memory_broker: MemoryBroker) -> None:
-    memory_broker.holding = True
-    writer = connection.writer(RESOURCE, packed=True, window_contents=3)
-    assert writer.offer_run([b"0", b"1"], [EMPTY] * 2) == 2
-    assert writer.offer_run([b"2", b"3"], [EMPTY] * 2) is None
-    assert writer.offer_run([b"2"], [EMPTY]) == 3
-    memory_broker.let_go(connection._loop)
-    writer.close()
-    assert memory_broker.stored == [b"0", b"1", b"2"]
-
-
 def test_what_was_collected_stays_when_a_content_before_it_was_refused(
     connection: Connection, memory_broker: MemoryBroker
 ) -> None:
@@ -159,7 +131,7 @@ def test_what_was_collected_stays_when_a_content_before_it_was_refused(
 
 
 def refuse_what_is_held(connection: Connection, broker: MemoryBroker, writer: Writer) -> None:
-    while not writer._pump.waiters or not broker._held:
+    while not writer._waiters or not broker._held:
         pass
     broker._held = {link: c.Reject(held.sequence, False, False) for link, held in broker._held.items()}
     broker.let_go(connection._loop)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from mtl.client import Connection
-from mtl.client.settings import Settings
+from mtl.client.aio import Connection, connect
+from mtl.client.aio.loop import EventLoop
+from mtl.client.aio.opening import Opening
 from tests.support.memory_broker import MemoryBroker
 
 
@@ -15,10 +17,9 @@ def memory_broker() -> MemoryBroker:
 
 
 @pytest.fixture
-def blocking(memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """A connection whose network is the broker in memory, for a twin to stand on."""
-    loop = memory_broker.loop()
-    monkeypatch.setattr("mtl.client.connection.loop", lambda: loop)
-    with Connection(Settings("tcp://memory:1", request_timeout=0.5, retry_deadline=5.0)) as connected:
-        yield connected
-    loop.stop()
+def connected(
+    memory_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Opening[Connection]]:
+    """`connect` in a network with the broker in memory."""
+    monkeypatch.setattr("mtl.client.aio.connection.EventLoop", partial(EventLoop, memory_broker))
+    return partial(connect, "tcp://memory:1", request_timeout=0.5, retry_deadline=5.0)

@@ -1,24 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 
 import pytest
 
-from mtl.client import Connection as BlockingConnection
-from mtl.client.aio.connection import Connection, connect
-from mtl.client.aio.worker import Worker
-from mtl.errors import Closed, Unreachable
+from mtl.client.aio import Connection
+from mtl.client.aio.opening import Opening
+from mtl.errors import Closed, Refused, Unreachable
 from mtl.wire import control as w
 from tests.support.aio import in_loop, until
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
+Connect = Callable[..., Opening[Connection]]
+
 
 @in_loop
-async def test_connects_reads_writes_and_asks(
-    blocking: BlockingConnection, memory_broker: MemoryBroker
-) -> None:
-    async with connect("tcp://memory:1", request_timeout=0.5, retry_deadline=1.0) as connection:
+async def test_connects_reads_writes_and_asks(connected: Connect, memory_broker: MemoryBroker) -> None:
+    async with connected() as connection:
         assert connection.endpoint == "tcp://memory:1"
+        assert await connection.own_name("me") == "me"
         async with connection.writer(RESOURCE) as writer:
             await writer.send(b"0")
         async with connection.reader(RESOURCE, until=2, packed=False) as reader:
@@ -27,44 +29,105 @@ async def test_connects_reads_writes_and_asks(
         assert await connection.list_resources() == []
     with pytest.raises(Closed):
         await connection.reader(RESOURCE)
+    with pytest.raises(Closed):
+        await connection.list_resources()
+    await connection.close()
 
 
 @in_loop
-async def test_nobody_there(blocking: BlockingConnection, memory_broker: MemoryBroker) -> None:
+async def test_nobody_there(connected: Connect, memory_broker: MemoryBroker) -> None:
     memory_broker.silent = True
     with pytest.raises(Unreachable):
-        await connect("tcp://memory:1", request_timeout=0.05, retry_deadline=0.1)
+        await connected(request_timeout=0.05, retry_deadline=0.1)
 
 
 @in_loop
-async def test_a_reader_that_is_granted_after_a_cancellation_is_closed(
-    blocking: BlockingConnection, memory_broker: MemoryBroker
+async def test_a_refused_lease_is_raised(connected: Connect, memory_broker: MemoryBroker) -> None:
+    missing = {"reason": w.UNKNOWN_RESOURCE, "status": "", "message": "", "missing": ["nowhere"]}
+    memory_broker.answers[w.Reader] = lambda: w.encode_reply(404, missing)
+    async with connected() as connection:
+        for _ in range(3):
+            with pytest.raises(Refused, match="unknown-resource"):
+                await connection.reader("nowhere", packed=False)
+        opened = sum(isinstance(asked, w.Open) for asked in memory_broker.asked)
+        assert opened == 2, "the connection's own session, and one for leases"
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+@in_loop
+async def test_what_is_granted_after_a_cancellation_is_ended(
+    connected: Connect, memory_broker: MemoryBroker, kind: str
 ) -> None:
-    connection = Connection(blocking, Worker())
-    memory_broker.silent = True
-    opening = asyncio.ensure_future(connection.reader(RESOURCE, packed=False))
-    await until(lambda: memory_broker.ignored > 0)
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await opening
-    memory_broker.silent = False
-    await connection.worker.close()
-    assert not blocking._users
-    assert any(isinstance(request, w.LeaseClose) for request in memory_broker.asked)
+    async with connected() as connection:
+        memory_broker.silent = True
+        opening = asyncio.ensure_future(getattr(connection, kind)(RESOURCE, packed=False))
+        await until(lambda: memory_broker.ignored > 0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        memory_broker.silent = False
+        await until(lambda: any(isinstance(request, w.LeaseClose) for request in memory_broker.asked))
+        assert not connection._users
+        await until(lambda: not connection._sessions._lent)
 
 
 @in_loop
 async def test_dropping_does_not_wait_for_a_broker_that_is_silent(
-    blocking: BlockingConnection, memory_broker: MemoryBroker
+    connected: Connect, memory_broker: MemoryBroker
 ) -> None:
-    connection = Connection(blocking, Worker())
+    connection = await connected()
     memory_broker.holding = True
-    await connection.reader(RESOURCE, packed=False)
+    reader = await connection.reader(RESOURCE, packed=False)
     writer = await connection.writer(RESOURCE)
-    wait = writer.settled(await writer.send(b"0"))
+    settled, reading = writer.settled(await writer.send(b"0")), asyncio.ensure_future(reader.next())
     memory_broker.silent = True
-    began = asyncio.get_running_loop().time()
+    describing = asyncio.ensure_future(connection.describe())
+    await asyncio.sleep(0)
     await connection.leave(failed=True)
-    assert asyncio.get_running_loop().time() - began < 0.4
-    with pytest.raises(Closed):
-        await wait
+    for error in await asyncio.gather(settled, reading, describing, return_exceptions=True):
+        assert isinstance(error, Closed)
+
+
+@in_loop
+async def test_the_end_of_a_connection_ends_a_close_that_waits(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
+    connection = await connected(request_timeout=60.0, retry_deadline=60.0)
+    reader = await connection.reader(RESOURCE, packed=False)
+    memory_broker.silent = True
+    closing = asyncio.ensure_future(reader.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    await connection.drop()
+    await closing
+
+
+@in_loop
+async def test_a_cancelled_task_closes_what_it_opened(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
+    connection = await connected()
+    waiting = asyncio.Event()
+
+    async def read() -> None:
+        async with connection.reader(RESOURCE, packed=False) as reader, connection.writer(RESOURCE):
+            waiting.set()
+            await reader.next()
+
+    task = asyncio.ensure_future(read())
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sum(isinstance(request, w.LeaseClose) for request in memory_broker.asked) == 2
+    assert not connection._users
+    await connection.close()
+
+
+@in_loop
+async def test_it_has_no_threads(connected: Connect, memory_broker: MemoryBroker) -> None:
+    before = threading.enumerate()
+    memory_broker.stored.append(b"0")
+    async with connected() as connection, connection.reader(RESOURCE, packed=False) as reader:
+        assert await reader.next() is not None
+        assert threading.enumerate() == before

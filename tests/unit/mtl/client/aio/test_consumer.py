@@ -7,17 +7,20 @@ import asyncio
 import pytest
 
 from mtl.client.aio.consumer import Consumer
-from mtl.client.aio.worker import Worker
 from mtl.errors import Closed, Refused
 from mtl.wire import commands as c
 from tests.support.aio import in_loop
 from tests.unit.mtl.client.test_consumer import Consuming
 
 
+def consumer_of(at: Consuming) -> Consumer:
+    return Consumer(at.bench.loop, at.bench.settings, at.deliveries, lambda: None)
+
+
 @in_loop
 async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> None:
     at = Consuming()
-    consumer = Consumer(at.consumer, Worker())
+    consumer = consumer_of(at)
     assert consumer.queue == "q"
     assert await consumer.next(timeout=0.0) is None
     assert await consumer.next(timeout=0.01) is None
@@ -37,7 +40,7 @@ async def test_a_content_that_comes_while_waiting_is_taken_and_answered() -> Non
 @in_loop
 async def test_what_is_there_is_taken_together_within_bounds() -> None:
     at = Consuming()
-    consumer = Consumer(at.consumer, Worker())
+    consumer = consumer_of(at)
     waiting = asyncio.create_task(consumer.some(2, 100))
     await asyncio.sleep(0)
     at.deliver(at.data, 1, 2, 3, 4)
@@ -49,7 +52,7 @@ async def test_what_is_there_is_taken_together_within_bounds() -> None:
 @in_loop
 async def test_what_ends_it_is_raised() -> None:
     at = Consuming()
-    consumer = Consumer(at.consumer, Worker())
+    consumer = consumer_of(at)
     waiting = asyncio.create_task(consumer.next())
     await asyncio.sleep(0)
     at.deliveries.failed(Refused(404, "gone"))
@@ -60,6 +63,7 @@ async def test_what_ends_it_is_raised() -> None:
 @in_loop
 async def test_what_is_closed_takes_nothing_more() -> None:
     at = Consuming()
-    at.consumer._open = False
+    consumer = consumer_of(at)
+    consumer._open = False
     with pytest.raises(Closed):
-        await Consumer(at.consumer, Worker()).next()
+        await consumer.next()

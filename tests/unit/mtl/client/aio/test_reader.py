@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from mtl.client import Connection
-from mtl.client.aio.reader import Reader
-from mtl.client.aio.worker import Worker
+from mtl.client.aio import Connection
+from mtl.client.aio.opening import Opening
 from mtl.errors import Closed, Fenced
 from mtl.wire import control as w
 from tests.support.aio import in_loop, until
 from tests.support.memory_broker import RESOURCE, MemoryBroker
+
+Connect = Callable[..., Opening[Connection]]
 
 
 @pytest.fixture
@@ -20,90 +22,96 @@ def stored(memory_broker: MemoryBroker) -> list[bytes]:
 
 
 @in_loop
-async def test_every_content_up_to_the_end(blocking: Connection, stored: list[bytes]) -> None:
-    reader = Reader(blocking.reader(RESOURCE, start=3, until=7, packed=False), Worker())
-    assert (reader.resource, reader.position) == (RESOURCE, 3)
-    contents = [content async for content in reader]
-    assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
-    assert await reader.next() is None
-    await reader.close()
-    await reader.close()
-    with pytest.raises(Closed):
-        await reader.next()
+async def test_every_content_up_to_the_end(connected: Connect, stored: list[bytes]) -> None:
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, start=3, until=7, packed=False)
+        assert (reader.resource, reader.position) == (RESOURCE, 3)
+        contents = [content async for content in reader]
+        assert [(one.sequence, one.body) for one in contents] == [(n, b"%d" % (n - 1)) for n in range(3, 7)]
+        assert await reader.next() is None
+        await reader.close()
+        await reader.close()
+        with pytest.raises(Closed):
+            await reader.next()
 
 
 @in_loop
 async def test_waiting_ends_with_a_content_or_the_patience(
-    blocking: Connection, memory_broker: MemoryBroker
+    connected: Connect, memory_broker: MemoryBroker
 ) -> None:
-    reader = Reader(blocking.reader(RESOURCE, start=1, packed=False), Worker())
-    assert await reader.next(timeout=0.0) is None
-    assert await reader.next(timeout=0.02) is None
-    waiting = asyncio.create_task(reader.next())
-    await asyncio.sleep(0)
-    memory_broker.stored.append(b"new")
-    blocking._loop.post(memory_broker.deliver)
-    content = await waiting
-    assert content is not None
-    assert content.body == b"new"
-    await reader.close()
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, start=1, packed=False)
+        assert await reader.next(timeout=0.0) is None
+        assert await reader.next(timeout=0.02) is None
+        waiting = asyncio.create_task(reader.next())
+        await asyncio.sleep(0)
+        memory_broker.stored.append(b"new")
+        connection._loop.post(memory_broker.deliver)
+        content = await waiting
+        assert content is not None
+        assert content.body == b"new"
+        await reader.close()
 
 
 @in_loop
 async def test_what_came_together_is_taken_together_within_bounds(
-    blocking: Connection, stored: list[bytes]
+    connected: Connect, stored: list[bytes]
 ) -> None:
-    reader = Reader(blocking.reader(RESOURCE, start=1, until=10, packed=False), Worker())
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, start=1, until=10, packed=False)
 
-    async def taken(contents: int, octets: int) -> list[int]:
-        return [one.sequence for one in await reader.some(contents, octets)]
+        async def taken(contents: int, octets: int) -> list[int]:
+            return [one.sequence for one in await reader.some(contents, octets)]
 
-    assert await taken(5, 100) == [1]  # it came alone, and says what the others are like
-    assert await taken(3, 100) == [2, 3, 4]
-    assert reader.position == 5
-    assert await taken(5, 2) == [5, 6]
-    assert await taken(5, 0) == [7]
-    assert await taken(5, 100) == [8, 9]
-    assert await taken(5, 100) == []
-    await reader.close()
+        assert await taken(5, 100) == [1]  # it came alone, and says what the others are like
+        assert await taken(3, 100) == [2, 3, 4]
+        assert reader.position == 5
+        assert await taken(5, 2) == [5, 6]
+        assert await taken(5, 0) == [7]
+        assert await taken(5, 100) == [8, 9]
+        assert await taken(5, 100) == []
+        await reader.close()
 
 
 @in_loop
 async def test_what_is_consumed_is_confirmed_by_a_reader_that_waits(
-    blocking: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+    connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
-    reader = Reader(blocking.reader(RESOURCE, packed=False), Worker())
-    for _ in range(10):
-        assert await reader.next() is not None
-    assert memory_broker.confirmed == []
-    waiting = asyncio.create_task(reader.next())
-    await until(lambda: memory_broker.confirmed[-1:] == [10])
-    waiting.cancel()
-    await reader.close()
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, packed=False)
+        for _ in range(10):
+            assert await reader.next() is not None
+        assert memory_broker.confirmed == []
+        waiting = asyncio.create_task(reader.next())
+        await until(lambda: memory_broker.confirmed[-1:] == [10])
+        waiting.cancel()
+        await reader.close()
 
 
 @in_loop
 async def test_a_holder_confirms_and_learns_that_it_is_fenced(
-    blocking: Connection, memory_broker: MemoryBroker, stored: list[bytes]
+    connected: Connect, memory_broker: MemoryBroker, stored: list[bytes]
 ) -> None:
-    reader = Reader(blocking.reader(RESOURCE, group="g", packed=False), Worker())
-    assert await reader.next() is not None
-    await reader.confirm(1)
-    assert memory_broker.confirmed == [1]
-    memory_broker.fenced = True
-    fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
-    memory_broker.answers[w.Reader] = lambda: fenced
-    with pytest.raises(Fenced):
-        await reader.confirm(2)
-    with pytest.raises(Fenced):
-        [content async for content in reader]  # what was delivered before, and then the end
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, group="g", packed=False)
+        assert await reader.next() is not None
+        await reader.confirm(1)
+        assert memory_broker.confirmed == [1]
+        memory_broker.fenced = True
+        fenced = w.encode_reply(409, {"status": "no", "reason": w.FENCED, "message": "another took over"})
+        memory_broker.answers[w.Reader] = lambda: fenced
+        with pytest.raises(Fenced):
+            await reader.confirm(2)
+        with pytest.raises(Fenced):
+            [content async for content in reader]  # what was delivered before, and then the end
 
 
 @in_loop
-async def test_closing_ends_a_wait(blocking: Connection) -> None:
-    reader = Reader(blocking.reader(RESOURCE, packed=False), Worker())
-    waiting = asyncio.create_task(reader.next())
-    await asyncio.sleep(0)  # it has begun to wait
-    await reader.leave(failed=False)
-    with pytest.raises(Closed):
-        await waiting
+async def test_closing_ends_a_wait(connected: Connect) -> None:
+    async with connected() as connection:
+        reader = await connection.reader(RESOURCE, packed=False)
+        waiting = asyncio.create_task(reader.next())
+        await asyncio.sleep(0)  # it has begun to wait
+        await reader.leave(failed=False)
+        with pytest.raises(Closed):
+            await waiting

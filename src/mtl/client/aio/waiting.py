@@ -1,0 +1,97 @@
+"""What tasks wait for: the outcome of one operation in the loop, news of any number of them, the end of a lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+
+from mtl.client.control import Outcome
+from mtl.client.leased import Leased
+from mtl.client.loop import Loop
+from mtl.errors import Closed, MtlError
+from mtl.wire import control as w
+
+
+class Answer:
+    """The outcome of an operation in the loop, whose callback is `done`. Awaiting it returns the reply, or raises the
+    error: `Closed` if the loop ends before.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[w.Reply] = asyncio.get_running_loop().create_future()
+        loop.members.add(self)
+
+    def done(self, outcome: Outcome) -> None:
+        """Set the outcome."""
+        self._loop.members.discard(self)
+        if self._future.done():
+            return  # the waiting task was cancelled
+        if isinstance(outcome, MtlError):
+            self._future.set_exception(outcome)
+        else:
+            self._future.set_result(outcome)
+
+    def abandoned(self) -> None:
+        """The loop ends."""
+        self.done(Closed("the connection was closed"))
+
+    def __await__(self) -> Generator[object, None, w.Reply]:
+        return self._future.__await__()
+
+
+class News:
+    """Tasks that await `come` go on after the next `tell`, and look for what has changed."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[bool]] = set()
+
+    def tell(self) -> None:
+        """End all waits."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            _end(future, True)
+
+    async def come(self, patience: float | None) -> bool:
+        """Wait for news: True; False after `patience` seconds without any (None: no limit)."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        self._waiting.add(future)
+        timer = None if patience is None else loop.call_later(patience, _end, future, False)
+        try:
+            return await future
+        finally:
+            self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+
+def _end(future: asyncio.Future[bool], came: bool) -> None:
+    if not future.done():
+        future.set_result(came)
+
+
+async def ended(loop: Loop, how: Callable[[Callable[[Outcome], None]], None]) -> w.Reply:
+    """Run an operation in the loop, and wait for its outcome."""
+    answer = Answer(loop)
+    loop.post(lambda: how(answer.done))
+    return await answer
+
+
+class AwaitingLease(Leased):
+    """A lease whose `close` is awaited."""
+
+    async def close(self) -> None:
+        """End the lease, within the connection's `request_timeout`. May be called again."""
+        if not self._shut():
+            return
+        try:
+            await ended(self._loop, self._end)
+        except MtlError:
+            pass  # the lease was closed already, or expires
+        finally:
+            self._closed()
+
+    async def leave(self, *, failed: bool) -> None:  # noqa: ARG002 there is nothing to flush
+        """Close, at the end of a block."""
+        await self.close()

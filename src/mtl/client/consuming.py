@@ -1,0 +1,108 @@
+"""The application's part of a consumer, without waiting: what both clients' consumers have in common.
+
+It takes the contents that `mtl.client.deliveries` has put into its queue, and passes on the application's answers.
+`mtl.client.consumer` and `mtl.client.aio.consumer` wait for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtl.client.contents import Content
+from mtl.client.deliveries import Deliveries
+from mtl.client.leased import Leased
+from mtl.client.loop import Loop
+from mtl.client.settings import Settings
+from mtl.protocol.consuming import Answer, Hand
+
+
+class QueuedContent(Content):
+    """A content of a queue. `redelivered`: it may have been delivered before, to this consumer or another.
+
+    It belongs to this consumer until `confirm` or `reject`, or the end of the lease. Any thread may answer. If the
+    content went back to the queue meanwhile (the connection was lost), the answer is ignored and the content is
+    delivered again.
+    """
+
+    __slots__ = ("_answer", "_hand", "redelivered")
+
+    def __init__(
+        self,
+        resource: str,
+        hand: Hand,
+        properties: bytes,
+        body: bytes,
+        answer: Callable[[Hand, Answer, str], None],
+    ) -> None:
+        super().__init__(resource, hand.position, properties, body)
+        self.redelivered = hand.again
+        self._hand = hand
+        self._answer = answer
+
+    def confirm(self) -> None:
+        """Settle the content: it is never delivered again."""
+        self._answer(self._hand, Answer.CONFIRM, "")
+
+    def reject(self, *, recycle: bool = False, reason: str = "") -> None:
+        """Send the content to the dead letters. With `recycle` it is delivered again after a pause instead, to another
+        consumer if there is one, until the resource's limit of deliveries is reached. The dead letter's property
+        `dead-letter-reason` has the `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
+        """
+        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT, reason)
+
+
+class ConsumingLease(Leased):
+    """See the module."""
+
+    what = "consumer"
+
+    def __init__(
+        self, loop: Loop, settings: Settings, deliveries: Deliveries, closed: Callable[[], None]
+    ) -> None:
+        super().__init__(loop, settings, deliveries, closed)
+        self._deliveries = deliveries
+        self._posted = False
+        self._only = (deliveries.options.resources or ("",))[0]
+
+    @property
+    def queue(self) -> str:
+        """The name of the queues from which this consumes."""
+        lease = self._deliveries.lease
+        return (lease.group if lease is not None else None) or ""
+
+    def summon(self, resource: str) -> None:
+        """Consume from one more resource; for a lease without `resources`, also one created later."""
+        self._check()
+        self._loop.post(lambda: self._deliveries.summon(resource))
+
+    def dismiss(self, resource: str) -> None:
+        """Stop consuming from a resource."""
+        self._check()
+        self._loop.post(lambda: self._deliveries.dismiss(resource))
+
+    def _next(self) -> QueuedContent | None:
+        """The next content, if it is here."""
+        self._check()
+        error = (
+            self._deliveries.error
+        )  # looked up before the queue: contents that were delivered before it come first
+        try:
+            hand, content = self._deliveries.queue.popleft()
+        except IndexError:  # the queue is empty, or was cleared since the connection was lost
+            if error is not None:
+                raise error from None
+            return None
+        # A server may omit the name if the lease has only one resource (MTL-83).
+        name = content.resource or self._only
+        return QueuedContent(name, hand, content.properties, bytes(content.body), self._answer)
+
+    def _answer(self, hand: Hand, answer: Answer, reason: str) -> None:
+        self._check()
+        self._deliveries.answers.append((hand, answer, reason))
+        if not self._posted:  # one post for all answers until the loop handles them
+            self._posted = True
+            self._loop.post(self._send_answers)
+
+    def _send_answers(self) -> None:
+        self._posted = False
+        self._deliveries.answer()

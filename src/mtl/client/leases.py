@@ -1,0 +1,233 @@
+"""Opening readers, consumers and writers: the methods, options and checks that both connections have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Generic, Literal, TypeVar
+from uuid import uuid4
+
+from mtl.client.control import Channel
+from mtl.client.deliveries import ConsumerOptions, Deliveries
+from mtl.client.feed import Feed
+from mtl.client.incoming import Incoming, ReaderOptions, Start
+from mtl.client.limits import (
+    CONSUMER_WINDOW_CONTENTS,
+    PLAIN_WINDOW_CONTENTS,
+    READER_WINDOW,
+    READER_WINDOW_CONTENTS,
+    WRITER_WINDOW,
+    WRITER_WINDOW_CONTENTS,
+)
+from mtl.client.loop import Loop
+from mtl.client.pump import Pump, WriterOptions
+from mtl.client.resources import Administration, listed, own_name
+from mtl.client.rfc_feed import RfcFeed
+from mtl.client.settings import Settings
+from mtl.errors import OptionError
+from mtl.net.curve import client_keys
+from mtl.wire import control as w
+
+ReaderT = TypeVar("ReaderT")
+ConsumerT = TypeVar("ConsumerT")
+WriterT = TypeVar("WriterT")
+
+Confirm = Literal["full", "none"]
+
+_TEST = "test"
+"""The RFC's own profile, without extensions at any server."""
+
+
+class Leases(Administration, Generic[ReaderT, ConsumerT, WriterT]):
+    """See the module. In the asyncio client a method returns an object for `async with` or `await`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._sees_files = settings.local_reads
+        """Whether to ask for places of packs in the broker's files; False after one failed attempt to read these."""
+        self._curve = client_keys(settings.curve_server_key, settings.curve_key_file)
+
+    @property
+    def endpoint(self) -> str:
+        """The broker's control endpoint."""
+        return self.settings.endpoint
+
+    def reader(
+        self,
+        resource: str,
+        *,
+        start: Start | None = None,
+        until: int | None = None,
+        group: str | None = None,
+        holder: str | None = None,
+        epoch: int | None = None,
+        packed: bool | None = None,
+        window_contents: int | None = None,
+        window_bytes: int | None = None,
+        incarnation: str | None = None,
+        log_epoch: str | None = None,
+        until_epoch: str | None = None,
+        skip_lost: bool = False,
+        confirm: Confirm | None = None,
+    ) -> ReaderT:
+        """Open a reader of `resource`, from `start` ("earliest", "latest", "group" or a sequence) up to `until`.
+
+        `start` defaults to "group" with a group and to "earliest" without. With `group` alone the reader holds the
+        group: its `confirm` moves the group's durable cursor, and an older holder is fenced, unless it has the same
+        `holder` id. With `epoch` the reader is a member of the holding of that epoch. `packed` (the default) transports
+        many contents in one message. The window bounds contents that are sent and not consumed, by number and stored
+        octets. With `skip_lost`, contents that retention removed do not raise `DataLoss`: they are skipped and listed
+        in `Reader.lost`.
+
+        `log_epoch` is the epoch of the last content before the sequence `start`, from `Reader.log_epoch`. If the
+        broker's data is another copy, it then refuses with `DataLoss` instead of sending other contents. `until_epoch`
+        is the epoch before `until`, for a range that existed as a whole.
+
+        Raises `Refused` (404 no such resource, 409 another incarnation), `DataLoss`, `Fenced`, `NotGranted`.
+        """
+        extended = self._extended
+        if extended and self.settings.profile.lower() == "queue":
+            raise OptionError('the profile "queue" has no positioned readers; use consumer')
+        packed = extended if packed is None else packed
+        if not extended and (packed or start is not None or group is not None or until is not None):
+            raise self._unknown_to_the_rfc("start, until, group or packed contents")
+        if epoch is not None and group is None:
+            raise OptionError("epoch belongs to a group's holding; give the group, too")
+        if (log_epoch is not None and not isinstance(start, int)) or (
+            until_epoch is not None and until is None
+        ):
+            raise OptionError("log_epoch needs a sequence as start, and until_epoch needs until")
+        holds = group is not None and epoch is None
+        options = ReaderOptions(
+            resource=resource,
+            start=start if start is not None else "group" if group is not None else "earliest",
+            until=until,
+            group=group,
+            holder=holder if holder is not None or not holds else uuid4().hex,
+            epoch=epoch,
+            packed=packed,
+            window_contents=window_contents or (READER_WINDOW_CONTENTS if packed else PLAIN_WINDOW_CONTENTS),
+            window_bytes=window_bytes or READER_WINDOW,
+            incarnation=incarnation,
+            log_epoch=log_epoch,
+            until_epoch=until_epoch,
+            skip_lost=skip_lost,
+            local=packed and self._sees_files,
+            confirm=confirm or self._usual_confirm,
+        )
+        feed = Feed if extended else RfcFeed
+        return self._open_reader(lambda loop, channel: feed(loop, channel, options))
+
+    def consumer(
+        self,
+        resources: str | Iterable[str] = (),
+        *,
+        queue: str | None = None,
+        start: Literal["earliest", "latest"] | int | None = None,
+        window_contents: int = CONSUMER_WINDOW_CONTENTS,
+        window_bytes: int = READER_WINDOW,
+        confirm: Confirm = "full",
+    ) -> ConsumerT:
+        """Open a consumer: a queue gives every content of these resources to one of its consumers, which answers it.
+
+        A resource has any number of queues, by name; the default is the queue `default`. The first consumer creates a
+        queue, which begins at `start` (default "earliest"). Without `resources` the consumer names them later
+        (`Consumer.summon`). The window bounds delivered, unanswered contents. With confirm "none" contents are settled
+        when they are sent: at most once. The consumer uses profile `queue`, regardless of the connection's profile.
+
+        Raises `Refused` (404 no such resource), `DataLoss`, `NotGranted`.
+        """
+        names, ours = tuple(listed(resources)), self._is_ours
+        if not ours and (queue is not None or start is not None):
+            raise self._unknown_to_the_rfc("names of queues or a start")
+        options = ConsumerOptions(names, queue, start, window_contents, window_bytes, confirm, ours)
+        profile = "queue" if ours else self.settings.profile
+        return self._open_consumer(lambda loop, channel: Deliveries(loop, channel, options), profile)
+
+    def writer(
+        self,
+        resources: str | Iterable[str],
+        *,
+        name: str | None = None,
+        packed: bool = False,
+        stage: w.StageSpec | None = None,
+        window_contents: int | None = None,
+        window_bytes: int | None = None,
+        incarnations: dict[str, str] | None = None,
+        confirm: Confirm | None = None,
+    ) -> WriterT:
+        """Open a writer to one resource, or to several; with several, each `send` names one.
+
+        The broker remembers publishing numbers under `name`, so that contents sent again are not duplicated, even
+        after a restart of the broker. The default is a new `own_name`. Numbers continue after those of the last writer
+        of the name (`Writer.last`); an older writer that is still open is fenced. With `stage` contents stay invisible
+        until `stage_commit` of the stage from `Writer.seal`. A `packed` writer has `send_pack`, and packs the contents
+        of `send`.
+
+        Raises `Refused` (404 no such resource, 409 another incarnation), `NotGranted`.
+        """
+        extended = self._extended
+        if not extended and (packed or stage is not None or name is not None):
+            raise self._unknown_to_the_rfc("names, stages or packed contents")
+        if stage is not None and name is not None:
+            raise OptionError("a writer with a stage cannot have a name: its numbers belong to the stage")
+        names = tuple(listed(resources))
+        confirm = confirm or self._usual_confirm
+        if name is None and stage is None and extended and confirm == "full":
+            name = own_name(self._greeting(), uuid4().hex)
+        options = WriterOptions(
+            resources=names,
+            name=name,
+            packed=packed,
+            stage=stage,
+            window_contents=window_contents or WRITER_WINDOW_CONTENTS,
+            window_bytes=window_bytes or WRITER_WINDOW,
+            incarnations=incarnations,
+            extended=extended,
+            local=packed and confirm == "full" and self.settings.local_writes,
+            confirm=confirm,
+            holder=uuid4().hex if name is not None else None,
+        )
+        return self._open_writer(lambda loop, channel: Pump(loop, channel, options))
+
+    # --- what the connections differ in ---------------------------------------------------------------------
+
+    @abstractmethod
+    def _greeting(self) -> w.Ready:
+        """The broker's 201 reply."""
+
+    @abstractmethod
+    def _open_reader(self, make: Callable[[Loop, Channel], Incoming]) -> ReaderT:
+        """Make the loop's part, and request its lease."""
+
+    @abstractmethod
+    def _open_consumer(self, make: Callable[[Loop, Channel], Deliveries], profile: str) -> ConsumerT:
+        """The same for a consumer, in a session of this profile."""
+
+    @abstractmethod
+    def _open_writer(self, make: Callable[[Loop, Channel], Pump]) -> WriterT:
+        """The same for a writer."""
+
+    # --- what the broker has --------------------------------------------------------------------------------
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the server implements PROTOCOL.md, not only the RFC: then sessions have tokens (section 2)."""
+        return self._greeting().session is not None
+
+    @property
+    def _extended(self) -> bool:
+        """Whether requests may have members beyond the RFC's, which the broker echoes if it grants them."""
+        return self.settings.profile.lower() != _TEST and self._is_ours
+
+    @property
+    def _usual_confirm(self) -> Confirm:
+        """The model "full" is the only way to detect losses. Profile `test` has no confirmation."""
+        return "none" if self.settings.profile.lower() == _TEST else "full"
+
+    def _unknown_to_the_rfc(self, what: str) -> OptionError:
+        profile = f'profile "{self.settings.profile}"'
+        if self.settings.profile.lower() == _TEST:
+            return OptionError(f"{profile} has no {what}")
+        server = f"the server at {self.settings.endpoint} implements RFC 11 only (it gives no session token)"
+        return OptionError(f"{server}: its {profile} has no {what}")

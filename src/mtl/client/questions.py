@@ -1,0 +1,102 @@
+"""Requests with the meaning of their outcomes, and methods that ask them: one definition for both clients.
+
+A method of a connection that is decorated with `asks` returns a `Question[T]`. The blocking client sends it and returns
+the `T`; in the asyncio client the `T` is awaited.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from mtl.errors import Malformed, Refused
+from mtl.wire import control as w
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R", bound=w.Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[T]):
+    """A request, or None for the broker's 201 alone. `conclude` turns the outcome and the number of attempts into the
+    answer, another question, or an error; an earlier attempt may have been executed. The broker may hold the request on
+    purpose for `patience` seconds.
+    """
+
+    request: w.Request | None
+    conclude: Callable[[w.Reply | Refused, int], T | Question[T]]
+    patience: float = 0.0
+
+
+def question(
+    request: w.Request | None, reply: type[R], use: Callable[[R], T], *, patience: float = 0.0
+) -> Question[T]:
+    """A request that is answered with a `reply`, of which the answer is made."""
+    return Question(request, lambda outcome, _: use(expected(outcome, reply)), patience)
+
+
+def replied(request: w.Request, reply: type[R]) -> Question[R]:
+    """A request that is answered with a `reply`, which is the answer."""
+    return question(request, reply, lambda got: got)
+
+
+def removed(request: w.Request, gone: str) -> Question[None]:
+    """A request to remove something. If it was repeated, the refusal `gone` means that an attempt was executed."""
+
+    def conclude(outcome: w.Reply | Refused, attempts: int) -> None:
+        if isinstance(outcome, Refused) and not (attempts > 1 and outcome.reason == gone):
+            raise outcome
+
+    return Question(request, conclude)
+
+
+def expected(got: w.Reply | Refused, reply: type[R]) -> R:
+    """The reply, if it is of this type. Raises the refusal, or `Malformed`."""
+    if isinstance(got, Refused):
+        raise got
+    if not isinstance(got, reply):
+        raise Malformed(f"a request for {reply.__name__} was answered with {type(got).__name__}")
+    return got
+
+
+# --- methods that ask ---------------------------------------------------------------------------------------
+
+
+class Blocking(ABC):
+    """A connection whose methods return answers."""
+
+    @abstractmethod
+    def _answer(self, asked: Question[T]) -> T:
+        """Send the request, and wait."""
+
+
+class Awaiting(ABC):
+    """A connection whose methods return awaitables of answers."""
+
+    @abstractmethod
+    def _answer(self, asked: Question[T]) -> Awaitable[T]:
+        """Send the request."""
+
+
+class _Asking(Protocol[P, T_co]):
+    @overload
+    def __get__(self, asker: Blocking, kind: object = None) -> Callable[P, T_co]: ...
+    @overload
+    def __get__(self, asker: Awaiting, kind: object = None) -> Callable[P, Awaitable[T_co]]: ...
+    @overload
+    def __get__(self, asker: None, kind: object = None) -> Callable[Concatenate[Any, P], Any]: ...
+
+
+def asks(method: Callable[Concatenate[Any, P], Question[T]]) -> _Asking[P, T]:
+    """The method that answers the question, for connections of both kinds."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self._answer(method(self, *args, **kwargs))
+
+    return cast("_Asking[P, T]", call)

@@ -1,0 +1,300 @@
+"""The application's part of a reader, without waiting: what both clients' readers have in common.
+
+It takes the deliveries that `mtl.client.incoming` has put into its queue, unpacks them, and gives credit for consumed
+contents. `mtl.client.reader` and `mtl.client.aio.reader` wait for more.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import repeat
+
+from mtl.client.contents import Content, Pack
+from mtl.client.incoming import Incoming
+from mtl.client.leased import Leased
+from mtl.client.local import NotLocal, Places
+from mtl.client.loop import Loop
+from mtl.client.settings import Settings
+from mtl.errors import MtlError
+from mtl.protocol.reading import Delivery, Gap, Run
+from mtl.wire.commands import delivery_timestamp, packed_count
+from mtl.wire.fields import EMPTY, Buffer
+from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpacked
+
+log = logging.getLogger("mtl.client")
+
+
+class ReadingLease(Leased):
+    """See the module. Methods are for one thread or task at a time, except `_confirm` and `_ping`."""
+
+    what = "reader"
+
+    def __init__(self, loop: Loop, settings: Settings, feed: Incoming, closed: Callable[[], None]) -> None:
+        super().__init__(loop, settings, feed, closed)
+        self._feed = feed
+        self._summoned = False
+        self._current: Iterator[Content] | None = None
+        self._taken: Delivery | Run | None = None
+        self._position: int | None = None
+        self._manual = feed.options.group is not None and feed.options.epoch is None
+        self._places = Places()
+        self._unposted_contents = 0
+        self._unposted_octets = 0
+
+    def begin(self) -> None:
+        """Begin at the start of the lease, which was granted just now."""
+        self._position = self._feed.start
+        try:
+            self._look()
+        except NotLocal as reason:
+            assert self._position is not None
+            self._send_instead(self._position, reason)
+
+    # --- what was granted -----------------------------------------------------------------------------------
+
+    @property
+    def resource(self) -> str:
+        """The name of the resource."""
+        return self._feed.options.resource
+
+    @property
+    def position(self) -> int | None:
+        """The sequence of the next content; None if the server has no positions (RFC 11 only, `test`)."""
+        return None if self._feed.rfc else self._position
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the group's holding, for members (`Connection.reader`)."""
+        return self._feed.lease.epoch if self._feed.lease is not None else None
+
+    @property
+    def incarnation(self) -> str | None:
+        """The resource's incarnation."""
+        return self._feed.lease.incarnation if self._feed.lease is not None else None
+
+    @property
+    def log_epoch(self) -> str | None:
+        """The epoch of the content before `position`, or None if unknown. With both, another reader can continue, and
+        gets a `DataLoss` if the broker's log is another copy.
+        """
+        return self._feed.log_epoch(self._position)
+
+    @property
+    def group_position(self) -> int | None:
+        """The group's position at the time when this reader became its holder."""
+        return self._feed.lease.position if self._feed.lease is not None else None
+
+    @property
+    def error(self) -> MtlError | None:
+        """The error that ended the reader, or None. It is raised after the contents delivered before."""
+        return self._feed.error
+
+    @property
+    def sees_files(self) -> bool:
+        """False if the broker granted its files and this process cannot read them."""
+        return self._feed.local or not self._feed.options.local
+
+    @property
+    def lost(self) -> list[Gap]:
+        """Lost ranges [first, end) that were skipped, with `skip_lost`."""
+        return list(self._feed.lost)
+
+    # --- contents -------------------------------------------------------------------------------------------
+
+    def _next(self) -> Content | None:
+        """The next content, if it is here."""
+        while True:
+            if self._current is not None:
+                content = next(self._current, None)
+                if content is not None:
+                    self._position = content.sequence + 1
+                    return content
+                self._current = None
+            if self._feed.options.packed:
+                pack = self._next_pack()
+                if pack is None:
+                    return None
+                self._current = _unpacked(pack)
+                continue
+            delivery = self._take()
+            if delivery is None:
+                return None
+            if isinstance(delivery, Run):
+                self._current = _alike(self.resource, delivery)
+                continue
+            self._position = delivery.end
+            one = delivery.content
+            return Content(self.resource, one.sequence, one.properties, bytes(one.body))
+
+    def _some(self, contents: int, octets: int) -> list[Content]:
+        """The next content and others that came with it, if they are here."""
+        content = self._next()
+        if content is None:
+            return []
+        together = [content]
+        room = octets - len(content.body)
+        while self._current is not None and room > 0 and len(together) < contents:
+            content = next(self._current, None)
+            if content is None:
+                self._current = None
+            else:
+                together.append(content)
+                room -= len(content.body)
+        self._position = together[-1].sequence + 1
+        return together
+
+    def _next_pack(self) -> Pack | None:
+        """The next pack, cut to the range, if it is here."""
+        while (delivery := self._take()) is not None:
+            try:
+                pack = self._pack(delivery)
+            except NotLocal as reason:
+                self._taken = None  # it could not be read, so it is not consumed
+                if self._feed.local:
+                    self._send_instead(delivery.first, reason)
+            else:
+                return pack
+        return None
+
+    def _pack(self, delivery: Delivery | Run) -> Pack:
+        """A delivery's new contents as a batch. NotLocal if it is in files that this process cannot read."""
+        count = delivery.end - delivery.first
+        if isinstance(delivery, Run):
+            properties = delivery.like.properties
+            # This pack is never sent, so the size limit does not apply.
+            octets = delivery.size + count * len(properties)
+            batch = trust_pack(encode_pack(delivery.bodies, [properties] * count, octets))
+            return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(properties))
+        content = delivery.content
+        if self._feed.options.packed:
+            whole = packed_count(content.properties) or 1
+            batch = decode_pack(self._body(delivery), whole, check_properties=False)
+            batch = batch.slice(delivery.skip, count)
+        else:
+            batch = decode_pack(encode_pack([content.body], [content.properties]), 1, check_properties=False)
+        return Pack(self.resource, delivery.first, count, batch, delivery_timestamp(content.properties))
+
+    # --- packs in the broker's files ------------------------------------------------------------------------
+
+    def _body(self, delivery: Delivery) -> Buffer | ArrowBuffer:
+        if delivery.place is None:
+            return delivery.content.body
+        if not self._feed.local:
+            raise NotLocal("it was sent before the broker stopped sending places")
+        self._look()
+        return self._places.read(delivery.place)
+
+    def _look(self) -> None:
+        """Open the directory that the lease grants. NotLocal if this process cannot read it."""
+        files = self._feed.lease.local if self._feed.lease is not None else None
+        if files is not None:
+            self._places.grant(files)
+
+    def _send_instead(self, first: int, reason: NotLocal) -> None:
+        """Read from `first` on through the socket."""
+        log.info("%r is read through the socket from %d on: %s", self.resource, first, reason)
+        self._in_loop(lambda: self._feed.send_instead(first))
+
+    @abstractmethod
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        """Run `call` in the loop before this returns."""
+
+    # --- deliveries -----------------------------------------------------------------------------------------
+
+    def _take(self) -> Delivery | Run | None:
+        """The next delivery, if it is here; the one before counts as consumed. None at the end of the range, too."""
+        self._check()
+        feed = self._feed
+        if self._taken is not None:
+            self._finish(self._taken)
+        if not self._summoned:
+            self._summoned = True
+            self._loop.post(feed.summon)
+        error = feed.error  # looked up before the queue: contents that were delivered before it come first
+        try:
+            self._taken = feed.queue.popleft()
+        except IndexError:
+            if error is not None and not feed.ended:
+                raise error from None
+            return None
+        return self._taken
+
+    def _finish(self, done: Delivery | Run) -> None:
+        self._taken = None
+        if self._manual:
+            return
+        self._feed.finish(done)
+        self._unposted_contents += done.end - done.first
+        self._unposted_octets += done.size
+        options = self._feed.options
+        if (
+            self._unposted_octets * 4 >= options.window_bytes
+            or self._unposted_contents * 4 >= options.window_contents
+        ):
+            self._post_credit()
+
+    def _post_credit(self) -> None:
+        self._unposted_contents = self._unposted_octets = 0
+        self._loop.post(self._feed.credit)
+
+    @property
+    def _owed(self) -> float | None:
+        """How long, in seconds, a wait may last before consumed contents are confirmed; None if there are none."""
+        return self._feed.credit_delay_s if self._unposted_contents else None
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether a wait is over: there is a delivery, the end, or an error."""
+        feed = self._feed
+        return bool(feed.queue) or feed.ended or feed.error is not None
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether every content up to `until` was delivered."""
+        return self._feed.ended and not self._feed.queue
+
+    # --- confirming and the end -----------------------------------------------------------------------------
+
+    def _confirm(self, sequence: int, log_epoch: str | None) -> None:
+        self._check()
+        self._loop.post(lambda: self._feed.confirm(sequence, log_epoch))
+
+    def _ping(self) -> list[int | None]:
+        """Ping the broker. The result gets the position in the Pong, and the listener is called."""
+        self._check()
+        feed, positions = self._feed, list[int | None]()
+
+        def pong(position: int | None) -> None:
+            positions.append(position)
+            feed.listener()
+
+        self._loop.post(lambda: feed.flow.ping(pong))
+        return positions
+
+    def _shut(self) -> bool:
+        if self._open:
+            self._places.close()
+        return super()._shut()
+
+
+def _alike(resource: str, run: Run) -> Iterator[Content]:
+    properties = run.like.properties
+    stamp = delivery_timestamp(properties)
+    sequences = range(run.first, run.end)
+    return map(
+        Content, repeat(resource), sequences, repeat(properties), map(bytes, run.bodies), repeat(stamp)
+    )
+
+
+def _unpacked(pack: Pack) -> Iterator[Content]:
+    tables, bodies = unpacked(pack.batch)
+    return map(
+        Content,
+        repeat(pack.resource),
+        range(pack.first, pack.first + pack.count),
+        repeat(EMPTY) if tables is None else tables,
+        map(bytes, bodies),
+        repeat(pack.timestamp_us),
+    )

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mtl.client.aio.waiting import Answer, News
+from mtl.errors import Closed, Refused
+from mtl.wire import control as w
+from tests.support.aio import in_loop
+from tests.support.memory_network import Bench
+
+
+@in_loop
+async def test_news_end_every_wait() -> None:
+    news = News()
+    waits = [asyncio.create_task(news.come(None)) for _ in range(2)]
+    await asyncio.sleep(0)
+    news.tell()
+    assert await asyncio.gather(*waits) == [True, True]
+
+
+@in_loop
+async def test_patience_ends_and_leaves_nothing() -> None:
+    news = News()
+    news.tell()
+    assert not await news.come(0.01)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(news.come(None), 0.01)
+    assert not news._waiting
+
+
+@in_loop
+async def test_an_answer_is_the_outcome_or_the_end_of_the_loop() -> None:
+    loop = Bench().loop
+    answers = [Answer(loop) for _ in range(4)]
+    answers[0].done(w.Ok())
+    answers[1].done(Refused(404, "gone"))
+    cancelled = asyncio.ensure_future(wait_for(answers[2]))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    answers[2].done(w.Ok())
+    loop.end()
+    assert await answers[0] == w.Ok()
+    with pytest.raises(Refused):
+        await answers[1]
+    with pytest.raises(Closed):
+        await answers[3]
+
+
+async def wait_for(answer: Answer) -> w.Reply:
+    return await answer
