@@ -14,6 +14,7 @@ import conformance
 
 from mutation.choosing import Code, of_test
 from mutation.executed import Executed
+from mutation.integration import integration_tests
 from mutation.mutants import Mutant
 from mutation.project import UNIT, Failing, Project
 from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reasons, table
@@ -103,17 +104,16 @@ class Trial:
         return int(any(one.verdict == SURVIVED and one.key not in explained for one in done))
 
     def _tried(self, about: str, mutant: Mutant, tests: Sequence[str], code: Code) -> Verdict:
-        """Run the named tests, then the others that execute the mutant."""
+        """Run the named tests, then the others that execute the mutant, then the integration tests of its package."""
         ran = self._copy.with_mutant(mutant, tests) if tests else None
         if ran is not None and not ran.passed:
             return Verdict(about, mutant.key, mutant.line, KILLED, ran.failed)
         others = [one for one in code.noticing(mutant) if one not in set(tests)]
-        ran = self._copy.with_mutant(mutant, others) if others else None
-        if ran is not None and not ran.passed:
-            return Verdict(about, mutant.key, mutant.line, ELSEWHERE, ran.failed)
-        return Verdict(
-            about, mutant.key, mutant.line, SURVIVED, "" if tests or others else "no test executes it"
-        )
+        for run in (others, integration_tests(mutant.path, self._copy.place)):
+            ran = self._copy.with_mutant(mutant, run) if run else None
+            if ran is not None and not ran.passed:
+                return Verdict(about, mutant.key, mutant.line, ELSEWHERE, ran.failed)
+        return Verdict(about, mutant.key, mutant.line, SURVIVED, "" if tests or others else "in no unit test")
 
     def _code(self, others: Iterable[str]) -> tuple[Code, list[str]]:
         """The code with what these tests execute and, unless single requirements were asked for, all tests of single

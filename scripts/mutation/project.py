@@ -27,8 +27,8 @@ MEMORY = 4 << 30
 UNIT = "tests/unit"
 """Where the tests of single modules are, which mirror the code."""
 
-LEAST_S, PER_TEST_S = 60.0, 2.0
-"""A run that takes longer than this, and this for each test, has hung. The machine may be busy."""
+LEAST_S, PER_TEST_S, PER_FILE_S = 60.0, 2.0, 180.0
+"""A run that takes longer than this, and this for each test or file, has hung. The machine may be busy."""
 
 TRACED_S = 3600.0
 """The longest that the tests may take while they are traced."""
@@ -87,7 +87,7 @@ class Project:
 
     def run(self, tests: Sequence[str], *options: str, timeout_s: float = 0.0) -> Ran:
         """Run these tests until the first fails. A run that does not end in time has failed, too."""
-        timeout_s = timeout_s or LEAST_S + PER_TEST_S * len(tests)
+        timeout_s = timeout_s or LEAST_S + sum(PER_TEST_S if "::" in one else PER_FILE_S for one in tests)
         command = [
             sys.executable,
             "-B",
