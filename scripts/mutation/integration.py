@@ -1,4 +1,4 @@
-"""The integration tests that notice a mutant where the tests of single modules do not: they run code in other processes."""
+"""The integration tests that notice a mutant where unit tests do not: they run the code in other processes."""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ UNIT = "tests/unit"
 LEAST_S, PER_TEST_S, PER_FILE_S = 60.0, 2.0, 180.0
 """A run that takes longer than this, and this for each test or file, has hung. The machine may be busy."""
 
+UNIT_TEST_S, INTEGRATION_TEST_S = 20, 120
+"""Seconds after which one test with a mutant has hung. Without the mutant hardly any takes a tenth of that."""
+
 TRACED_S = 3600.0
 """The longest that the tests may take while they are traced."""
 
@@ -127,8 +130,9 @@ class Project:
         path = self.place / mutant.path
         source = path.read_bytes()
         path.write_bytes(mutant.applied(source))
+        limit = UNIT_TEST_S if all("::" in one for one in tests) else INTEGRATION_TEST_S
         try:
-            return self.run(tests)
+            return self.run(tests, f"--timeout={limit}")
         finally:
             path.write_bytes(source)
 
