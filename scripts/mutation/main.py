@@ -14,12 +14,16 @@ import conformance
 
 from mutation.choosing import Code, of_test
 from mutation.executed import Executed
+from mutation.forks import Forks
 from mutation.integration import integration_tests
 from mutation.mutants import Mutant
 from mutation.project import UNIT, Failing, Project
 from mutation.verdicts import ELSEWHERE, KILLED, SURVIVED, Kept, Verdict, reasons, table
 
 ROOT = Path(__file__).parents[2]
+
+MOST_IMPORTED = 60
+"""So many tests are run in a process that imports a mutant, the first ones: each file of tests takes time there."""
 
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -84,36 +88,44 @@ class Trial:
                     print(f"{one}: no test of it runs the code in its own process", file=sys.stderr)
                 plan += [(one, mutant, tests) for mutant in code.behind(one, tests, self._asked.seed)]
         else:
-            code, _ = self._code([])
+            code, traced = self._code([])
             plan = [
                 ("sample", one, code.noticing(one))
                 for one in code.sample(self._asked.sample, self._asked.seed)
             ]
         done = []
-        for about, mutant, tests in plan:
-            verdict = self._kept.all.get((about, mutant.key))
-            if verdict is None and time.monotonic() < self._end:
-                verdict = self._tried(about, mutant, tests, code)
-                self._kept.add(verdict)
-                print(verdict.row(explained), flush=True)
-            if verdict is not None:
-                done.append(verdict)
+        with Forks(self._copy, [test.split("::")[0] for test in traced]) as forks:
+            for about, mutant, tests in plan:
+                verdict = self._kept.all.get((about, mutant.key))
+                if verdict is None and time.monotonic() < self._end:
+                    verdict = self._tried(about, mutant, tests, code, forks)
+                    self._kept.add(verdict)
+                    print(verdict.row(explained), flush=True)
+                if verdict is not None:
+                    done.append(verdict)
         print(f"\n{table(done, explained)}")
         if len(done) < len(plan):
             print(f"{len(plan) - len(done)} more are left: the same command goes on")
         return int(any(one.verdict == SURVIVED and one.key not in explained for one in done))
 
-    def _tried(self, about: str, mutant: Mutant, tests: Sequence[str], code: Code) -> Verdict:
-        """Run the named tests, then the others that execute the mutant, then the integration tests of its package."""
-        ran = self._copy.with_mutant(mutant, tests) if tests else None
-        if ran is not None and not ran.passed:
-            return Verdict(about, mutant.key, mutant.line, KILLED, ran.failed)
-        others = [one for one in code.noticing(mutant) if one not in set(tests)]
-        for run in (others, integration_tests(mutant.path, self._copy.place)):
-            ran = self._copy.with_mutant(mutant, run) if run else None
-            if ran is not None and not ran.passed:
-                return Verdict(about, mutant.key, mutant.line, ELSEWHERE, ran.failed)
-        return Verdict(about, mutant.key, mutant.line, SURVIVED, "" if tests or others else "in no unit test")
+    def _tried(self, about: str, mutant: Mutant, named: Sequence[str], code: Code, forks: Forks) -> Verdict:
+        """Run the named tests, then the others that execute the mutant. What survives in a fork is tried again in a
+        process that imports the mutant, then with the integration tests of its package.
+        """
+        others = [one for one in code.noticing(mutant) if one not in set(named)]
+        tried = [(word, tests) for word, tests in ((KILLED, named), (ELSEWHERE, others)) if tests]
+        for in_fork in (True, False):
+            for word, tests in tried:
+                failed = forks.failing(mutant, tests) if in_fork else None
+                if failed is None:
+                    failed = self._copy.with_mutant(mutant, tests[:MOST_IMPORTED]).failed
+                if failed:
+                    return Verdict(about, mutant.key, mutant.line, word, failed)
+        files = integration_tests(mutant.path, self._copy.place)
+        failed = self._copy.with_mutant(mutant, files).failed if files else ""
+        if failed:
+            return Verdict(about, mutant.key, mutant.line, ELSEWHERE, failed)
+        return Verdict(about, mutant.key, mutant.line, SURVIVED, "" if tried else "in no unit test")
 
     def _code(self, others: Iterable[str]) -> tuple[Code, list[str]]:
         """The code with what these tests execute and, unless single requirements were asked for, all tests of single

@@ -10,10 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import Any
 
 from mutation.mutants import Mutant
 
@@ -104,9 +106,9 @@ class Project:
             "no:cacheprovider",
         ]
         process = subprocess.Popen(
-            ["/bin/sh", "-c", f'ulimit -d {MEMORY // 1024}; exec "$@"', "sh", *command, *options, *tests],
+            limited([*command, *options, *tests]),
             cwd=self.place,
-            env=self._environment(),
+            env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -117,7 +119,7 @@ class Project:
         except subprocess.TimeoutExpired:
             return Ran(passed=False, failed="(it hung)", output="")
         finally:
-            _end(process)
+            ended(process)
         first = next(
             (x for x in output.splitlines() if x.startswith(("FAILED ", "ERROR "))),
             "ERROR (its process ended)",
@@ -127,12 +129,19 @@ class Project:
 
     def with_mutant(self, mutant: Mutant, tests: Sequence[str]) -> Ran:
         """Run the tests with a mutant in place."""
+        limit = UNIT_TEST_S if all("::" in one for one in tests) else INTEGRATION_TEST_S
+        with self.changed(mutant):
+            return self.run(tests, f"--timeout={limit}")
+
+    @contextmanager
+    def changed(self, mutant: Mutant) -> Iterator[bytes]:
+        """The mutant is in its file; the value is the changed source."""
         path = self.place / mutant.path
         source = path.read_bytes()
-        path.write_bytes(mutant.applied(source))
-        limit = UNIT_TEST_S if all("::" in one for one in tests) else INTEGRATION_TEST_S
+        other = mutant.applied(source)
+        path.write_bytes(other)
         try:
-            return self.run(tests, f"--timeout={limit}")
+            yield other
         finally:
             path.write_bytes(source)
 
@@ -159,7 +168,8 @@ class Project:
             for test, files in traced.items()
         }
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Of the processes of the copy."""
         paths = ["src", ".", "scripts", "spark-submit-examples"]
         own = str(Path(__file__).parents[1])
         return {
@@ -169,8 +179,13 @@ class Project:
         }
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """It and what it started, which has its session."""
+def limited(command: Sequence[str]) -> list[str]:
+    """The command with a limit of its memory."""
+    return ["/bin/sh", "-c", f'ulimit -d {MEMORY // 1024}; exec "$@"', "sh", *command]
+
+
+def ended(process: subprocess.Popen[Any]) -> None:
+    """End it and what it started, which has its session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,0 +1,204 @@
+"""A plugin of pytest: collect the tests once, then try each mutant in a fork of the process, which has imported all.
+
+    python -m pytest -p mutation.forked --requests FD --changed CODE
+
+FD is a stream socket with one JSON document in a line. A request is {"path": a file in CODE, "source": its changed
+text, "tests": [names]}; with an empty path the code is as it was. The reply is {"failed": test}, "" when all passed,
+null when a fork cannot show it: the import executes what is changed, or none of these tests was collected.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from mutation.project import UNIT_TEST_S
+
+
+class OnImportError(Exception):
+    """The change is in what the import executes; functions that are there do not show it."""
+
+
+class Plugin:
+    """Answers requests in place of running the tests."""
+
+    def __init__(self, requests: socket.socket, code: Path) -> None:
+        self._requests = requests
+        self._below = f"{code}/"
+        self._sources = {str(one): one.read_bytes() for one in code.rglob("*.py")}
+        self._functions: defaultdict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
+        self._told: int | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        if self._told is not None:
+            return None
+        items = {item.nodeid: item for item in session.items}
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(self._below):
+                self._functions[_name(one.__code__)].append(one)
+        gc.freeze()  # the forks share it
+        with self._requests.makefile("rw", encoding="utf-8") as stream:
+            for line in stream:
+                asked = json.loads(line)
+                tests = [items[name] for name in asked["tests"] if name in items]
+                stream.write(json.dumps({"failed": self._tried(session, asked, tests)}) + "\n")
+                stream.flush()
+        return True
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._tell("begun", nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._tell("failed", report.nodeid)
+
+    def _tell(self, what: str, test: str) -> None:
+        if self._told is not None:
+            os.write(self._told, f"{what} {test}\n".encode())
+
+    def _tried(self, session: pytest.Session, asked: dict[str, Any], tests: list[pytest.Item]) -> str | None:
+        try:
+            changes = self._changes(asked["path"], asked["source"]) if asked.get("path") else []
+        except OnImportError:
+            return None
+        if not tests:
+            return None
+        reading, writing = os.pipe()
+        place = tempfile.mkdtemp(prefix="mm")
+        process = os.fork()
+        if process == 0:
+            os.close(reading)
+            self._told = writing
+            self._run(session, tests, changes, place)
+        os.close(writing)
+        try:
+            return _awaited(reading)
+        finally:
+            os.close(reading)
+            _end(process)
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _run(
+        self,
+        session: pytest.Session,
+        tests: list[pytest.Item],
+        changes: Sequence[tuple[FunctionType, CodeType]],
+        place: str,
+    ) -> None:
+        """In the fork: run the tests with these changes, and end it."""
+        try:
+            os.setsid()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for one in (0, 1, 2):
+                os.dup2(nothing, one)
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = place
+            for function, code in changes:
+                function.__code__ = code
+            session.items = list(tests)
+            session.testsfailed = 0
+            session.config.option.maxfail = 1
+            session.config.hook.pytest_runtestloop(session=session)
+            self._tell("end", "")
+        finally:
+            os._exit(0)
+
+    def _changes(self, path: str, source: str) -> list[tuple[FunctionType, CodeType]]:
+        """The functions that have another code in this source. A module that is not imported yet will be the changed
+        one.
+        """
+        if not any(getattr(one, "__file__", None) == path for one in list(sys.modules.values())):
+            return []
+        before = compile(self._sources[path], path, "exec", dont_inherit=True)
+        found = []
+        for old, new, outermost in _changed(
+            before, compile(source, path, "exec", dont_inherit=True), within=False
+        ):
+            functions = self._functions.get(_name(old), [])
+            if outermost and not (functions and len(old.co_freevars) == len(new.co_freevars)):
+                raise OnImportError
+            found += [(one, new) for one in functions if len(old.co_freevars) == len(new.co_freevars)]
+        return found
+
+
+def _changed(old: CodeType, new: CodeType, *, within: bool) -> Iterator[tuple[CodeType, CodeType, bool]]:
+    """Pairs of functions that differ, and whether the function is not within another one."""
+    inner, other = _codes(old), _codes(new)
+    alike = [one.co_name for one in inner] == [one.co_name for one in other]
+    function = bool(old.co_flags & inspect.CO_NEWLOCALS)
+    if function:
+        yield old, new, not within
+    elif not alike or _own(old) != _own(new):
+        raise OnImportError
+    if alike:
+        for one, two in zip(inner, other, strict=True):
+            if one != two:
+                yield from _changed(one, two, within=within or function)
+
+
+def _codes(code: CodeType) -> list[CodeType]:
+    return [one for one in code.co_consts if isinstance(one, CodeType)]
+
+
+def _own(code: CodeType) -> tuple[bytes, tuple[str, ...], list[str]]:
+    """What it executes itself."""
+    return code.co_code, code.co_names, [repr(x) for x in code.co_consts if not isinstance(x, CodeType)]
+
+
+def _name(code: CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
+
+
+def _awaited(told: int) -> str | None:
+    """The test that failed, that did not end in time or that ended its process, or "" at the end."""
+    text, running = "", None
+    while True:
+        ready, _, _ = select.select([told], [], [], UNIT_TEST_S)
+        new = os.read(told, 1 << 16).decode() if ready else ""
+        if not new:
+            return running
+        text += new
+        *lines, text = text.split("\n")
+        for line in lines:
+            what, _, running = line.partition(" ")
+            if what in {"failed", "end"}:
+                return running
+
+
+def _end(process: int) -> None:
+    """End it and what it started."""
+    for end in (os.killpg, os.kill):
+        try:
+            end(process, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    os.waitpid(process, 0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Called by pytest."""
+    parser.addoption("--requests", type=int)
+    parser.addoption("--changed", type=Path)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest."""
+    number = config.getoption("--requests")
+    if number is not None:
+        requests = socket.socket(fileno=number)
+        config.pluginmanager.register(Plugin(requests, config.getoption("--changed").resolve()), "forked")
