@@ -15,7 +15,6 @@ from typing import Any
 from mtl.conformance import frames as f
 from mtl.conformance.router import RouterThread
 
-RESOURCE = "resource"
 PROFILES = ["test", "log", "queue"]
 NUMBERS = (0, 5, 5, 3, 2**64 - 1)
 """The sequence numbers of the contents for a reader."""

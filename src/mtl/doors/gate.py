@@ -10,14 +10,23 @@ from http import HTTPStatus
 from pathlib import Path
 
 from mtl.doors.config import DoorConfig
-from mtl.doors.guessing import Guessing
 from mtl.doors.identity import Basic, Bearer, Tokens, certified, parse
-from mtl.doors.limits import DOOR_LOGINS
+from mtl.doors.limits import (
+    DOOR_FAILED_LOGINS,
+    DOOR_FAILED_LOGINS_ALL,
+    DOOR_FAILED_S,
+    DOOR_GUESSING_ADDRESSES,
+    DOOR_LOGINS,
+)
 from mtl.errors import MtlError, Refused
+from mtl.net.guesses import Guesses
 from mtl.wire.control import NOT_AUTHORIZED
 
 Check = Callable[[str, str], Awaitable[None]]
 """Logs in at the broker with a user and a password, and disconnects. Raises the errors of the client."""
+
+_ALL = None
+"""All addresses, as a source of guesses."""
 
 
 class Turned(Exception):
@@ -37,7 +46,8 @@ class Gate:
         self._config = config
         self._check = check
         self._tokens = Tokens(Path(config.tokens_file)) if config.tokens_file is not None else None
-        self._guessing = Guessing(time.monotonic)
+        self._guesses = Guesses(time.monotonic, DOOR_FAILED_S, DOOR_GUESSING_ADDRESSES)
+        """By address, and of all addresses together. The broker counts all of a door's as one address."""
         self._room = asyncio.Semaphore(DOOR_LOGINS)
 
     async def user(self, header: str | None, address: str, tls: ssl.SSLObject | None) -> str | None:
@@ -62,14 +72,16 @@ class Gate:
 
     async def _logged_in(self, user: str, password: str, address: str) -> str | None:
         async with self._room:
-            if self._guessing.too_many(address):
+            if self._guesses.reached(address, DOOR_FAILED_LOGINS) or self._guesses.reached(
+                _ALL, DOOR_FAILED_LOGINS_ALL
+            ):
                 raise Turned(HTTPStatus.TOO_MANY_REQUESTS, "too many log-ins failed; try again in a minute")
             try:
                 await self._check(user, password)
             except Refused as refused:
                 if refused.reason != NOT_AUTHORIZED:
                     raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "try again later") from refused
-                self._guessing.count(address)
+                self._guesses.wrong(address, _ALL)
                 return None
             except MtlError as error:
                 raise Turned(HTTPStatus.SERVICE_UNAVAILABLE, "the broker is away; try again later") from error

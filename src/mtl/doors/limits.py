@@ -28,6 +28,9 @@ refuses the address of the door."""
 DOOR_FAILED_S = 60.0
 """The period of the two limits above, the same as the broker's."""
 
+DOOR_GUESSING_ADDRESSES = 10_000
+"""Addresses whose wrong passwords are counted at once, some 150 octets each."""
+
 DOOR_SUBSCRIPTIONS = 2_000
 """Subscriptions of one door, over all its peers: each is a lease and two sockets of its process (MAX_SOCKETS)."""
 

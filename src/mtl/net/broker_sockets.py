@@ -186,11 +186,6 @@ class BrokerSockets:
                 for _ in self.commands(port):
                     pass
 
-    @property
-    def misframed(self) -> int:
-        """Data messages that were dropped because they did not have two frames."""
-        return sum(router.misframed for router in self._by_port.values())
-
     def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """Send one data command."""
         return self._by_port[port].send_command(identity, header, body)

@@ -37,7 +37,6 @@ from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
 
 __all__ = [
     "COUNT",
-    "LEASE",
     "REDELIVERED",
     "SEQUENCE",
     "TIMESTAMP",
@@ -63,10 +62,6 @@ __all__ = [
     "packed_properties",
     "reserved",
 ]
-
-
-LEASE = b"\x01"
-"""The first octet of a Lease's header."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

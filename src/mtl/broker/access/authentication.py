@@ -10,10 +10,10 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.access.accounts import Accounts
 from mtl.broker.access.audit import AuditEvent
-from mtl.broker.access.failures import LoginFailures
 from mtl.broker.access.session import Session
 from mtl.broker.outbox import Outbox, Result
 from mtl.errors import Malformed, Refused
+from mtl.net.guesses import Guesses
 from mtl.protocol.sasl.mechanisms import (
     ANONYMOUS,
     BY_STRENGTH,
@@ -77,7 +77,10 @@ class Authenticator:
         self._random = random
         self._accounts = accounts
         self._settings = settings
-        self._failures = LoginFailures(outbox)
+        self._guesses = Guesses(
+            lambda: outbox.now.mono, broker_limits.FAILED_LOGINS_S, broker_limits.MAX_FAILED_LOGINS
+        )
+        """By address and user, and by address alone: (address, None)."""
         self._checking = 0
 
     def challenge(self, session: Session) -> w.Unauthorized:
@@ -121,7 +124,10 @@ class Authenticator:
         """Raises `Refused` 403 during a lock-out, before the credentials are checked: the answer must not tell a right
         password from a wrong one.
         """
-        if self._failures.too_many(session.origin.address, exchange.user):
+        address, guesses = session.origin.address, self._guesses
+        if guesses.reached((address, exchange.user), broker_limits.FAILED_LOGINS) or guesses.reached(
+            (address, None), broker_limits.FAILED_LOGINS_ADDRESS
+        ):
             self.refused(
                 session, exchange.mechanism, exchange.user, "locked out, since too many log-ins failed"
             )
@@ -188,7 +194,7 @@ class Authenticator:
 
     def _denied(self, session: Session, user: str, then: Then) -> None:
         session.failed += 1
-        self._failures.count(session.origin.address, user)
+        self._guesses.wrong((session.origin.address, user), (session.origin.address, None))
         if session.failed >= self._settings.attempts:
             raise _too_many()
         self._accounts.check_readable(user)

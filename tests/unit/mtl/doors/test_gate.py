@@ -4,9 +4,10 @@ from http import HTTPStatus
 
 import pytest
 
+from mtl.broker.limits import FAILED_LOGINS_ADDRESS, FAILED_LOGINS_S
 from mtl.doors.config import DoorConfig
 from mtl.doors.gate import Gate, Turned
-from mtl.doors.limits import DOOR_FAILED_LOGINS
+from mtl.doors.limits import DOOR_FAILED_LOGINS, DOOR_FAILED_LOGINS_ALL, DOOR_FAILED_S
 from mtl.doors.websocket_client import basic, bearer
 from mtl.errors import MtlError, Refused, Unreachable
 from mtl.wire.control import NOT_AUTHORIZED, OVERLOADED
@@ -82,3 +83,15 @@ async def test_who_guesses_is_not_even_asked_about_any_more() -> None:
     assert (await turned(gate, basic("alice", "right"))).status is HTTPStatus.TOO_MANY_REQUESTS
     assert len(checking.asked) == DOOR_FAILED_LOGINS
     assert await gate.user(basic("alice", "right"), "elsewhere", None) == "alice"
+
+
+@in_loop
+async def test_all_together_guess_less_often_than_locks_the_door_out() -> None:
+    gate = Gate(CONFIG, Checking(WRONG))
+    for number in range(DOOR_FAILED_LOGINS_ALL):
+        said = await turned(gate, basic("alice", "wrong"), f"address {number}")
+        assert said.status is HTTPStatus.UNAUTHORIZED
+    said = await turned(gate, basic("alice", "right"), "elsewhere")
+    assert said.status is HTTPStatus.TOO_MANY_REQUESTS
+    assert DOOR_FAILED_LOGINS_ALL < FAILED_LOGINS_ADDRESS
+    assert DOOR_FAILED_S <= FAILED_LOGINS_S

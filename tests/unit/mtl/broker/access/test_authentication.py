@@ -226,6 +226,18 @@ def test_failures_count_over_sessions_and_right_passwords_do_not_tell(
     login(Client(rig, Origin("here")), ME)
 
 
+def test_a_list_of_names_buys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_limits, "FAILED_LOGINS_ADDRESS", 3)
+    rig = rig_with(user("me", "secret"))
+    for number in range(3):
+        client = Client(rig, Origin("here"))
+        client.ask(OPEN, w.Unauthorized)
+        attempt(client, f"user {number}", "wrong")
+    with pytest.raises(Refused) as caught:
+        login(Client(rig, Origin("here")), ME)
+    assert caught.value.status == 403
+
+
 @pytest.mark.parametrize("password", ["wrong", "secret"])
 def test_a_lock_out_comes_before_the_proof(monkeypatch: pytest.MonkeyPatch, password: str) -> None:
     """A conversation that began before the lock-out tells nothing either: 402 for a right proof would be an oracle."""
