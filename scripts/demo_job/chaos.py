@@ -94,7 +94,7 @@ def struck(blow: Blow, sight: Sight) -> int | None:
 
 
 class Hook:
-    """The sink's test hook: it writes what the broker has answered, and waits there while it is to be held."""
+    """The other end of the sink in `held`: it tells the published batch, and waits while it is to be held."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class Hook:
     @property
     def answered(self) -> int:
         """The batch whose commit the broker answered last."""
-        return int(self.path.read_text(encoding="utf-8").split()[1]) if self.path.exists() else -1
+        return int(self.path.read_text(encoding="utf-8")) if self.path.exists() else -1
 
     def hold(self) -> None:
         """Let the sink wait after the next answer."""

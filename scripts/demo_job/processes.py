@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from demo_job.held import ANSWERED
+
 ROOT = Path(__file__).parents[2]
 
 STOP_S = 10.0
@@ -28,7 +30,8 @@ class Failed(Exception):
 
 
 class Spark:
-    """The application query.py: Python, the JVM that it starts, and Spark's Python workers.
+    """The application query.py: Python, the JVM that it starts, and Spark's Python workers. With a `hook` its sink
+    waits after a commit (`held`).
 
     Whatever it says goes to `log`, and what Spark leaves behind when it is killed lies under `place` too.
     """
@@ -42,10 +45,10 @@ class Spark:
 
     def start(self) -> None:
         """Start it; it takes some seconds until it does something."""
-        query = str(Path(__file__).with_name("query.py"))
+        application = "demo_job.query" if self._hook is None else "demo_job.held"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, query, *self._arguments],
+                [sys.executable, "-m", application, *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -97,12 +100,13 @@ class Spark:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]),
             "SPARK_LOCAL_DIRS": str(scratch),
             "TMPDIR": str(scratch),
             "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={scratch} {_SHORT_LIVED}",
         }
         if self._hook is not None:
-            environment["MTL_TEST_HOOK_AFTER_COMMIT"] = str(self._hook)
+            environment[ANSWERED] = str(self._hook)
         return environment
 
     def _running(self) -> subprocess.Popen[bytes]:

@@ -11,6 +11,7 @@ import argparse
 import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 as everybody calls it
+from pyspark.sql.datasource import DataSource
 
 FLIGHTS, DAILY = "flights", "daily"
 
@@ -71,8 +72,8 @@ def read(spark: SparkSession, endpoint: str, file: str) -> None:
     pyarrow.parquet.write_table(windows.toArrow(), file)
 
 
-def main() -> None:
-    """Do what the command line says."""
+def main(source: type[DataSource] | None = None) -> None:
+    """Do what the command line says; with a `source` in place of the installed one."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -88,6 +89,8 @@ def main() -> None:
     # Windows are days in UTC, and `date_format` shows them in the session's time zone.
     builder = SparkSession.builder.appName(f"flights {arguments.command}")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    if source is not None:
+        spark.dataSource.register(source)
     if arguments.command == "stream":
         stream(spark, arguments.endpoint, arguments.checkpoint, arguments.limit)
     else:

@@ -59,6 +59,3 @@ starts queries for ever."""
 LET_GO_S = 2.0
 """How long a reader process that ends waits until the broker has released its holdings. Spark shows the error that
 ended the process only afterwards, and holdings that are not released expire."""
-
-TEST_HOOK_HOLD_S = 60
-"""Longest hold of a test hook (pyspark_mtl.hooks), so that a forgotten hold file cannot stop a query for ever."""

@@ -19,7 +19,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from mtl.errors import MtlError, OptionError, Refused
 from mtl.wire.control import ROLLED_BACK, UNKNOWN_RESOURCE
-from pyspark_mtl import hooks
 from pyspark_mtl.connections import connection
 from pyspark_mtl.options.settings import WriteSettings
 from pyspark_mtl.sink.writing import Written, create, write
@@ -98,7 +97,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         result = _commit(self._settings, application, batchId, stages, replaced, query)
         if result.already:
             _check_replay(self._settings, Batch(application, query, batchId), result, done)
-        hooks.after_commit(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Discard the stages of the batch; the broker keeps published ones."""

@@ -128,7 +128,7 @@ class Stageplay:
         (self.checkpoint.directory / "commits" / str(batch)).touch()
 
     def answer(self, batch: int) -> None:
-        self.hook.path.write_text(f"q {batch}", encoding="utf-8")
+        self.hook.path.write_text(str(batch), encoding="utf-8")
 
     def is_held(self) -> bool:
         return self.hook.path.with_name("answered.hold").exists()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pytest
 
 from mtl.errors import OptionError, Refused, Unreachable
 from mtl.wire.control import ROLLED_BACK
-from pyspark_mtl import hooks
 from pyspark_mtl.options.settings import WriteSettings, parse, write_settings
 from pyspark_mtl.sink import sink
 from pyspark_mtl.sink.sink import BATCH_ID, QUERY_ID, BatchWriter, StageMessage, StreamWriter
@@ -184,15 +182,6 @@ def test_a_task_that_spark_tells_no_query_is_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(FakeTask, "properties", {})
     with pytest.raises(OptionError, match=r"did not set the property 'sql.streaming.queryId'"):
         StreamWriter(settings()).write(frames(1))
-
-
-def test_the_hook_comes_after_the_brokers_answer(
-    client: FakeClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(hooks.AFTER_COMMIT, str(tmp_path / "mark"))
-    writer = StreamWriter(settings())
-    writer.commit([message(writer, 3)], 7)
-    assert (tmp_path / "mark").read_text() == "query 7"
 
 
 def visible(client: FakeClient, name: str = "a") -> int:
