@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,3 +103,20 @@ def test_a_link_leads_to_the_page_of_a_file() -> None:
 def test_code_is_left_alone() -> None:
     text = "```text\n[protocol](../PROTOCOL.md)\n```\n"
     assert site.relinked(text, "docs/a.md") == text
+
+
+def test_the_files_that_the_contributors_page_names_are_there() -> None:
+    """Names with a placeholder in capitals are of files to be made; one may be given by its last parts."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_./-]+\.(?:py|toml|md|sh|yaml))`", text))
+    assert len(named) > 40
+    files = [f"/{path.relative_to(ROOT)}" for path in tracked_files()]
+    missing = [name for name in named if not any(file.endswith(f"/{name.lstrip('./')}") for file in files)]
+    assert not missing
+
+
+def tracked_files() -> list[Path]:
+    ignored = {".git", ".venv", "build", "__pycache__", "node_modules"}
+    return [
+        path for path in ROOT.rglob("*") if path.is_file() and not ignored & set(path.relative_to(ROOT).parts)
+    ]
