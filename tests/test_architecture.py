@@ -84,12 +84,10 @@ TESTED_ELSEWHERE = {
     "mtl.client.sessions": "tests/unit/mtl/client/test_connection.py",
     "mtl.client.writing": "tests/unit/mtl/client/test_writer.py, tests/unit/mtl/client/aio/test_writer.py",
     "mtl.errors": "definitions; every refusal's test raises them",
-    "mtl.net.dealer": "tests/unit/mtl/net/test_link.py",
     "mtl.net.endpoint": "definitions; tests/support/memory_network.py is the other implementation",
     "mtl.net.network": "tests/unit/mtl/net/test_link.py",
     "mtl.net.origin": "definitions",
     "mtl.net.ports": "definitions",
-    "mtl.net.req": "tests/unit/mtl/net/test_link.py",
 }
 
 # What `import <package>` must not load, so that it is quick and works without the extras.

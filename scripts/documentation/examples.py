@@ -107,16 +107,16 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     ),
     (
         w.LeaseClose(session=SESSION, lease=LEASE),
-        w.LeaseClosed(stage=w.Sealed(stage=STAGE, contents={"orders": 3}, bytes=256)),
+        w.LeaseClosed(stage=w.StageSealed(stage=STAGE, contents={"orders": 3}, bytes=256)),
     ),
     (
         w.ResourceCreate(session=SESSION, resource="orders", retention=_RETENTION),
         w.ResourceCreated(resource=_DESCRIPTION),
     ),
-    (w.ResourceList(session=SESSION, pattern="orders.*"), w.Resources(resources=[_DESCRIPTION])),
+    (w.ResourceList(session=SESSION, pattern="orders.*"), w.DescriptionList(resources=[_DESCRIPTION])),
     (
         w.ResourceDescribe(session=SESSION, resource="orders", after={"orders": 8}, wait=30_000),
-        w.Resources(resources=[_DESCRIPTION]),
+        w.DescriptionList(resources=[_DESCRIPTION]),
     ),
     (w.ResourceDelete(session=SESSION, resource="orders", incarnation=INCARNATION), w.Ok()),
     (
@@ -129,7 +129,7 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     ),
     (
         w.CursorDescribe(session=SESSION, group="etl", resource="orders"),
-        w.Cursors(
+        w.CursorList(
             cursors=[
                 w.CursorInfo(
                     group="etl",
@@ -154,7 +154,7 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     (w.CursorDelete(session=SESSION, group="etl", resource="orders"), w.Ok()),
     (
         w.QueueDescribe(session=SESSION, group="default", resource="orders"),
-        w.Queues(
+        w.QueueList(
             queues=[
                 w.QueueInfo(
                     group="default",
@@ -180,7 +180,7 @@ CONTROL: tuple[tuple[w.Request, w.Reply], ...] = (
     (w.StageAbort(session=SESSION, stages=[STAGE]), w.Ok()),
     (
         w.StageDescribe(session=SESSION, application="copy"),
-        w.Stages(
+        w.StageList(
             stages=[_STAGE],
             applications=[
                 w.ApplicationInfo(

@@ -82,7 +82,7 @@ REQUESTS = tuple(
 _DESCRIPTION = w.Description(
     resource="a", incarnation="i", known_earliest=1, known_next=2, retention=_RETENTION
 )
-_SEALED = w.Sealed(stage="s", contents={"a": 1}, bytes=2)
+_SEALED = w.StageSealed(stage="s", contents={"a": 1}, bytes=2)
 
 REPLIES = (
     *(
@@ -104,7 +104,7 @@ REPLIES = (
             ),
             ("Lease.Close", w.LeaseClosed(stage=_SEALED)),
             ("Resource.Create", w.ResourceCreated(resource=_DESCRIPTION)),
-            ("Resource.Describe", w.Resources(resources=[_DESCRIPTION])),
+            ("Resource.Describe", w.DescriptionList(resources=[_DESCRIPTION])),
             ("Resource.Locate", w.Located(sequence=1, timestamp=2)),
             ("Cursor.Open", w.CursorOpened(position=1, created=True, incarnation="i")),
             ("Cursor.Reset", w.CursorWasReset(position=1, before=2, incarnation="i")),

@@ -15,7 +15,7 @@ from mtl.client.incoming import ReaderOptions
 from mtl.client.pump import WriterOptions
 from mtl.errors import DataLoss, Fenced, Refused
 from mtl.limits import DEFAULT_VIRTUAL_HOST
-from mtl.protocol.reading import Delivery, Run
+from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire import control as w
 from tests.simulator.bounds import drawn
 from tests.simulator.checks import read_log
@@ -122,7 +122,7 @@ class Seer(ReaderApp):
         super().done(end)
         self.epoch = self.feed.log_epoch(end)
 
-    def _take(self, delivery: Delivery | Run) -> None:
+    def _take(self, delivery: Delivery | PlainRun) -> None:
         tags = tags_of(delivery, packed=self._packed)
         self.seen |= dict(enumerate(tags, delivery.first))
         self.done(delivery.end)

@@ -90,7 +90,7 @@ class Driver(ReaderApp):
         self.process.ask(self.channel, request, self._described)
 
     def _described(self, outcome: Outcome) -> None:
-        if isinstance(outcome, w.Cursors):
+        if isinstance(outcome, w.CursorList):
             for cursor in outcome.cursors:
                 self._model.tell_cursor(cursor.group, cursor.resource, cursor.position)
                 # A crash before the cursor was written: the client has confirmed again, and this asks again.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mtl.net import limits as net_limits
-from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
 from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.wire.commands import Buffer, Content, decode
@@ -154,7 +154,7 @@ class SimLink(OneByOne):
         self.endpoint = f"tcp://sim:{PORTS[port]}"
         self.port = port
         self.wire: Wire | None = None
-        self.happened = Ready(0)
+        self.happened = LinkEvents(0)
         self.wants_room = False
         self.closed = False
         self._network = network
@@ -197,7 +197,7 @@ class SimLink(OneByOne):
         wire.down.begin()
         while self._before:
             wire.up.put(self._before.popleft())
-        self.tell(Ready.UP)
+        self.tell(LinkEvents.UP)
 
     def arrived(self, pipe: Pipe, message: Message) -> None:
         """A message came in."""
@@ -210,19 +210,19 @@ class SimLink(OneByOne):
         if self.wants_room and not self.closed:
             self._network.wake()
 
-    def tell(self, what: Ready) -> None:
+    def tell(self, what: LinkEvents) -> None:
         """UP or DOWN."""
         if not self.closed:
             self.happened |= what
             self._network.wake()
 
-    def ready(self) -> Ready:
+    def ready(self) -> LinkEvents:
         """Everything there is to say now; UP and DOWN once."""
-        what, self.happened = self.happened, Ready(0)
+        what, self.happened = self.happened, LinkEvents(0)
         if self.inbox:
-            what |= Ready.READABLE
+            what |= LinkEvents.READABLE
         if self.wants_room and self.wire is not None and self.wire.up.room:
-            what |= Ready.WRITABLE
+            what |= LinkEvents.WRITABLE
         return what
 
 
@@ -257,12 +257,14 @@ class SimPoll:
         assert isinstance(link, SimLink)
         link.wants_room = wanted
 
-    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         """What happened so far; messages before the news of an end."""
         news = [(watcher, link, link.ready()) for link, watcher in self._links.items()]
-        ends = [(watcher, link, Ready.DOWN) for watcher, link, what in news if Ready.DOWN in what]
+        ends = [(watcher, link, LinkEvents.DOWN) for watcher, link, what in news if LinkEvents.DOWN in what]
         return [
-            (watcher, link, what & ~Ready.DOWN) for watcher, link, what in news if what & ~Ready.DOWN
+            (watcher, link, what & ~LinkEvents.DOWN)
+            for watcher, link, what in news
+            if what & ~LinkEvents.DOWN
         ] + ends
 
     @property
@@ -392,7 +394,7 @@ class Routers:
             if link.closed:
                 return
             if not self.listening:
-                link.tell(Ready.DOWN)
+                link.tell(LinkEvents.DOWN)
                 return
             link.connected(self._wire(link))
 
@@ -478,4 +480,4 @@ class Routers:
 
     def _tell_down(self, link: SimLink) -> None:
         """The client hears of the end some time."""
-        self.world.after(self.world.between(*self.weather.late_s), "down", lambda: link.tell(Ready.DOWN))
+        self.world.after(self.world.between(*self.weather.late_s), "down", lambda: link.tell(LinkEvents.DOWN))

@@ -44,7 +44,7 @@ class ObserverApp:
         self.process.ask(self._channel, request, self._described, patience=request.wait / 1000)
 
     def _described(self, outcome: Outcome) -> None:
-        if isinstance(outcome, w.Resources):
+        if isinstance(outcome, w.DescriptionList):
             for one in outcome.resources:
                 if one.known_next is None:
                     if one.state != "stopped" or not one.trouble or one.known_earliest is not None:

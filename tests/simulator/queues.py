@@ -12,7 +12,7 @@ from zlib import crc32
 
 from mtl.client.control import Outcome
 from mtl.client.deliveries import ConsumerOptions, Deliveries
-from mtl.protocol.consuming import Answer, Hand
+from mtl.protocol.consuming import ConsumerAnswer, Hand
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from tests.simulator.model import Model, Tag, Violation
@@ -141,13 +141,13 @@ class ConsumerApp:
         deliveries.answer()
         self._work_later()
 
-    def _answer(self, hand: Hand, tag: Tag) -> Answer:
+    def _answer(self, hand: Hand, tag: Tag) -> ConsumerAnswer:
         if is_bad(tag):
-            return Answer.REJECT
+            return ConsumerAnswer.REJECT
         if self.world.chance(0.02):
-            return Answer.RECYCLE
+            return ConsumerAnswer.RECYCLE
         self.queue.confirmed.add(hand.position)
-        return Answer.CONFIRM
+        return ConsumerAnswer.CONFIRM
 
     def _look(self) -> None:
         asked = self.world.mono
@@ -155,7 +155,7 @@ class ConsumerApp:
         self.process.ask(self.channel, request, lambda outcome: self._described(asked, outcome))
 
     def _described(self, asked: float, outcome: Outcome) -> None:
-        if isinstance(outcome, w.Queues):
+        if isinstance(outcome, w.QueueList):
             for info in outcome.queues if asked >= self.queue.since else ():
                 self.queue.told = info
         elif not is_of_the_disk(outcome):

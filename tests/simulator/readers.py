@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtl.client.feed import Feed
 from mtl.client.incoming import ReaderOptions, Start
-from mtl.protocol.reading import Delivery, Run
+from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire.commands import packed_count
 from mtl.wire.packs import decode_pack, unpack
 from tests.simulator.model import Model, Tag, Violation
@@ -30,9 +30,9 @@ def options(resource: str, start: Start, *, packed: bool, **more: object) -> Rea
     return ReaderOptions(resource, start, packed=packed, **(asked | more))  # type: ignore[arg-type]
 
 
-def tags_of(delivery: Delivery | Run, *, packed: bool) -> list[Tag]:
+def tags_of(delivery: Delivery | PlainRun, *, packed: bool) -> list[Tag]:
     """The bodies of a delivery, cut to its range."""
-    if isinstance(delivery, Run):
+    if isinstance(delivery, PlainRun):
         return [bytes(body).decode() for body in delivery.bodies]
     content = delivery.content
     if not packed:
@@ -111,7 +111,7 @@ class ReaderApp:
         if self.feed.error is not None:
             raise Violation(f"reader {self.name} failed at {self.position}: {self.feed.error!r}")
 
-    def _take(self, delivery: Delivery | Run) -> None:
+    def _take(self, delivery: Delivery | PlainRun) -> None:
         if delivery.first != self.position:
             raise Violation(f"{self.name} was at {self.position} and is given {delivery.first}")
         tags = tags_of(delivery, packed=self._packed)

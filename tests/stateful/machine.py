@@ -199,12 +199,12 @@ class BrokerAndModel(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def describe_queue(self, name: str) -> None:
         """What it says of itself, and what is among its dead letters, once they are moved: two looks later."""
-        found = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.Queues).queues
+        found = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
         assert bool(found) is (name in self.model.queues)
         if found:
             self.wait(3)
             queue = self.model.queues[name]
-            (told,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.Queues).queues
+            (told,) = self.clients["queue"].ask(w.QueueDescribe(resource=name), w.QueueList).queues
             assert {number: getattr(told, number) for number in queue.numbers} == queue.numbers
             if queue.dead:
                 letters = self.clients["log"].read(f"{name}.dead")

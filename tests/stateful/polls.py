@@ -107,7 +107,7 @@ class PollsAndModel(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         """The client is told what there is."""
-        found = self.client.ask(w.ResourceDescribe(), w.Resources).resources
+        found = self.client.ask(w.ResourceDescribe(), w.DescriptionList).resources
         self.state.told = {one.resource: Known(one.incarnation, one.next) for one in found}
         assert self.state.told == self.state.there
 
@@ -145,7 +145,7 @@ class PollsAndModel(RuleBasedStateMachine):
     def _says_what_there_is(self, poll: Poll) -> None:
         """What is asked for, no further than it is now; or that a name is missing, where names were asked for."""
         try:
-            found = poll.waiting.reply(w.Resources).resources
+            found = poll.waiting.reply(w.DescriptionList).resources
         except Refused as refused:
             if poll.is_open or refused.reason != w.UNKNOWN_RESOURCE:
                 raise AssertionError(f"{poll.asked} was refused") from refused

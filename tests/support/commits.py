@@ -48,7 +48,7 @@ def begin(
 
 
 def applications(client: Client) -> dict[str, w.ApplicationInfo]:
-    found = client.ask(w.StageDescribe(), w.Stages).applications
+    found = client.ask(w.StageDescribe(), w.StageList).applications
     return {x.application: x for x in found}
 
 

@@ -113,7 +113,7 @@ class Client:
             self.ask(w.ResourceCreate(resource=name, **more), w.ResourceCreated)
 
     def describe(self, name: str) -> w.Description:
-        return self.ask(w.ResourceDescribe(resource=name), w.Resources).resources[0]
+        return self.ask(w.ResourceDescribe(resource=name), w.DescriptionList).resources[0]
 
     def writer(self, *resources: str, confirm: str = "full", **more: Any) -> w.DataLease:
         return self.ask(w.Writer(resources=list(resources), confirm=confirm, **more), w.DataLease)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from mtl.client.io import IoThread
 from mtl.client.loop import Loop
-from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.commands import packed_count
@@ -41,7 +41,7 @@ class WaitingPoll(MemoryPoll):
         super().__init__(network)
         self.woken_up = threading.Event()
 
-    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         happened = list(super().wait(timeout))
         if not happened:
             self.woken_up.wait(timeout)
@@ -139,7 +139,7 @@ class MemoryBroker(MemoryNetwork):
                 heartbeat=0,
             )
         elif isinstance(request, w.LeaseClose):
-            reply = w.LeaseClosed(stage=w.Sealed(stage="stage", contents={RESOURCE: len(self.stored)}))
+            reply = w.LeaseClosed(stage=w.StageSealed(stage="stage", contents={RESOURCE: len(self.stored)}))
         else:
             reply = w.Ok()
         return w.encode_reply(reply.code, reply)

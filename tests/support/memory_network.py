@@ -15,7 +15,7 @@ from mtl.client.control import Channel
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import OptionError
-from mtl.net.endpoint import Curve, Frames, Link, Poll, Ready, Watcher
+from mtl.net.endpoint import Curve, Frames, Link, LinkEvents, Poll, Watcher
 from mtl.net.wakeup import Wakeup
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -37,18 +37,18 @@ class MemoryLink(OneByOne):
         self.inbox: deque[Frames] = deque()
         self.room = 1 << 30
         self.closed = False
-        self.pending = Ready(0)
+        self.pending = LinkEvents(0)
         self.wants_room = False
         self._network = network
 
     @property
-    def happened(self) -> Ready:
+    def happened(self) -> LinkEvents:
         """What the poll would tell."""
         what = self.pending
         if self.inbox:
-            what |= Ready.READABLE
+            what |= LinkEvents.READABLE
         if self.wants_room and self.room:
-            what |= Ready.WRITABLE
+            what |= LinkEvents.WRITABLE
         return what
 
     # --- the client's end -----------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ class MemoryLink(OneByOne):
 
     def up(self) -> None:
         """The connection is there."""
-        self.pending |= Ready.UP
+        self.pending |= LinkEvents.UP
 
     def down(self) -> None:
         """The connection ends, after what was put before."""
-        self.pending |= Ready.DOWN
+        self.pending |= LinkEvents.DOWN
 
     def make_room(self, count: int = 1 << 30) -> None:
         """The socket takes so many messages more."""
@@ -144,11 +144,11 @@ class MemoryPoll:
         self._descriptor = self._descriptor or Wakeup()
         return self._descriptor.fileno()
 
-    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
-        happened: list[tuple[Watcher, Link, Ready]] = []
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
+        happened: list[tuple[Watcher, Link, LinkEvents]] = []
         for link, watcher in self.watched.items():
             what = link.happened
-            link.pending = Ready(0)
+            link.pending = LinkEvents(0)
             if what:
                 happened.append((watcher, link, what))
         return happened

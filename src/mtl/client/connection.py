@@ -54,7 +54,7 @@ class Watch:
     def news(self, seconds: float) -> dict[str, w.Description] | None:
         """The answer (as from `describe`) if it comes within `seconds`; None if the request is still pending."""
         reply = self._waiter.within(seconds)
-        return None if reply is None else by_name(expected(reply, w.Resources))
+        return None if reply is None else by_name(expected(reply, w.DescriptionList))
 
 
 class Connection(Blocking, Leases[Reader, Consumer, Writer]):

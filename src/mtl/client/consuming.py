@@ -13,7 +13,7 @@ from mtl.client.deliveries import Deliveries
 from mtl.client.leased import Leased
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
-from mtl.protocol.consuming import Answer, Hand
+from mtl.protocol.consuming import ConsumerAnswer, Hand
 
 
 class QueuedContent(Content):
@@ -32,7 +32,7 @@ class QueuedContent(Content):
         hand: Hand,
         properties: bytes,
         body: bytes,
-        answer: Callable[[Hand, Answer, str], None],
+        answer: Callable[[Hand, ConsumerAnswer, str], None],
     ) -> None:
         super().__init__(resource, hand.position, properties, body)
         self.redelivered = hand.again
@@ -41,14 +41,14 @@ class QueuedContent(Content):
 
     def confirm(self) -> None:
         """Settle the content: it is never delivered again."""
-        self._answer(self._hand, Answer.CONFIRM, "")
+        self._answer(self._hand, ConsumerAnswer.CONFIRM, "")
 
     def reject(self, *, recycle: bool = False, reason: str = "") -> None:
         """Send the content to the dead letters. With `recycle` it is delivered again after a pause instead, to another
         consumer if there is one, until the resource's limit of deliveries is reached. The dead letter's property
         `dead-letter-reason` has the `reason`, up to 255 octets of it (PROTOCOL.md 6.3).
         """
-        self._answer(self._hand, Answer.RECYCLE if recycle else Answer.REJECT, reason)
+        self._answer(self._hand, ConsumerAnswer.RECYCLE if recycle else ConsumerAnswer.REJECT, reason)
 
 
 class ConsumingLease(Leased):
@@ -96,7 +96,7 @@ class ConsumingLease(Leased):
         name = content.resource or self._only
         return QueuedContent(name, hand, content.properties, bytes(content.body), self._answer)
 
-    def _answer(self, hand: Hand, answer: Answer, reason: str) -> None:
+    def _answer(self, hand: Hand, answer: ConsumerAnswer, reason: str) -> None:
         self._check()
         self._deliveries.answers.append((hand, answer, reason))
         if not self._posted:  # one post for all answers until the loop handles them

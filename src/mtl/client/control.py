@@ -16,7 +16,7 @@ from mtl.client.loop import Loop, Timer
 from mtl.client.settings import Settings
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
-from mtl.net.endpoint import Curve, Link, Ready
+from mtl.net.endpoint import Curve, Link, LinkEvents
 from mtl.protocol.backoff import Backoff
 from mtl.protocol.control import ControlSession, kind_of
 from mtl.protocol.sasl.client import Authentication
@@ -259,20 +259,20 @@ class Channel:
 
     # --- replies --------------------------------------------------------------------------------------------
 
-    def ready(self, link: Link, what: Ready) -> None:
+    def ready(self, link: Link, what: LinkEvents) -> None:
         """Handle events of the socket."""
         if link is not self._link:
             return
-        if Ready.UP in what:
+        if LinkEvents.UP in what:
             self._up = True
             if self._calls:
                 self._calls[0].stands = self._asked is not None and self._asked is self._calls[0].request
-        if Ready.READABLE in what and self._asked is not None:
+        if LinkEvents.READABLE in what and self._asked is not None:
             frames = link.receive()
             if frames is not None:
                 self._answered(frames[0], frames[1])
-        if Ready.DOWN in what and link is self._link:
-            self._denied = Ready.DENIED in what
+        if LinkEvents.DOWN in what and link is self._link:
+            self._denied = LinkEvents.DENIED in what
             if self._asked is not None:
                 self._again()
             else:

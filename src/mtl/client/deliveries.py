@@ -15,7 +15,7 @@ from mtl.client.control import Channel, Outcome
 from mtl.client.flow import Flow, State
 from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, NotGranted, Refused
-from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.protocol.rfc import RfcConsumerFlow
 from mtl.protocol.states import ResourceState
 from mtl.wire import commands as c
@@ -49,7 +49,7 @@ class Deliveries:
     def __init__(self, loop: Loop, channel: Channel, options: ConsumerOptions) -> None:
         self.options = options
         self.queue: deque[tuple[Hand, c.Content]] = deque()
-        self.answers: deque[tuple[Hand, Answer, str]] = deque()
+        self.answers: deque[tuple[Hand, ConsumerAnswer, str]] = deque()
         self.listener: Callable[[], None] = nothing
         """Called when the application may have to look: the lease, contents, an error."""
         self.lease: w.DataLease | None = None

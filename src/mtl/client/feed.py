@@ -15,7 +15,7 @@ from mtl.client.incoming import Incoming, ReaderOptions
 from mtl.client.loop import Loop, Timer
 from mtl.errors import DataLoss, Malformed, MtlError, NotGranted, Refused
 from mtl.net.machine import machine_mark
-from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
+from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import Buffer
@@ -44,7 +44,7 @@ class Feed(Incoming):
 
     # --- posted by the application's side -------------------------------------------------------------------
 
-    def finish(self, done: Delivery | Run) -> None:
+    def finish(self, done: Delivery | PlainRun) -> None:
         """Note the application's progress."""
         self.finished = done.end
 
@@ -227,7 +227,7 @@ class Feed(Incoming):
         def described(outcome: Outcome) -> None:
             if self.error is not None or self.ended:
                 return
-            if isinstance(outcome, w.Resources) and outcome.resources:
+            if isinstance(outcome, w.DescriptionList) and outcome.resources:
                 try:
                     earliest = outcome.resources[0].earliest
                     if earliest > gap.first:

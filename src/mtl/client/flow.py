@@ -25,7 +25,7 @@ from mtl.client.limits import PUMP
 from mtl.client.loop import Loop, Timer
 from mtl.errors import Closed, Malformed, MtlError, Refused, Unreachable
 from mtl.limits import HEARTBEAT_S, RECONNECT_DELAY_S, RECONNECT_DELAY_TOP_S
-from mtl.net.endpoint import Link, Ready
+from mtl.net.endpoint import Link, LinkEvents
 from mtl.protocol.backoff import Backoff
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
@@ -329,19 +329,19 @@ class Flow:
 
     # --- receiving ------------------------------------------------------------------------------------------
 
-    def ready(self, link: Link, what: Ready) -> None:
+    def ready(self, link: Link, what: LinkEvents) -> None:
         """Handle events of the socket: messages in order, and then the end of the connection."""
         if link is not self._link:
             return
-        if Ready.WRITABLE in what:
+        if LinkEvents.WRITABLE in what:
             self._loop.poll.want_writable(link, False)
             self._flush()
             if not self._queue and link is self._link:
                 self._user.writable()
-        if Ready.READABLE in what and link is self._link:
+        if LinkEvents.READABLE in what and link is self._link:
             self._heartbeat.heard(self._loop.clock())
             self._take_in(link)
-        if Ready.DOWN in what and link is self._link:
+        if LinkEvents.DOWN in what and link is self._link:
             self._lost()
 
     def _take_in(self, link: Link) -> None:

@@ -17,7 +17,7 @@ from mtl.client.flow import Flow
 from mtl.client.loop import Loop, nothing
 from mtl.errors import Closed, MtlError, Refused
 from mtl.limits import CREDIT_DELAY_S
-from mtl.protocol.reading import Delivery, Gap, Run
+from mtl.protocol.reading import Delivery, Gap, PlainRun
 from mtl.wire import commands as c
 from mtl.wire import control as w
 
@@ -58,7 +58,7 @@ class Incoming(ABC):
 
     def __init__(self, loop: Loop, channel: Channel, options: ReaderOptions) -> None:
         self.options = options
-        self.queue: deque[Delivery | Run] = deque()
+        self.queue: deque[Delivery | PlainRun] = deque()
         self.listener: Callable[[], None] = nothing
         """Called when the application may have to look: the lease, contents, the end, an error."""
         self.lease: w.DataLease | None = None
@@ -71,7 +71,7 @@ class Incoming(ABC):
         self.flow = Flow(loop, channel, self, rfc=self.rfc)  # type: ignore[arg-type]  # the rest is the subclasses'
         self._loop = loop
         self._channel = channel
-        self._arrived: list[Delivery | Run] = []
+        self._arrived: list[Delivery | PlainRun] = []
         self._summoned = False
 
     # --- for the application's side -------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Incoming(ABC):
         return None
 
     @abstractmethod
-    def finish(self, done: Delivery | Run) -> None:
+    def finish(self, done: Delivery | PlainRun) -> None:
         """Note that the application has finished these; `credit` confirms them. Called in the application's thread."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from mtl.errors import Closed
-from mtl.net.endpoint import Link, Network, Poll, Ready, Watcher
+from mtl.net.endpoint import Link, LinkEvents, Network, Poll, Watcher
 from mtl.net.network import ZmqNetwork
 
 _DUE_TOGETHER_S = 0.001
@@ -104,7 +104,7 @@ class Loop:
     def _close_poll(self) -> None:
         self.poll.close()
 
-    def _handle(self, happened: Iterable[tuple[Watcher, Link, Ready]]) -> None:
+    def _handle(self, happened: Iterable[tuple[Watcher, Link, LinkEvents]]) -> None:
         for watcher, link, what in happened:
             watcher.ready(link, what)
         now = self.clock() + _DUE_TOGETHER_S

@@ -296,9 +296,11 @@ class Pump:
 
     def _sealed(self, found: Outcome) -> Outcome:
         stage = self.lease.stage if self.lease is not None else None
-        for one in found.stages if isinstance(found, w.Stages) else ():
+        for one in found.stages if isinstance(found, w.StageList) else ():
             if one.stage == stage:
-                return w.LeaseClosed(stage=w.Sealed(stage=one.stage, contents=one.contents, bytes=one.bytes))
+                return w.LeaseClosed(
+                    stage=w.StageSealed(stage=one.stage, contents=one.contents, bytes=one.bytes)
+                )
         gone = Refused(404, w.UNKNOWN_STAGE, f"stage {stage} is gone", stage=stage)
         return found if isinstance(found, MtlError) else gone
 

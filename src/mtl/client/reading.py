@@ -18,7 +18,7 @@ from mtl.client.local import NotLocal, Places
 from mtl.client.loop import Loop
 from mtl.client.settings import Settings
 from mtl.errors import MtlError
-from mtl.protocol.reading import Delivery, Gap, Run
+from mtl.protocol.reading import Delivery, Gap, PlainRun
 from mtl.wire.commands import delivery_timestamp, packed_count
 from mtl.wire.fields import EMPTY, Buffer
 from mtl.wire.packs import ArrowBuffer, decode_pack, encode_pack, trust_pack, unpacked
@@ -36,7 +36,7 @@ class ReadingLease(Leased):
         self._feed = feed
         self._summoned = False
         self._current: Iterator[Content] | None = None
-        self._taken: Delivery | Run | None = None
+        self._taken: Delivery | PlainRun | None = None
         self._position: int | None = None
         self._manual = feed.options.group is not None and feed.options.epoch is None
         self._places = Places()
@@ -121,7 +121,7 @@ class ReadingLease(Leased):
             delivery = self._take()
             if delivery is None:
                 return None
-            if isinstance(delivery, Run):
+            if isinstance(delivery, PlainRun):
                 self._current = _alike(self.resource, delivery)
                 continue
             self._position = delivery.end
@@ -158,10 +158,10 @@ class ReadingLease(Leased):
                 return pack
         return None
 
-    def _pack(self, delivery: Delivery | Run) -> Pack:
+    def _pack(self, delivery: Delivery | PlainRun) -> Pack:
         """A delivery's new contents as a batch. NotLocal if it is in files that this process cannot read."""
         count = delivery.end - delivery.first
-        if isinstance(delivery, Run):
+        if isinstance(delivery, PlainRun):
             properties = delivery.like.properties
             # This pack is never sent, so the size limit does not apply.
             octets = delivery.size + count * len(properties)
@@ -203,7 +203,7 @@ class ReadingLease(Leased):
 
     # --- deliveries -----------------------------------------------------------------------------------------
 
-    def _take(self) -> Delivery | Run | None:
+    def _take(self) -> Delivery | PlainRun | None:
         """The next delivery, if it is here; the one before counts as consumed. None at the end of the range, too."""
         self._check()
         feed = self._feed
@@ -221,7 +221,7 @@ class ReadingLease(Leased):
             return None
         return self._taken
 
-    def _finish(self, done: Delivery | Run) -> None:
+    def _finish(self, done: Delivery | PlainRun) -> None:
         self._taken = None
         if self._manual:
             return
@@ -279,7 +279,7 @@ class ReadingLease(Leased):
         return super()._shut()
 
 
-def _alike(resource: str, run: Run) -> Iterator[Content]:
+def _alike(resource: str, run: PlainRun) -> Iterator[Content]:
     properties = run.like.properties
     stamp = delivery_timestamp(properties)
     sequences = range(run.first, run.end)

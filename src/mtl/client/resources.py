@@ -71,7 +71,7 @@ class Administration:
             if attempts > 1 and isinstance(outcome, Refused) and outcome.reason == w.EXISTS:
                 # Created by an attempt whose reply was lost.
                 return question(
-                    w.ResourceDescribe(resources=[name]), w.Resources, lambda got: got.resources[0]
+                    w.ResourceDescribe(resources=[name]), w.DescriptionList, lambda got: got.resources[0]
                 )
             return expected(outcome, w.ResourceCreated).resource
 
@@ -100,12 +100,12 @@ class Administration:
         one differs from `incarnations`. With `history` the descriptions have all epochs of the logs.
         """
         request = describing(names, pattern, after, incarnations, wait, history=history)
-        return question(request, w.Resources, by_name, patience=wait)
+        return question(request, w.DescriptionList, by_name, patience=wait)
 
     @asks
     def list_resources(self, pattern: str | None = None) -> Question[list[w.Description]]:
         """All resources, or those whose whole name matches the regular expression; sorted by name."""
-        return question(w.ResourceList(pattern=pattern), w.Resources, lambda got: got.resources)
+        return question(w.ResourceList(pattern=pattern), w.DescriptionList, lambda got: got.resources)
 
     @asks
     def locate_time(
@@ -162,7 +162,7 @@ class Administration:
     def cursors(self, group: str | None = None, resource: str | None = None) -> Question[list[w.CursorInfo]]:
         """The positions of groups, including all Confirms so far."""
         request = w.CursorDescribe(group=group, resource=resource)
-        return question(request, w.Cursors, lambda got: got.cursors)
+        return question(request, w.CursorList, lambda got: got.cursors)
 
     @asks
     def cursor_reset(
@@ -193,7 +193,7 @@ class Administration:
     def queues(self, queue: str | None = None, resource: str | None = None) -> Question[list[w.QueueInfo]]:
         """The counts of ready, delivered, delayed and dead contents in queues: of a name, a resource, both, or all."""
         request = w.QueueDescribe(group=queue, resource=resource)
-        return question(request, w.Queues, lambda got: got.queues)
+        return question(request, w.QueueList, lambda got: got.queues)
 
     @asks
     def queue_delete(self, queue: str, resource: str) -> Question[None]:
@@ -233,9 +233,9 @@ class Administration:
         return question(w.StageAbort(stages=listed(stages)), w.Ok, lambda _: None)
 
     @asks
-    def stages(self, application: str | None = None) -> Question[w.Stages]:
+    def stages(self, application: str | None = None) -> Question[w.StageList]:
         """The stages that are not committed, and the last committed version of each application."""
-        return replied(w.StageDescribe(application=application), w.Stages)
+        return replied(w.StageDescribe(application=application), w.StageList)
 
     @asks
     def stage_forget(self, application: str) -> Question[None]:
@@ -274,6 +274,6 @@ def _reply(outcome: w.Reply | Refused, _attempts: int) -> w.Reply:
     return outcome
 
 
-def by_name(found: w.Resources) -> dict[str, w.Description]:
+def by_name(found: w.DescriptionList) -> dict[str, w.Description]:
     """Descriptions by the names of their resources."""
     return {one.resource: one for one in found.resources}

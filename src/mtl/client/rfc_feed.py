@@ -13,7 +13,7 @@ from mtl.client.flow import State
 from mtl.client.incoming import Incoming, ReaderOptions
 from mtl.client.loop import Loop
 from mtl.errors import Refused
-from mtl.protocol.reading import Delivery, Run
+from mtl.protocol.reading import Delivery, PlainRun
 from mtl.protocol.rfc import RfcReaderFlow
 from mtl.wire import commands as c
 from mtl.wire import control as w
@@ -36,7 +36,7 @@ class RfcFeed(Incoming):
 
     # --- for the application's side -------------------------------------------------------------------------
 
-    def finish(self, done: Delivery | Run) -> None:
+    def finish(self, done: Delivery | PlainRun) -> None:
         """Count finished contents."""
         self.finished += done.end - done.first
 
@@ -86,7 +86,7 @@ class RfcFeed(Incoming):
         """Handle contents that differ from an earlier one only in number and body; 0 if each has to be confirmed."""
         if self._full:
             return 0
-        self._arrived.append(Run(first, first + len(bodies), like, bodies, sum(map(len, bodies))))
+        self._arrived.append(PlainRun(first, first + len(bodies), like, bodies, sum(map(len, bodies))))
         return len(bodies)
 
     def down(self) -> None:

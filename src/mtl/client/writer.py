@@ -159,7 +159,7 @@ class Writer(WritingLease):
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def seal(self) -> w.Sealed:
+    def seal(self) -> w.StageSealed:
         """Flush, close, and seal the stage. Returns its public id, the content count of each resource, and its octets
         on disk.
         """

@@ -223,7 +223,7 @@ class WritingLease(Leased):
             raise LocalError("the writer has no stage to seal")
 
     @staticmethod
-    def _sealed(reply: w.Reply) -> w.Sealed:
+    def _sealed(reply: w.Reply) -> w.StageSealed:
         if not isinstance(reply, w.LeaseClosed) or reply.stage is None:
             raise LocalError("the broker closed the lease without sealing a stage")
         return reply.stage

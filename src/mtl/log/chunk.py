@@ -164,7 +164,7 @@ def check(chunk: NewChunk) -> None:
             raise ValueError(f"{run} does not fit")
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """The place of a chunk in its segment: relative sequence and time, file offset, and the durable offset before."""
 
     sequence: int
@@ -174,7 +174,7 @@ class Place(NamedTuple):
     salt: int
 
 
-def encode(chunk: NewChunk, place: Place) -> list[Buffer]:
+def encode(chunk: NewChunk, place: ChunkPlace) -> list[Buffer]:
     """The chunk's bytes as buffers for writev; the body itself is not copied."""
     size = chunk.size
     table = encode_runs(chunk.runs)

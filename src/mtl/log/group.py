@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtl.log.change import ChunkRef
-from mtl.log.chunk import NewChunk, Place, encode
+from mtl.log.chunk import ChunkPlace, NewChunk, encode
 from mtl.log.files import write_fully
 from mtl.log.recovery import Active
 from mtl.log.scan import Found
@@ -89,14 +89,14 @@ class Group:
         for entry in self.entries:
             index.add(entry)
 
-    def _place(self) -> Place:
+    def _place(self) -> ChunkPlace:
         active = self.active
         header = active.header
-        return Place(
+        return ChunkPlace(
             self.next - header.base, self.time_us - header.time, self.end, active.durable, header.salt
         )
 
-    def _count(self, place: Place, count: int, body: int, runs: int, stored: int) -> None:
+    def _count(self, place: ChunkPlace, count: int, body: int, runs: int, stored: int) -> None:
         at = len(self.active.index) + len(self.entries)
         base = self.active.base
         self.refs.append(ChunkRef(self.next, count, self.time_us, body, stored, base, place.offset, at))

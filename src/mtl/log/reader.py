@@ -23,7 +23,7 @@ from mtl.log.questions import Answer, Chunk, Question
 from mtl.log.recovery import Recovered
 from mtl.log.retention import SegmentInfo
 from mtl.log.segment import INDEX_ENTRY, Index, SegmentHeader, empty_index
-from mtl.log.snapshot import Snapshot, place_of
+from mtl.log.snapshot import LogSnapshot, place_of
 from mtl.log.store import Store
 
 
@@ -109,14 +109,14 @@ class LogReader:
         """The answer to a question. Raises `NotAtHand` when the disk has to be read for it: ask a `snapshot` then."""
         return self._snapshot(may_read=False).answer(question)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> LogSnapshot:
         """The log at this moment, for another thread to read."""
         return self._snapshot(may_read=True)
 
-    def _snapshot(self, *, may_read: bool) -> Snapshot:
+    def _snapshot(self, *, may_read: bool) -> LogSnapshot:
         if self._frozen is None:
             self._frozen = tuple(self._segments), tuple(self._bases)
-        return Snapshot(
+        return LogSnapshot(
             self._store, self._cache, self, *self._frozen, self.earliest, self.next, may_read=may_read
         )
 

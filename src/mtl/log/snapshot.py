@@ -36,7 +36,7 @@ _NOTHING_TO_MAP_WITH = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENODEV, 
 _EMPTY = memoryview(b"")
 
 
-class Snapshot:
+class LogSnapshot:
     """Contents [earliest, next) in `segments`, whose bases are `bases`. `log` is the key of its bodies in the cache.
     Without `may_read`, `NotAtHand` is raised where the disk would have to be read.
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from mtl.wire.fields import Buffer
 
 
-class Ready(Flag):
+class LinkEvents(Flag):
     """Events of a link. DENIED comes with DOWN: the two ends do not agree about CURVE or its keys."""
 
     READABLE = auto()
@@ -61,7 +61,7 @@ class Link(Protocol):
 class Watcher(Protocol):
     """Receives the events of a link."""
 
-    def ready(self, link: Link, what: Ready) -> None:
+    def ready(self, link: Link, what: LinkEvents) -> None:
         """`link` has events. Also called for a link that was removed in the same round."""
 
 
@@ -86,7 +86,7 @@ class Poll(Protocol):
         long as the poll is `restless`.
         """
 
-    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         """Wait for events, at most `timeout` seconds (None: no limit) or until `wake`, and return them."""
 
     def wake(self) -> None:

@@ -1,4 +1,4 @@
-"""A client's socket with its monitor. `dealer` and `req` set the options that differ."""
+"""A client's socket with its monitor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zmq
 from mtl.errors import LocalError, OptionError
 from mtl.net.context import context
 from mtl.net.curve import as_client
-from mtl.net.endpoint import Curve, Frames, Ready
+from mtl.net.endpoint import Curve, Frames, LinkEvents
 from mtl.net.limits import BURST_BODIES, ZERO_COPY
 from mtl.wire.fields import Buffer
 
@@ -128,17 +128,17 @@ class SocketLink:
         while self.socket.recv(_NOW, copy=False).more:
             pass
 
-    def signals(self) -> Ready:
+    def signals(self) -> LinkEvents:
         """The events of the monitor: UP, DOWN, both or none; DENIED with DOWN after a failed handshake."""
-        what = Ready(0)
+        what = LinkEvents(0)
         while True:
             try:
                 event = _EVENT.unpack_from(self.monitor.recv_multipart(_NOW)[0])[0]
             except zmq.Again:
                 return what
-            what |= Ready.UP if event & _UP else Ready.DOWN
+            what |= LinkEvents.UP if event & _UP else LinkEvents.DOWN
             if event & _DENIED:
-                what |= Ready.DENIED
+                what |= LinkEvents.DENIED
 
     def close(self) -> None:
         """Close both sockets at once."""

@@ -9,27 +9,35 @@ from typing import cast
 
 import zmq
 
-from mtl.net.dealer import dealer
-from mtl.net.endpoint import Curve, Link, Poll, Ready, Watcher
+from mtl.limits import MAX_CONTROL_FRAME, MAX_FRAME, PLAIN_HWM
+from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
+from mtl.net.limits import PACKED_HWM
 from mtl.net.link import SocketLink
-from mtl.net.req import req
 from mtl.net.wakeup import Wakeup
 
 # Plain numbers: combining zmq's enums costs a microsecond each time.
 _IN = int(zmq.POLLIN)
 _OUT = int(zmq.POLLOUT)
 
+_REQUESTS = 4
+"""Messages that a REQ queues; it has one at a time."""
+
 
 class ZmqNetwork:
     """Links over tcp, ipc and inproc."""
 
     def request(self, endpoint: str, curve: Curve | None = None) -> Link:
-        """A REQ."""
-        return req(endpoint, curve)
+        """A REQ (MTL-13). One that waits for a reply cannot send again, so one without a reply is closed and replaced:
+        the Lazy Pirate pattern of the ZeroMQ guide (PROTOCOL.md 2).
+        """
+        return SocketLink(
+            zmq.REQ, endpoint, hwm=_REQUESTS, max_frame=MAX_CONTROL_FRAME, view=False, curve=curve
+        )
 
     def data(self, endpoint: str, *, packed: bool, curve: Curve | None = None) -> Link:
-        """A DEALER."""
-        return dealer(endpoint, packed=packed, curve=curve)
+        """A DEALER (MTL-54). On `packed` flows bodies are views, and the queues are short."""
+        hwm = PACKED_HWM if packed else PLAIN_HWM
+        return SocketLink(zmq.DEALER, endpoint, hwm=hwm, max_frame=MAX_FRAME, view=packed, curve=curve)
 
     def poll(self) -> Poll:
         """A poll over the sockets' descriptors."""
@@ -94,7 +102,7 @@ class ZmqPoll:
         """The selector's own descriptor: epoll's or kqueue's, which other selectors can watch."""
         return self._selector.fileno()
 
-    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, Ready]]:
+    def wait(self, timeout: float | None) -> Iterable[tuple[Watcher, Link, LinkEvents]]:
         """Messages come before the end of their connection, so that none is missed."""
         events = self._ask(tuple(self._stirred))
         changed: list[_Watched] = []
@@ -104,15 +112,19 @@ class ZmqPoll:
             elif key.data not in events:
                 changed.append(key.data)
         events.update(self._ask(changed))
-        happened: list[tuple[Watcher, Link, Ready]] = []
-        ends: list[tuple[Watcher, Link, Ready]] = []
+        happened: list[tuple[Watcher, Link, LinkEvents]] = []
+        ends: list[tuple[Watcher, Link, LinkEvents]] = []
         for one, found in events.items():
             if one.socket is one.link.monitor:
                 ends.append((one.watcher, one.link, one.link.signals()))
             else:
-                readable = Ready.READABLE if found & _IN else Ready(0)
+                readable = LinkEvents.READABLE if found & _IN else LinkEvents(0)
                 happened.append(
-                    (one.watcher, one.link, readable | (Ready.WRITABLE if found & _OUT else Ready(0)))
+                    (
+                        one.watcher,
+                        one.link,
+                        readable | (LinkEvents.WRITABLE if found & _OUT else LinkEvents(0)),
+                    )
                 )
         return happened + ends
 

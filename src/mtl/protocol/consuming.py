@@ -17,7 +17,7 @@ from mtl.wire import commands as c
 from mtl.wire.fields import decode_table
 
 
-class Answer(Enum):
+class ConsumerAnswer(Enum):
     """A consumer's answer to a content: done; not accepted (to the dead letters); to be delivered again later."""
 
     CONFIRM = "confirm"
@@ -45,7 +45,7 @@ class ConsumerFlow:
         self.confirm = confirm
         self.life = 0
         self._hand: dict[int, None] = {}
-        self._answered: deque[tuple[int, Answer, str]] = deque()
+        self._answered: deque[tuple[int, ConsumerAnswer, str]] = deque()
 
     def __len__(self) -> int:
         """How many contents are in hand."""
@@ -60,7 +60,7 @@ class ConsumerFlow:
         place = position if type(position) is int else content.sequence
         return Hand(self.life, content.sequence, place, table.get(c.REDELIVERED) is True)
 
-    def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
+    def answer(self, hand: Hand, answer: ConsumerAnswer, reason: str = "") -> bool:
         """The application answers a content, a rejection with its `reason`; False when the content is not in
         hand (any more).
         """
@@ -73,11 +73,11 @@ class ConsumerFlow:
     def commands(self) -> list[c.Confirm | c.Reject]:
         """The commands for the answers since the last call. One Confirm covers all before the oldest in hand."""
         answered, self._answered = self._answered, deque()
-        confirmed = sorted(number for number, answer, _ in answered if answer is Answer.CONFIRM)
+        confirmed = sorted(number for number, answer, _ in answered if answer is ConsumerAnswer.CONFIRM)
         commands: list[c.Confirm | c.Reject] = [
-            c.Reject(number, multiple=False, recycle=answer is Answer.RECYCLE, reason=reason)
+            c.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE, reason=reason)
             for number, answer, reason in answered
-            if answer is not Answer.CONFIRM
+            if answer is not ConsumerAnswer.CONFIRM
         ]
         oldest = next(iter(self._hand), None)  # a Confirm(multiple) must not cover contents in hand
         together = [n for n in confirmed if oldest is None or n < oldest]

@@ -35,7 +35,7 @@ class Delivery(NamedTuple):
     size: int
 
 
-class Run(NamedTuple):
+class PlainRun(NamedTuple):
     """Plain contents [first, end) that differ from one before them, `like`, in nothing but their bodies."""
 
     first: int
@@ -175,7 +175,7 @@ class ReaderFlow:
         self._outstanding.append(_Outstanding(end, last, size, count))
         return Delivery(expected, end, expected - first, content, place, size)
 
-    def received_run(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> Run | None:
+    def received_run(self, like: c.Content, first: int, bodies: Sequence[Buffer]) -> PlainRun | None:
         """Contents from `first` on arrived that differ from a delivered one in nothing but their bodies. Returns as
         many as one run may have (a quarter of the window), or None when each has to be given to `received`.
         """
@@ -191,7 +191,7 @@ class ReaderFlow:
             return None
         self.next = end = first + len(sizes)
         self._outstanding.append(_Outstanding(end, end - 1, sizes[-1], len(sizes)))
-        return Run(first, end, like, bodies[: len(sizes)], sizes[-1])
+        return PlainRun(first, end, like, bodies[: len(sizes)], sizes[-1])
 
     def finish(self, below: int) -> None:
         """The application has finished every content below `below`."""

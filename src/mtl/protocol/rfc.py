@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.protocol.settlement import Sent
 from mtl.protocol.writing import RefusedContent, WriterFlow
 from mtl.wire import commands as c
@@ -104,7 +104,7 @@ class RfcConsumerFlow(ConsumerFlow):
             self._hand[self._came] = None
         return Hand(self.life, self._came, content.sequence, again=False)
 
-    def answer(self, hand: Hand, answer: Answer, reason: str = "") -> bool:
+    def answer(self, hand: Hand, answer: ConsumerAnswer, reason: str = "") -> bool:
         """The application answers a content; False when the content is not in hand (any more). The RFC has no
         place for a reason.
         """
@@ -119,7 +119,7 @@ class RfcConsumerFlow(ConsumerFlow):
         answered, self._answered = self._answered, deque()
         return [
             c.Confirm(number, multiple=False)
-            if answer is Answer.CONFIRM
-            else c.Reject(number, multiple=False, recycle=answer is Answer.RECYCLE)
+            if answer is ConsumerAnswer.CONFIRM
+            else c.Reject(number, multiple=False, recycle=answer is ConsumerAnswer.RECYCLE)
             for number, answer, _ in answered
         ]

@@ -19,7 +19,7 @@ from mtl.errors import Damaged, StorageFailed
 NAME = "generation"
 
 
-class Mark(NamedTuple):
+class GenerationMark(NamedTuple):
     """The name of a data directory's database, and the number of its last transaction according to this file."""
 
     database: str
@@ -32,7 +32,7 @@ class GenerationFile:
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
 
-    def read(self) -> Mark | None:
+    def read(self) -> GenerationMark | None:
         """The mark in the file; None without a file. Raises `Damaged`, `StorageFailed`."""
         try:
             return _decode(self.path.read_bytes(), self.path)
@@ -41,7 +41,7 @@ class GenerationFile:
         except OSError as error:
             raise StorageFailed(f"{self.path}: {error.strerror}") from error
 
-    def write(self, mark: Mark, *, sync: bool = False, back: bool = False) -> None:
+    def write(self, mark: GenerationMark, *, sync: bool = False, back: bool = False) -> None:
         """Write the mark, unless another process has written a later one meanwhile; with `back` in any case. Raises
         `StorageFailed`.
         """
@@ -61,7 +61,7 @@ class GenerationFile:
         except OSError as error:
             raise StorageFailed(f"{self.path}: {error.strerror}") from error
 
-    def _older(self, octets: bytes, mark: Mark) -> bool:
+    def _older(self, octets: bytes, mark: GenerationMark) -> bool:
         try:
             there = _decode(octets, self.path)
         except Damaged:
@@ -76,14 +76,14 @@ class GenerationFile:
             os.close(fd)
 
 
-def _encode(mark: Mark) -> bytes:
+def _encode(mark: GenerationMark) -> bytes:
     text = f"{mark.database} {mark.generation:020d}".encode("ascii")
     return text + f" {google_crc32c.value(text):08x}\n".encode("ascii")
 
 
-def _decode(octets: bytes, path: Path) -> Mark:
+def _decode(octets: bytes, path: Path) -> GenerationMark:
     text, _, crc = octets.rpartition(b" ")
     words = text.split(b" ")
     if crc != f"{google_crc32c.value(text):08x}\n".encode("ascii") or len(words) != 2:
         raise Damaged(f"{path}: does not verify, so it cannot tell whether broker.db is the newest")
-    return Mark(words[0].decode("ascii"), int(words[1]))
+    return GenerationMark(words[0].decode("ascii"), int(words[1]))

@@ -17,7 +17,7 @@ from mtl.errors import MtlError, StorageError
 from mtl.log import Disk
 from mtl.log.log import GOING, MAKING
 from mtl.storage.database import VERSION, WITH_MANIFESTS, is_current
-from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.keys import place_of
 from mtl.storage.orphans import Owner, look
 from mtl.storage.records import AnyRecord, DroppedRecord, ResourceRecord, StageRecord, encode_owner
@@ -56,7 +56,7 @@ def inspect_records(directory: Path) -> Inspection:
         return Inspection((), VERSION, [*findings, Finding("broker.db", str(error))])
 
 
-def _mark(directory: Path, findings: list[Finding]) -> Mark | None:
+def _mark(directory: Path, findings: list[Finding]) -> GenerationMark | None:
     try:
         return GenerationFile(directory).read()
     except MtlError as error:
@@ -64,7 +64,7 @@ def _mark(directory: Path, findings: list[Finding]) -> Mark | None:
         return None
 
 
-def _inspect(db: sqlite3.Connection, mark: Mark | None, findings: list[Finding]) -> Inspection:
+def _inspect(db: sqlite3.Connection, mark: GenerationMark | None, findings: list[Finding]) -> Inspection:
     db.execute("BEGIN")  # everything as it is at one moment
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if not is_current(db):
@@ -97,7 +97,7 @@ def _unchecked(rows: Sequence[Sequence[object]]) -> list[AnyRecord]:
     return [x for x in found if x is not None]
 
 
-def _check_rows(loaded: Loaded, mark: Mark | None, findings: list[Finding]) -> int:
+def _check_rows(loaded: Loaded, mark: GenerationMark | None, findings: list[Finding]) -> int:
     for damage in loaded.damages:
         about = f"{damage.kind} {damage.key}" if damage.key is not None else "broker.db"
         findings.append(Finding(about, damage.reason))

@@ -21,7 +21,7 @@ from typing import Any
 
 from mtl.errors import Damaged, StorageFailed
 from mtl.storage.database import TABLE, VERSION, connect, put
-from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.records import KINDS, RecordDamage, StateRecord
 from mtl.storage.rows import Row, decode_row, encode_row, incomplete, read_rows, state_of
 from mtl.storage.sqlite import SqliteStore, too_old
@@ -75,7 +75,7 @@ def salvage(directory: Path, damage: Damaged, *, accept: bool = False) -> Path:
     return kept
 
 
-def _mark(directory: Path) -> Mark | None:
+def _mark(directory: Path) -> GenerationMark | None:
     with suppress(Damaged):
         return GenerationFile(directory).read()
     return None
@@ -180,7 +180,9 @@ def _write(directory: Path, rows: Sequence[Row], state: StateRecord) -> None:
     _sync(directory)
 
 
-def _state(rows: Sequence[Row], state: StateRecord | None, mark: Mark | None, *, accept: bool) -> StateRecord:
+def _state(
+    rows: Sequence[Row], state: StateRecord | None, mark: GenerationMark | None, *, accept: bool
+) -> StateRecord:
     """The state of a new database. A kind is complete when it has all rows that the former state counts."""
     loaded = read_rows(rows)
     lost = dict.fromkeys(

@@ -18,7 +18,7 @@ import msgspec
 
 from mtl.errors import Damaged, OldRecords, StorageError
 from mtl.storage.database import VERSION, named, open_database, put
-from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.generation import GenerationFile, GenerationMark
 from mtl.storage.precedence import Precedence
 from mtl.storage.records import KINDS, AnyRecord, RecordDamage, SecretRecord, StateRecord, UserRecord
 from mtl.storage.rows import (
@@ -88,22 +88,22 @@ class SqliteStore:
             self._db.close()
             raise
 
-    def _mark(self) -> Mark | None:
+    def _mark(self) -> GenerationMark | None:
         try:
             return self._file.read()
         except Damaged as e:
             self.notes.append(str(e))
             return None
 
-    def _new_name(self, mark: Mark | None, *, accept: bool) -> str:
+    def _new_name(self, mark: GenerationMark | None, *, accept: bool) -> str:
         """The name of a new or upgraded database; it is written to the generation file first."""
         if mark is not None and mark.generation and not accept:
             raise too_old(self._path, "has no transaction", mark)
         name = mark.database if mark is not None else secrets.token_hex(4)
-        self._file.write(Mark(name, 0), sync=True)
+        self._file.write(GenerationMark(name, 0), sync=True)
         return name
 
-    def _begin(self, mark: Mark | None, *, accept: bool) -> None:
+    def _begin(self, mark: GenerationMark | None, *, accept: bool) -> None:
         """Check the generation, and make the state again if it does not verify."""
         state = self._state()
         if mark is None and not self.notes and state is not None and state.generation > 1:
@@ -120,10 +120,10 @@ class SqliteStore:
             state = self._state()
         assert state is not None
         self.format = state.format
-        self._file.write(Mark(state.database, state.generation), sync=True, back=accept)
+        self._file.write(GenerationMark(state.database, state.generation), sync=True, back=accept)
         self._seen = self._version()
 
-    def _restate(self, mark: Mark | None, state: StateRecord | None, *, accept: bool) -> None:
+    def _restate(self, mark: GenerationMark | None, state: StateRecord | None, *, accept: bool) -> None:
         """Write the state again. If its row is damaged the other rows are not affected; if it is missing, others may be
         missing, too.
         """
@@ -283,7 +283,7 @@ class SqliteStore:
             self._roll_back()
         self._damaged -= change.touched
         with suppress(StorageError):  # the records are saved; the file is behind until the next transaction
-            self._file.write(Mark(after.database, after.generation))
+            self._file.write(GenerationMark(after.database, after.generation))
 
     def _roll_back(self) -> None:
         """Roll back an open transaction. If this fails, the next save repeats it."""
@@ -298,7 +298,7 @@ class SqliteStore:
         try:
             state = self._state()
             if state is not None:
-                self._file.write(Mark(state.database, state.generation), sync=True)
+                self._file.write(GenerationMark(state.database, state.generation), sync=True)
         except (sqlite3.Error, StorageError):
             pass  # the generation file may be behind the database
         self._db.close()
@@ -362,7 +362,7 @@ def count(db: sqlite3.Connection, kind: str) -> tuple[int, int]:
     return len(found), total(crc for (crc,) in found if isinstance(crc, int))
 
 
-def too_old(path: str, what: str, mark: Mark) -> OldRecords:
+def too_old(path: str, what: str, mark: GenerationMark) -> OldRecords:
     """The error for a database that is older than the data directory's last transaction."""
     return OldRecords(
         f"{path} {what}; the last transaction of this data directory is {mark.generation} of database "

@@ -199,7 +199,7 @@ class QueueInfo(Body, frozen=True, kw_only=True):
     max_deliveries: int
 
 
-class Sealed(Body, frozen=True, kw_only=True):
+class StageSealed(Body, frozen=True, kw_only=True):
     """A sealed stage: its public id, the contents for each resource, and their octets on disk."""
 
     stage: str
@@ -340,7 +340,7 @@ class DataLease(Reply, frozen=True, kw_only=True):
 class LeaseClosed(Reply, frozen=True, kw_only=True):
     """200 to Lease.Close; with the sealed stage when the lease was that of a stage."""
 
-    stage: Sealed | None = None
+    stage: StageSealed | None = None
 
 
 class ResourceCreated(Reply, frozen=True, kw_only=True):
@@ -349,7 +349,7 @@ class ResourceCreated(Reply, frozen=True, kw_only=True):
     resource: Description
 
 
-class Resources(Reply, frozen=True, kw_only=True):
+class DescriptionList(Reply, frozen=True, kw_only=True):
     """200 to Resource.List and Resource.Describe; sorted by name."""
 
     resources: list[Description]
@@ -393,13 +393,13 @@ class CursorWasReset(Reply, frozen=True, kw_only=True):
     incarnation: str | None = None
 
 
-class Cursors(Reply, frozen=True, kw_only=True):
+class CursorList(Reply, frozen=True, kw_only=True):
     """200 to Cursor.Describe."""
 
     cursors: list[CursorInfo]
 
 
-class Queues(Reply, frozen=True, kw_only=True):
+class QueueList(Reply, frozen=True, kw_only=True):
     """200 to Queue.Describe; sorted by resource and name."""
 
     queues: list[QueueInfo]
@@ -416,7 +416,7 @@ class Committed(Reply, frozen=True, kw_only=True):
     digest: str = always("")
 
 
-class Stages(Reply, frozen=True, kw_only=True):
+class StageList(Reply, frozen=True, kw_only=True):
     """200 to Stage.Describe."""
 
     stages: list[StageInfo]

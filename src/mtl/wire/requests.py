@@ -212,7 +212,7 @@ class ResourceList(Request, frozen=True, kw_only=True):
     """Resource.List: all resources, or those whose whole name matches the regular expression."""
 
     command: ClassVar[str] = "Resource.List"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Resources}
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
     pattern: Pattern | None = None
 
 
@@ -226,7 +226,7 @@ class ResourceDescribe(Request, frozen=True, kw_only=True):
     """
 
     command: ClassVar[str] = "Resource.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Resources}
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.DescriptionList}
     resource: Text | None = None
     resources: Names | None = None
     pattern: Pattern | None = None
@@ -305,7 +305,7 @@ class CursorDescribe(Request, frozen=True, kw_only=True):
     """Cursor.Describe: the cursors of a group, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Cursor.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Cursors}
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.CursorList}
     group: Text | None = None
     resource: Text | None = None
 
@@ -351,7 +351,7 @@ class QueueDescribe(Request, frozen=True, kw_only=True):
     """Queue.Describe: the queues of a name, of a resource, of both, or all."""
 
     command: ClassVar[str] = "Queue.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Queues}
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.QueueList}
     group: Text | None = None
     resource: Text | None = None
 
@@ -399,7 +399,7 @@ class StageDescribe(Request, frozen=True, kw_only=True):
     """Stage.Describe: the stages and the last commits, of one application or all."""
 
     command: ClassVar[str] = "Stage.Describe"
-    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.Stages}
+    replies: ClassVar[dict[int, type[r.Reply]]] = {200: r.StageList}
     application: Text | None = None
 
 

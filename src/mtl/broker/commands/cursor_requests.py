@@ -109,7 +109,7 @@ class CursorRequests:
         def known(answers: list[Result]) -> None:
             # An error is reported to readers, and left out of the description.
             found = {at: x for at, x in zip(behind, answers, strict=True) if isinstance(x, Range)}
-            answer(w.Cursors(cursors=[self._info(r, found.get(at)) for at, r in enumerate(asked)]))
+            answer(w.CursorList(cursors=[self._info(r, found.get(at)) for at, r in enumerate(asked)]))
 
         self._reads.ask_all(list(behind.values()), known)
 

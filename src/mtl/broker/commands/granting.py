@@ -194,7 +194,7 @@ class Granting:
         if lease.closing:
             raise Refused(503, w.OVERLOADED, "the lease is being closed; ask again")
 
-        def sealed(outcome: w.Sealed | Refused) -> None:
+        def sealed(outcome: w.StageSealed | Refused) -> None:
             if isinstance(outcome, Refused):
                 lease.closing = False
                 answer(outcome)

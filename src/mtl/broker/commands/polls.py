@@ -182,7 +182,10 @@ class Polls:
 
     def _describe(self, found: Sequence[Resource], request: w.ResourceDescribe, answer: Answer) -> None:
         describe(
-            self._reads, found, lambda told: answer(w.Resources(resources=told)), history=request.history
+            self._reads,
+            found,
+            lambda told: answer(w.DescriptionList(resources=told)),
+            history=request.history,
         )
 
 

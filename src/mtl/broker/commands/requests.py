@@ -169,7 +169,7 @@ class Requests:
     def list_resources(self, caller: Caller, request: w.ResourceList, answer: Answer) -> None:
         """Resource.List."""
         found = self._authorization.seen(caller, self._resources.matching(caller.vhost, request.pattern))
-        describe(self._reads, found, lambda told: answer(w.Resources(resources=told)))
+        describe(self._reads, found, lambda told: answer(w.DescriptionList(resources=told)))
 
     def delete_resource(self, caller: Caller, request: w.ResourceDelete, answer: Answer) -> None:
         """Its leases end; then it is deleted with its cursors, queues and stages in one transaction."""
@@ -271,7 +271,7 @@ class Requests:
         named = list(compress(named, self._authorization.sees(caller, [r.name for r in named])))
         queues = [q for r in named for q in self._queues.of(r).values() if request.group in (None, q.name)]
         queues.sort(key=lambda q: (q.resource.name, q.name))
-        answer(w.Queues(queues=[q.describe() for q in queues]))
+        answer(w.QueueList(queues=[q.describe() for q in queues]))
 
     def delete_queue(self, caller: Caller, request: w.QueueDelete, answer: Answer) -> None:
         """Queue.Delete."""
@@ -312,7 +312,7 @@ class Requests:
         stages = self._stages.told(caller.vhost, request.application)
         applications = self._committing.of(caller.vhost, request.application)
         answer(
-            w.Stages(
+            w.StageList(
                 stages=[s for s in stages if may.sees_stage(caller, s.stage)],
                 applications=[x for x in applications if may.sees_all(caller, x.resources)],
             )

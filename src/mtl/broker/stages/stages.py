@@ -87,9 +87,9 @@ class Stage:
         return staged_log_keys(self.record)
 
     @property
-    def sealed(self) -> w.Sealed:
+    def sealed(self) -> w.StageSealed:
         """The stage, as the reply to Lease.Close has it."""
-        return w.Sealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
+        return w.StageSealed(stage=self.record.stage, contents=self.contents, bytes=self.octets)
 
 
 class Stages:
@@ -239,7 +239,7 @@ class Stages:
 
     # --- the end --------------------------------------------------------------------------------------------
 
-    def seal(self, stage: Stage, lease: str, then: Callable[[w.Sealed | Refused], None]) -> None:
+    def seal(self, stage: Stage, lease: str, then: Callable[[w.StageSealed | Refused], None]) -> None:
         """Seal a stage, durably: it takes no more contents, and outlives its lease. Raises `Refused`."""
         if not stage.idle:
             raise Refused(
@@ -262,7 +262,7 @@ class Stages:
 
         self._outbox.save((record,), (), saved)
 
-    def sealed_by(self, lease: str) -> w.Sealed | None:
+    def sealed_by(self, lease: str) -> w.StageSealed | None:
         """The stage that was sealed with this lease, for a client that asks again because the answer was lost."""
         stage = self._closed_by.get(lease)
         return stage.sealed if stage is not None else None

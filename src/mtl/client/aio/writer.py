@@ -158,7 +158,7 @@ class Writer(WritingLease):
             raise
         await self._over(self._pump.close)
 
-    async def seal(self) -> w.Sealed:
+    async def seal(self) -> w.StageSealed:
         """Flush, close, and seal the stage: its public id, the contents for each resource, its octets on disk. Raises
         `LocalError` for a writer without a stage.
         """

@@ -128,13 +128,13 @@ def test_everything_is_there_after_a_restart(rig: Rig, client: Client) -> None:
     client.stage("app", 5, "b")
 
     def everything(asking: Client) -> tuple[object, ...]:
-        found = asking.ask(w.StageDescribe(), w.Stages)
+        found = asking.ask(w.StageDescribe(), w.StageList)
         stages = [(x.stage, x.state, x.contents) for x in found.stages]
-        described = asking.ask(w.ResourceDescribe(), w.Resources).resources
+        described = asking.ask(w.ResourceDescribe(), w.DescriptionList).resources
         resources = [msgspec.structs.replace(x, bytes=0) for x in described]  # closing writes a mark
         cursors = [
             msgspec.structs.replace(x, bytes_behind=0, seconds_behind=0.0)
-            for x in asking.ask(w.CursorDescribe(), w.Cursors).cursors
+            for x in asking.ask(w.CursorDescribe(), w.CursorList).cursors
         ]
         return resources, cursors, stages, found.applications
 

@@ -359,7 +359,7 @@ def test_who_takes_over_an_identity_reads_nothing_and_moves_no_cursor(rig: Rig, 
     thief.send(c.Confirm(1, True))
     client.fill("a", [b"later"])
     assert thief.sent() == []
-    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
     assert cursor.position == 1
     again = connected(rig, lease, "3")
     again.summon("a")

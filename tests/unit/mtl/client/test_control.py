@@ -13,7 +13,7 @@ from mtl.wire import control as w
 from tests.support.memory_network import ENDPOINT, Bench
 
 LIST = w.ResourceList()
-LISTED = w.Resources(resources=[])
+LISTED = w.DescriptionList(resources=[])
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_requests_are_asked_one_after_the_other(bench: Bench) -> None:
     link.answer(LISTED)
     bench.run()
     assert isinstance(link.asked(), w.CursorDescribe)
-    link.answer(w.Cursors(cursors=[]))
+    link.answer(w.CursorList(cursors=[]))
     bench.run()
-    assert (first, second) == ([LISTED], [w.Cursors(cursors=[])])
+    assert (first, second) == ([LISTED], [w.CursorList(cursors=[])])
 
 
 @pytest.mark.requirement("MTL-05")

@@ -6,7 +6,7 @@ import pytest
 
 from mtl.client.deliveries import ConsumerOptions, Deliveries
 from mtl.errors import Closed, NotGranted, Refused
-from mtl.protocol.consuming import Answer
+from mtl.protocol.consuming import ConsumerAnswer
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import encode_table
@@ -80,7 +80,7 @@ def test_everything_is_summoned_taken_in_and_answered() -> None:
     at.deliver(data, 1, 2, 3)
     hands = [hand for hand, _ in at.deliveries.queue]
     assert [x.position for x in hands] == [101, 102, 103]
-    at.deliveries.answers += [(hands[0], Answer.CONFIRM, ""), (hands[2], Answer.RECYCLE, "")]
+    at.deliveries.answers += [(hands[0], ConsumerAnswer.CONFIRM, ""), (hands[2], ConsumerAnswer.RECYCLE, "")]
     at.deliveries.answer()
     assert at.said(data) == [c.Reject(3, False, True), c.Confirm(1, True)]
 
@@ -96,7 +96,7 @@ def test_after_a_loss_the_lease_is_presented_again_and_old_answers_are_dropped()
     assert not at.deliveries.queue
     again = at.bench.bind()
     assert at.respond(again) == ["a", "b"]
-    at.deliveries.answers.append((hands[0], Answer.CONFIRM, ""))
+    at.deliveries.answers.append((hands[0], ConsumerAnswer.CONFIRM, ""))
     at.deliveries.answer()
     assert at.said(again) == []
     at.deliver(again, 3)
@@ -126,7 +126,7 @@ def test_closing_sends_the_last_answers_and_waits_until_they_are_taken_in() -> N
     at = Setting()
     data = at.summoned()
     at.deliver(data, 1)
-    at.deliveries.answers.append((at.deliveries.queue[0][0], Answer.CONFIRM, ""))
+    at.deliveries.answers.append((at.deliveries.queue[0][0], ConsumerAnswer.CONFIRM, ""))
     at.deliveries.close(lambda _: None, within=1.0)
     assert at.said(data) == [c.Confirm(1, True), c.Ping()]
     data.command(c.Pong())

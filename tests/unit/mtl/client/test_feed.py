@@ -203,7 +203,7 @@ def gap(at: Setting, earliest: int) -> None:
     asked = at.control.asked()
     assert isinstance(asked, w.ResourceDescribe)
     found = w.Description(resource="a", incarnation="i", known_earliest=earliest, known_next=9)
-    at.control.answer(w.Resources(resources=[found]))
+    at.control.answer(w.DescriptionList(resources=[found]))
     at.bench.run()
 
 
@@ -241,7 +241,7 @@ def test_a_gap_in_a_resource_that_the_broker_cannot_open_is_an_error_of_the_stor
     at.deliver(data, 5)
     at.control.asked()
     found = w.Description(resource="a", incarnation="i", state="stopped", trouble="no space left")
-    at.control.answer(w.Resources(resources=[found]))
+    at.control.answer(w.DescriptionList(resources=[found]))
     at.bench.run()
     assert isinstance(at.feed.error, Refused)
     assert (at.feed.error.reason, at.feed.lost) == (w.STORAGE, [])

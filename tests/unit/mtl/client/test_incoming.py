@@ -4,7 +4,7 @@ import pytest
 
 from mtl.client.incoming import Incoming
 from mtl.errors import Closed, Refused
-from mtl.protocol.reading import Delivery, Run
+from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY
 from tests.support.memory_network import Bench
@@ -14,7 +14,7 @@ from tests.unit.mtl.client.test_feed import OPTIONS
 class Bare(Incoming):
     """What a reader adds, left out."""
 
-    def finish(self, done: Delivery | Run) -> None: ...
+    def finish(self, done: Delivery | PlainRun) -> None: ...
 
     def credit(self) -> None: ...
 
@@ -37,7 +37,7 @@ def test_it_knows_no_positions_by_itself(incoming: Incoming) -> None:
 def test_what_arrived_is_handed_over_at_once(incoming: Incoming) -> None:
     heard: list[int] = []
     incoming.listener = lambda: heard.append(len(incoming.queue))
-    run = Run(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
+    run = PlainRun(1, 2, c.Content(1, "a", EMPTY, b""), [b""], 0)
     incoming._arrived += [run, run]
     incoming.drained()
     incoming.drained()

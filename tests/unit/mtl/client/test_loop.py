@@ -4,7 +4,7 @@ import pytest
 
 from mtl.client.loop import Loop
 from mtl.errors import Closed
-from mtl.net.endpoint import Link, Ready
+from mtl.net.endpoint import Link, LinkEvents
 from tests.support.memory_network import Bench, MemoryLink, MemoryNetwork
 
 
@@ -60,7 +60,7 @@ def test_the_wait_ends_with_the_next_timer() -> None:
     waited: list[float | None] = []
 
     class Poll:
-        def wait(self, timeout: float | None) -> list[tuple[object, Link, Ready]]:
+        def wait(self, timeout: float | None) -> list[tuple[object, Link, LinkEvents]]:
             waited.append(timeout)
             return []
 
@@ -79,10 +79,10 @@ def test_the_wait_ends_with_the_next_timer() -> None:
 
 
 def test_links_are_told_to_their_watchers(bench: Bench) -> None:
-    told: list[tuple[Link, Ready]] = []
+    told: list[tuple[Link, LinkEvents]] = []
 
     class Watcher:
-        def ready(self, link: Link, what: Ready) -> None:
+        def ready(self, link: Link, what: LinkEvents) -> None:
             told.append((link, what))
 
     link = MemoryLink(bench.network, "data", "x")
@@ -90,7 +90,7 @@ def test_links_are_told_to_their_watchers(bench: Bench) -> None:
     link.put(b"a", b"b")
     link.down()
     bench.loop.step(0.0)
-    assert told == [(link, Ready.READABLE | Ready.DOWN)]
+    assert told == [(link, LinkEvents.READABLE | LinkEvents.DOWN)]
 
 
 def test_a_driver_knows_when_the_next_round_is_due(bench: Bench) -> None:

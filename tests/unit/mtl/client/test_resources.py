@@ -41,7 +41,9 @@ def refused(reason: str) -> Refused:
 def test_resources_are_created_and_described() -> None:
     retention = w.Retention(bytes=5)
     there = Scripted(
-        w.ResourceCreated(resource=FOUND), w.Resources(resources=[FOUND]), w.Resources(resources=[FOUND])
+        w.ResourceCreated(resource=FOUND),
+        w.DescriptionList(resources=[FOUND]),
+        w.DescriptionList(resources=[FOUND]),
     )
     assert there.create_resource("a", durability="os", retention=retention, exist_ok=True) == FOUND
     assert there.describe(["a"], after={"a": 5}, incarnations={"a": "i"}, wait=0.25) == {"a": FOUND}
@@ -56,7 +58,7 @@ def test_resources_are_created_and_described() -> None:
 
 def test_a_string_is_one_name_and_not_its_letters() -> None:
     done = w.Committed()
-    there = Scripted(w.Resources(resources=[FOUND]), done, w.Ok())
+    there = Scripted(w.DescriptionList(resources=[FOUND]), done, w.Ok())
     there.describe("orders")
     there.stage_commit("app", 1, "stage", truncate="orders")
     there.stage_abort("stage")
@@ -96,8 +98,8 @@ def test_a_cursor_is_reset_to_a_place_or_a_time() -> None:
 
 def test_groups_and_stages() -> None:
     opened, committed = w.CursorOpened(position=3, created=True), w.Committed(digest="d")
-    stages = w.Stages(stages=[], applications=[])
-    there = Scripted(opened, w.Cursors(cursors=[]), committed, committed, w.Ok(), stages)
+    stages = w.StageList(stages=[], applications=[])
+    there = Scripted(opened, w.CursorList(cursors=[]), committed, committed, w.Ok(), stages)
     assert there.cursor_open("g", "a", start="latest") == opened
     assert there.cursors("g") == []
     assert there.stage_commit("app", 3, ["s", "t"], query="q") == committed
@@ -120,7 +122,7 @@ def test_what_an_attempt_without_a_reply_has_done_already_is_no_error(attempts: 
         return Scripted(refused(reason), *more, attempts=attempts)
 
     actions: list[Callable[[], object]] = [
-        lambda: there(w.EXISTS, w.Resources(resources=[FOUND])).create_resource("a"),
+        lambda: there(w.EXISTS, w.DescriptionList(resources=[FOUND])).create_resource("a"),
         lambda: there(w.UNKNOWN_RESOURCE).delete_resource("a"),
         lambda: there(w.UNKNOWN_CURSOR).cursor_delete("g", "a"),
         lambda: there(w.UNKNOWN_APPLICATION).stage_forget("app"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mtl.client.rfc_feed import RfcFeed
 from mtl.errors import Refused
-from mtl.protocol.reading import Delivery, Run
+from mtl.protocol.reading import Delivery, PlainRun
 from mtl.wire import commands as c
 from mtl.wire import control as w
 from mtl.wire.fields import EMPTY
@@ -53,7 +53,7 @@ def test_a_gap_is_nothing_and_no_other_command_follows() -> None:
     at.deliver(data, 5, 6, 7, 1, 1, 100)
     assert [(x.first, x.end) for x in at.feed.queue] == [(5, 6), (6, 8), (1, 2), (1, 2), (100, 101)]
     assert isinstance(at.feed.queue[0], Delivery)
-    assert isinstance(at.feed.queue[1], Run)
+    assert isinstance(at.feed.queue[1], PlainRun)
     at.consume(5)
     assert (data.commands(), at.control.said) == ([], type(at.control.said)())
 

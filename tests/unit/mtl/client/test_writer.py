@@ -214,7 +214,7 @@ def test_a_stage_whose_lease_went_with_a_restart_is_described(
     info = w.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
     memory_broker.answers[w.LeaseClose] = lambda: gone
     memory_broker.answers[w.StageDescribe] = lambda: w.encode_reply(
-        200, w.Stages(stages=[info], applications=[])
+        200, w.StageList(stages=[info], applications=[])
     )
     sealed = connection.writer(RESOURCE, stage=STAGE).seal()
     assert (sealed.stage, sealed.contents, sealed.bytes) == ("stage", {RESOURCE: 9}, 99)

@@ -16,9 +16,9 @@ from mtl.log.chunk import (
     HEADER_SIZE,
     RUN_SIZE,
     ChunkHeader,
+    ChunkPlace,
     NewChunk,
     NewerChunk,
-    Place,
     RunEntry,
     check,
     checksum,
@@ -35,15 +35,15 @@ runs = st.builds(RunEntry, u64, u64, st.integers(0, 2**32 - 1))
 chunks = st.builds(
     NewChunk, st.integers(1, 2**32 - 1), st.binary(max_size=300), st.lists(runs, max_size=5).map(tuple)
 )
-places = st.builds(Place, u64, u64, u64, u64, u64)
+places = st.builds(ChunkPlace, u64, u64, u64, u64, u64)
 
 
-def octets(chunk: NewChunk, place: Place) -> bytes:
+def octets(chunk: NewChunk, place: ChunkPlace) -> bytes:
     return b"".join(memoryview(buffer).cast("B") for buffer in encode(chunk, place))
 
 
 @given(chunks, places)
-def test_decodes_what_it_encoded(chunk: NewChunk, place: Place) -> None:
+def test_decodes_what_it_encoded(chunk: NewChunk, place: ChunkPlace) -> None:
     data = octets(chunk, place)
     header = decode_header(data[:HEADER_SIZE], place.offset, place.salt)
     assert header is not None
@@ -63,7 +63,7 @@ def test_decodes_what_it_encoded(chunk: NewChunk, place: Place) -> None:
 
 
 @given(chunks, places, st.data())
-def test_a_flipped_bit_is_noticed(chunk: NewChunk, place: Place, data: st.DataObject) -> None:
+def test_a_flipped_bit_is_noticed(chunk: NewChunk, place: ChunkPlace, data: st.DataObject) -> None:
     whole = bytearray(octets(chunk, place))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -73,7 +73,7 @@ def test_a_flipped_bit_is_noticed(chunk: NewChunk, place: Place, data: st.DataOb
 
 @given(chunks, places, u64)
 def test_a_header_is_good_for_its_own_segment_and_offset_only(
-    chunk: NewChunk, place: Place, other: int
+    chunk: NewChunk, place: ChunkPlace, other: int
 ) -> None:
     data = octets(chunk, place)[:HEADER_SIZE]
     if other != place.offset:
@@ -84,7 +84,7 @@ def test_a_header_is_good_for_its_own_segment_and_offset_only(
 
 
 def test_the_layout_of_a_header() -> None:
-    data = octets(NewChunk(5, b"body", (RunEntry(7, 8, 5),)), Place(1, 2, 64, 3, 4))
+    data = octets(NewChunk(5, b"body", (RunEntry(7, 8, 5),)), ChunkPlace(1, 2, 64, 3, 4))
     assert data[:4] == b"MTLc"
     assert struct.unpack("<BBHQQQII", data[4:40]) == (1, 0, 1, 1, 2, 3, 5, 4)
     assert struct.unpack("<IIQI", data[40:60]) == (google_crc32c.value(data[64:]), 0, 4, 0)
@@ -133,7 +133,9 @@ def test_the_checksum_of_a_mapping_and_of_wider_items() -> None:
 def test_a_body_may_be_any_buffer(buffer: object) -> None:
     chunk = NewChunk(1, buffer)  # type: ignore[arg-type]
     assert chunk.size == 3
-    assert octets(chunk, Place(0, 0, 64, 0, 1)) == octets(NewChunk(1, b"abc"), Place(0, 0, 64, 0, 1))
+    assert octets(chunk, ChunkPlace(0, 0, 64, 0, 1)) == octets(
+        NewChunk(1, b"abc"), ChunkPlace(0, 0, 64, 0, 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_the_last_number_of_64_bits_can_be_stored() -> None:
 
 def test_a_checksum_is_computed_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     chunk = NewChunk(1, memoryview(bytes(range(256)) * 1000), (RunEntry(1, 2, 3),))
-    region = b"".join(memoryview(x).cast("B") for x in encode(chunk, Place(0, 0, 0, 0, 0)))[HEADER_SIZE:]
+    region = b"".join(memoryview(x).cast("B") for x in encode(chunk, ChunkPlace(0, 0, 0, 0, 0)))[HEADER_SIZE:]
     asked = NewChunk(1, chunk.body, chunk.runs)
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(lambda _: asked.checksum(), range(16))) == {google_crc32c.value(region)}

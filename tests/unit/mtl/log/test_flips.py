@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.log.chunk import HEADER_SIZE, NewChunk, Place, RunEntry, checksum, encode
+from mtl.log.chunk import HEADER_SIZE, ChunkPlace, NewChunk, RunEntry, checksum, encode
 from mtl.log.files import write_fully
 from mtl.log.flips import flipped_bit, one_bit_off
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
@@ -21,7 +21,7 @@ def written(offset: int, body: bytes = BODY) -> tuple[FaultyDisk, FaultyFile, in
     """A file with one chunk at `offset`, and its size."""
     disk = FaultyDisk(random.Random(1))
     file = disk.open("/f", "create")
-    buffers = encode(NewChunk(3, body, (RunEntry(1, 1, 3),)), Place(5, 0, offset, 64, SALT))
+    buffers = encode(NewChunk(3, body, (RunEntry(1, 1, 3),)), ChunkPlace(5, 0, offset, 64, SALT))
     size = offset + write_fully(file, buffers, offset)
     file.sync()
     return disk, file, size

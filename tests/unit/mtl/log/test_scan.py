@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.log.chunk import ChunkHeader, NewChunk, Place, RunEntry, encode, encode_header
+from mtl.log.chunk import ChunkHeader, ChunkPlace, NewChunk, RunEntry, encode, encode_header
 from mtl.log.files import write_fully
 from mtl.log.limits import SCAN_BLOCK
 from mtl.log.scan import Bad, Beyond, Found, look_beyond, scan
@@ -21,7 +21,7 @@ def file_of(*chunks: NewChunk | None) -> tuple[FaultyFile, int, list[int]]:
     file = FaultyDisk(random.Random(1)).open("/f", "create")
     at, sequence, offsets = SEGMENT.start, 0, []
     for chunk in chunks:
-        place = Place(sequence, 0, at, at, SEGMENT.salt)
+        place = ChunkPlace(sequence, 0, at, at, SEGMENT.salt)
         offsets.append(at)
         mark = encode_header(ChunkHeader(0, sequence, 0, at, 0, 0, 0, SEGMENT.salt), at)
         at += write_fully(file, [mark] if chunk is None else encode(chunk, place), at)
@@ -86,7 +86,7 @@ def test_stops_at_a_file_that_ends_too_early() -> None:
 
 def test_stops_where_a_sequence_does_not_follow() -> None:
     file, size, _ = file_of(NewChunk(2, b""))
-    write_fully(file, encode(NewChunk(1, b""), Place(3, 0, size, 0, SEGMENT.salt)), size)
+    write_fully(file, encode(NewChunk(1, b""), ChunkPlace(3, 0, size, 0, SEGMENT.salt)), size)
     *_, bad = scanned(file, size + 64)
     assert bad == Bad(size, "a chunk of relative sequence 3 instead of 2")
 
@@ -124,8 +124,8 @@ def test_looks_beyond_across_blocks_and_past_what_only_looks_like_a_header(gap: 
     file, bad, _ = file_of(NewChunk(1, b""))
     write_fully(file, [b"MTLc" * (16 + gap // 4)], bad)
     at = bad + 64 + gap
-    write_fully(file, encode(NewChunk(1, b""), Place(9, 0, at, 123, SEGMENT.salt)), at)
+    write_fully(file, encode(NewChunk(1, b""), ChunkPlace(9, 0, at, 123, SEGMENT.salt)), at)
     write_fully(
-        file, encode(NewChunk(1, b""), Place(9, 0, at + 64, 999, SEGMENT.salt + 1)), at + 64
+        file, encode(NewChunk(1, b""), ChunkPlace(9, 0, at + 64, 999, SEGMENT.salt + 1)), at + 64
     )  # not ours
     assert look_beyond(file, SEGMENT, bad, at + 128) == Beyond(123, 9, at + 128, 10)

@@ -15,7 +15,7 @@ import zmq
 from mtl.errors import LocalError, OptionError
 from mtl.limits import MAX_FRAME, PLAIN_HWM
 from mtl.net.context import context
-from mtl.net.endpoint import Link, Ready
+from mtl.net.endpoint import Link, LinkEvents
 from mtl.net.limits import BURST_BODIES, ZERO_COPY
 from mtl.net.link import SocketLink
 from mtl.net.network import ZmqNetwork
@@ -27,9 +27,9 @@ class Ear:
     """Writes down what a poll says about its link."""
 
     def __init__(self) -> None:
-        self.heard = Ready(0)
+        self.heard = LinkEvents(0)
 
-    def ready(self, link: Link, what: Ready) -> None:
+    def ready(self, link: Link, what: LinkEvents) -> None:
         self.heard |= what
 
 
@@ -96,11 +96,11 @@ def at() -> Iterator[Setting]:
 
 def test_a_connection_is_told_when_it_is_up_and_when_it_is_down(at: Setting) -> None:
     link, ear = at.open(at.plain)
-    at.until(lambda: Ready.UP in ear.heard)
+    at.until(lambda: LinkEvents.UP in ear.heard)
     assert link.send(b"header", b"body")
     assert at.router_received()[1:] == [b"header", b"body"]
     at.router.close(0)
-    at.until(lambda: Ready.DOWN in ear.heard)
+    at.until(lambda: LinkEvents.DOWN in ear.heard)
 
 
 def test_nobody_there_is_down_at_once_and_stays_so(at: Setting) -> None:
@@ -109,8 +109,8 @@ def test_nobody_there_is_down_at_once_and_stays_so(at: Setting) -> None:
         port = listening.getsockname()[1]
     # Not the router's own: closed by a thread of libzmq, it may still accept somebody.
     _, ear = at.open(lambda _: at.plain(f"tcp://127.0.0.1:{port}"))
-    at.until(lambda: Ready.DOWN in ear.heard)
-    assert Ready.UP not in ear.heard
+    at.until(lambda: LinkEvents.DOWN in ear.heard)
+    assert LinkEvents.UP not in ear.heard
 
 
 def test_what_arrived_before_the_end_can_still_be_read(at: Setting) -> None:
@@ -121,7 +121,7 @@ def test_what_arrived_before_the_end_can_still_be_read(at: Setting) -> None:
         at.router.send_multipart([me, b"%d" % number, b"x" * 1_000])
     assert at.received(link, ear)[0] == b"0"
     at.router.close(int(PATIENCE_S * 1_000))  # it lets everything leave first
-    at.until(lambda: Ready.DOWN in ear.heard)
+    at.until(lambda: LinkEvents.DOWN in ear.heard)
     assert [at.received(link, ear)[0] for _ in range(49)] == [b"%d" % n for n in range(1, 50)]
     assert link.receive() is None
 
@@ -199,19 +199,19 @@ def test_a_message_above_the_largest_ends_the_connection(at: Setting) -> None:
     link.send(b"hello", b"")
     me = at.router_received()[0]
     at.router.send_multipart([me, b"header", b"x" * (MAX_FRAME + 1)])
-    at.until(lambda: Ready.DOWN in ear.heard)
+    at.until(lambda: LinkEvents.DOWN in ear.heard)
 
 
 def test_a_full_socket_says_so_and_when_there_is_room(at: Setting) -> None:
     link, ear = at.open(at.plain)
-    at.until(lambda: Ready.UP in ear.heard)
+    at.until(lambda: LinkEvents.UP in ear.heard)
     sent = 0
     while link.send(b"%d" % sent, b"x" * 100_000):
         sent += 1
     assert sent > 0
     at.poll.want_writable(link, True)
     got = [at.router_received()[1] for _ in range(sent)]
-    at.until(lambda: Ready.WRITABLE in ear.heard)
+    at.until(lambda: LinkEvents.WRITABLE in ear.heard)
     at.poll.want_writable(link, False)
     assert got == [b"%d" % number for number in range(sent)], "nothing was lost, and no half message sent"
     assert link.send(b"more", b"")
@@ -241,7 +241,7 @@ def test_a_poll_wakes_up(at: Setting) -> None:
 
 def test_removed_and_closed_links_are_forgotten(at: Setting) -> None:
     link, ear = at.open(at.plain)
-    at.until(lambda: Ready.UP in ear.heard)
+    at.until(lambda: LinkEvents.UP in ear.heard)
     at.poll.remove(link)
     at.poll.remove(link)
     link.close()
@@ -255,20 +255,20 @@ def test_what_came_before_a_send_is_not_missed(at: Setting) -> None:
     link, ear = at.open(at.plain)
     link.send(b"hello", b"")
     me = at.router_received()[0]
-    at.until(lambda: Ready.UP in ear.heard)
+    at.until(lambda: LinkEvents.UP in ear.heard)
     assert not list(at.poll.wait(0.0))
     at.router.send_multipart([me, b"header", b"body"])
     assert isinstance(link, SocketLink)
     assert select.select([link.socket.fileno()], [], [], PATIENCE_S)[0]
     while select.select([link.socket.fileno()], [], [], 0.0)[0]:  # not the first: libzmq looks now and then
         link.send(b"swallows it", b"")
-    assert [(one, what) for _, one, what in at.poll.wait(PATIENCE_S)] == [(link, Ready.READABLE)]
+    assert [(one, what) for _, one, what in at.poll.wait(PATIENCE_S)] == [(link, LinkEvents.READABLE)]
     assert link.receive() == (b"header", b"body")
 
 
 def test_a_link_with_nothing_to_say_costs_nothing(at: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = [at.open(at.plain) for _ in range(20)]
-    at.until(lambda: all(Ready.UP in ear.heard for _, ear in opened))
+    at.until(lambda: all(LinkEvents.UP in ear.heard for _, ear in opened))
     busy, _ = opened[7]
     busy.send(b"hello", b"")
     me = at.router_received()[0]
@@ -311,7 +311,7 @@ def test_a_peer_that_is_killed_in_the_middle_of_messages_is_only_down() -> None:
             poll.add(link, ear)
             link.send(b"hello", b"")
             received = 0
-            while Ready.DOWN not in ear.heard:
+            while LinkEvents.DOWN not in ear.heard:
                 for watcher, one, what in poll.wait(PATIENCE_S):
                     watcher.ready(one, what)
                 while link.receive() is not None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.protocol.consuming import Answer, ConsumerFlow, Hand
+from mtl.protocol.consuming import ConsumerAnswer, ConsumerFlow, Hand
 from mtl.wire import commands as c
 from mtl.wire.fields import EMPTY, encode_table
 
-CONFIRM, REJECT, RECYCLE = Answer.CONFIRM, Answer.REJECT, Answer.RECYCLE
+CONFIRM, REJECT, RECYCLE = ConsumerAnswer.CONFIRM, ConsumerAnswer.REJECT, ConsumerAnswer.RECYCLE
 
 
 def content(number: int, position: int | None = None, *, again: bool = False) -> c.Content:
@@ -73,13 +73,13 @@ def test_without_confirmation_nothing_is_answered() -> None:
     assert (len(flow), flow.commands()) == (0, [])
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(Answer), st.booleans())))
-def test_a_broker_settles_exactly_what_was_answered(answers: list[tuple[int, Answer, bool]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(ConsumerAnswer), st.booleans())))
+def test_a_broker_settles_exactly_what_was_answered(answers: list[tuple[int, ConsumerAnswer, bool]]) -> None:
     flow = ConsumerFlow()
     hands = in_hand(flow, 31)
     outstanding = dict.fromkeys(range(1, 32))
-    said: dict[int, Answer] = {}
-    settled: dict[int, Answer] = {}
+    said: dict[int, ConsumerAnswer] = {}
+    settled: dict[int, ConsumerAnswer] = {}
     for at, answer, send in answers:
         if flow.answer(hands[at], answer):
             said[at + 1] = answer

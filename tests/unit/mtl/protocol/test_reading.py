@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mtl.errors import Malformed
 from mtl.limits import CREDIT_DELAY_S
-from mtl.protocol.reading import Delivery, Gap, ReaderFlow, Run
+from mtl.protocol.reading import Delivery, Gap, PlainRun, ReaderFlow
 from mtl.wire import commands as c
 from mtl.wire.commands import COUNT, packed_properties
 from mtl.wire.fields import EMPTY, encode_table
@@ -295,7 +295,7 @@ class Reading(RuleBasedStateMachine):
         self.start = start
         self.down: deque[c.Content] = deque()
         self.up: deque[c.Confirm] = deque()
-        self.queue: deque[Delivery | Run] = deque()
+        self.queue: deque[Delivery | PlainRun] = deque()
         self.seen: list[int] = []
         self.missing: list[int] = []
         self.now = 0.0

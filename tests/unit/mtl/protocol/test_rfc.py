@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.protocol.consuming import Answer
+from mtl.protocol.consuming import ConsumerAnswer
 from mtl.protocol.limits import RESEND_DELAY_S
 from mtl.protocol.rfc import RfcConsumerFlow, RfcReaderFlow, RfcWriterFlow
 from mtl.protocol.writing import RefusedContent
@@ -46,10 +46,10 @@ def test_contents_of_the_same_number_are_answered_apart() -> None:
     flow = RfcConsumerFlow()
     first, second, third = [flow.received(content(n)) for n in (4, 4, 0)]
     assert [x.position for x in (first, second, third)] == [4, 4, 0]
-    assert flow.answer(second, Answer.RECYCLE)
-    assert flow.answer(first, Answer.CONFIRM)
-    assert not flow.answer(first, Answer.CONFIRM)
-    assert flow.answer(third, Answer.REJECT)
+    assert flow.answer(second, ConsumerAnswer.RECYCLE)
+    assert flow.answer(first, ConsumerAnswer.CONFIRM)
+    assert not flow.answer(first, ConsumerAnswer.CONFIRM)
+    assert flow.answer(third, ConsumerAnswer.REJECT)
     assert flow.commands() == [
         c.Reject(4, multiple=False, recycle=True),
         c.Confirm(4, multiple=False),
@@ -62,12 +62,12 @@ def test_answers_to_a_lost_flow_mean_nothing() -> None:
     flow = RfcConsumerFlow()
     hand = flow.received(content(1))
     flow.lost()
-    assert not flow.answer(hand, Answer.CONFIRM)
+    assert not flow.answer(hand, ConsumerAnswer.CONFIRM)
 
 
 def test_without_confirmation_nothing_is_in_hand() -> None:
     flow = RfcConsumerFlow(confirm=False)
-    assert not flow.answer(flow.received(content(1)), Answer.CONFIRM)
+    assert not flow.answer(flow.received(content(1)), ConsumerAnswer.CONFIRM)
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Damaged, StorageFailed
-from mtl.storage.generation import GenerationFile, Mark
+from mtl.storage.generation import GenerationFile, GenerationMark
 
 
 def test_it_only_grows(tmp_path: Path) -> None:
     file = GenerationFile(tmp_path)
     assert file.read() is None
     for generation, kept in ((5, 5), (3, 5), (6, 6)):
-        file.write(Mark("0123abcd", generation), sync=generation == 6)
-        assert file.read() == Mark("0123abcd", kept)
-    file.write(Mark("0123abcd", 2), back=True)
-    assert file.read() == Mark("0123abcd", 2)
-    file.write(Mark("another", 1))
-    assert file.read() == Mark("another", 1)
+        file.write(GenerationMark("0123abcd", generation), sync=generation == 6)
+        assert file.read() == GenerationMark("0123abcd", kept)
+    file.write(GenerationMark("0123abcd", 2), back=True)
+    assert file.read() == GenerationMark("0123abcd", 2)
+    file.write(GenerationMark("another", 1))
+    assert file.read() == GenerationMark("another", 1)
 
 
 def test_no_flipped_bit_is_taken_for_a_generation(tmp_path: Path) -> None:
     file = GenerationFile(tmp_path)
-    file.write(Mark("0123abcd", 5))
+    file.write(GenerationMark("0123abcd", 5))
     octets = file.path.read_bytes()
     for at in range(len(octets)):
         for bit in range(8):
@@ -34,8 +34,8 @@ def test_no_flipped_bit_is_taken_for_a_generation(tmp_path: Path) -> None:
     file.path.write_bytes(b"")
     with pytest.raises(Damaged):
         file.read()
-    file.write(Mark("0123abcd", 1))
-    assert file.read() == Mark("0123abcd", 1)
+    file.write(GenerationMark("0123abcd", 1))
+    assert file.read() == GenerationMark("0123abcd", 1)
 
 
 def test_errors_are_named(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ def test_errors_are_named(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed):
         GenerationFile(tmp_path).read()
     with pytest.raises(StorageFailed):
-        GenerationFile(tmp_path).write(Mark("a", 1))
+        GenerationFile(tmp_path).write(GenerationMark("a", 1))

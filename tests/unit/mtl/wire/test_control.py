@@ -341,7 +341,7 @@ def test_what_does_not_answer_the_request_is_malformed(code: bytes, body: bytes)
 
 def test_a_reply_that_is_too_large_asks_for_less() -> None:
     resources = [w.Description(resource="x" * 250, incarnation="i", known_earliest=1, known_next=1)] * 4_000
-    frames = w.encode_reply(200, w.Resources(resources=resources))
+    frames = w.encode_reply(200, w.DescriptionList(resources=resources))
     with pytest.raises(Refused, match="fewer") as caught:
         w.decode_reply(frames, w.ResourceList)
     assert (caught.value.status, caught.value.reason) == (413, w.TOO_LARGE)

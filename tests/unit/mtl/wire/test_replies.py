@@ -67,7 +67,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
     ),
     (r.LeaseClosed(), '{"status":"OK"}'),
     (
-        r.LeaseClosed(stage=r.Sealed(stage="s", contents={"a": 2}, bytes=10)),
+        r.LeaseClosed(stage=r.StageSealed(stage="s", contents={"a": 2}, bytes=10)),
         '{"status":"OK","stage":{"stage":"s","contents":{"a":2},"bytes":10}}',
     ),
     (
@@ -82,14 +82,14 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.Resources(resources=[STOPPED]),
+        r.DescriptionList(resources=[STOPPED]),
         (
             '{"status":"OK","resources":[{"resource":"a","incarnation":"i","durability":"sync","state":"stopped",'
             '"trouble":"no space left"}]}'
         ),
     ),
     (
-        r.Resources(
+        r.DescriptionList(
             resources=[
                 r.Description(
                     resource="a",
@@ -118,7 +118,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
     ),
     (r.CursorOpened(position=1, created=True), '{"status":"OK","position":1,"created":true}'),
     (
-        r.Cursors(
+        r.CursorList(
             cursors=[
                 r.CursorInfo(
                     group="g",
@@ -138,7 +138,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
         ),
     ),
     (
-        r.Cursors(
+        r.CursorList(
             cursors=[
                 r.CursorInfo(
                     group="g",
@@ -166,7 +166,7 @@ GOLDEN: list[tuple[r.Body, str]] = [
         '{"status":"OK","already":true,"resources":{"a":{"first":1,"contents":2}},"digest":"d"}',
     ),
     (
-        r.Stages(
+        r.StageList(
             stages=[r.StageInfo(stage="s", application="q", version=3)],
             applications=[r.ApplicationInfo(application="q", version=2)],
         ),

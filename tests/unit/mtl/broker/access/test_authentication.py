@@ -335,7 +335,7 @@ def test_a_user_who_is_gone_loses_the_session_and_the_leases() -> None:
     unauthorized = client.ask(w.ResourceList(), w.Unauthorized)
     with pytest.raises(Refused):
         authenticate(client, ME, unauthorized)
-    other.ask(w.ResourceList(), w.Resources)
+    other.ask(w.ResourceList(), w.DescriptionList)
 
 
 @pytest.mark.requirement("MTL-29")
@@ -381,14 +381,14 @@ def test_an_identity_alone_is_not_enough_for_a_user_where_others_can_read() -> N
     assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
     client.ask(OPEN, w.Unauthorized)
     client.session = token
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
 
 
 @pytest.mark.parametrize("setting", ["protected", "sessions_by_identity"])
 def test_an_identity_alone_is_enough_where_that_is_safe_or_wanted(setting: str) -> None:
     client = logged_in(rig_with(user("me", "secret"), **{setting: True}), "me")
     client.session = None
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
 
 
 @pytest.mark.parametrize("token", [True, False])
@@ -396,7 +396,7 @@ def test_behind_curve_a_session_belongs_to_the_key_that_opened_it(*, token: bool
     client = logged_in(rig_with(user("me", "secret"), protected=True), "me", origin=Origin("here", "1 key"))
     if not token:
         client.session = None
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
     client.origin = Origin("here", "1 another")
     assert client.refused(w.ResourceList()).reason == w.NOT_OPEN
 
@@ -421,4 +421,4 @@ def test_sessions_that_nobody_was_let_in_to_leave_first(monkeypatch: pytest.Monk
     for _ in range(10):
         rig.sleep(1)
         Client(rig).ask(OPEN, w.Unauthorized)
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)

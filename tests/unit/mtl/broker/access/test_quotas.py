@@ -180,7 +180,7 @@ def test_sessions_leave_the_longest_silent_one_first() -> None:
     third = logged_in(rig, "me")
     assert second.refused(w.ResourceList()).reason == w.NOT_OPEN
     for client in (first, third, other):
-        client.ask(w.ResourceList(), w.Resources)
+        client.ask(w.ResourceList(), w.DescriptionList)
 
 
 def test_sessions_with_leases_stay_and_another_one_is_refused() -> None:

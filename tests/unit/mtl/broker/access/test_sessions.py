@@ -71,9 +71,9 @@ def test_virtual_hosts_are_apart_and_the_first_is_the_default() -> None:
     stage = main.staged("app", 1, "a", [b"x"])
     refused = other.refused(w.StageCommit(application="app", version=1, stages=[stage]))
     assert (refused.status, refused.reason) == (404, w.UNKNOWN_STAGE)
-    assert other.ask(w.StageDescribe(), w.Stages).stages == []
+    assert other.ask(w.StageDescribe(), w.StageList).stages == []
     main.ask(w.CursorOpen(group="g", resource="a"), w.CursorOpened)
-    assert other.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert other.ask(w.CursorDescribe(), w.CursorList).cursors == []
     main.ask(w.ResourceDelete(resource="a"), w.Ok)
     assert other.describe("a").next == 1
 
@@ -166,7 +166,7 @@ def test_an_open_with_a_token_of_the_last_run_opens_a_session_that_is_kept(rig: 
 def test_a_silent_session_is_forgotten(rig: Rig) -> None:
     client = rig.client()
     rig.sleep(broker_limits.SESSION_IDLE_S - 10, step=60)
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
     rig.sleep(broker_limits.SESSION_IDLE_S + 10, step=60)
     refused = client.refused(w.ResourceList())
     assert (refused.status, refused.reason) == (400, w.NOT_OPEN)
@@ -180,7 +180,7 @@ def test_a_session_with_a_live_lease_is_not_silent(rig: Rig) -> None:
     for number in range(1, 1_000):
         rig.sleep(5, step=5)
         flow.content(number, b"")
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
 
 
 def test_where_there_are_many_sessions_some_leave_at_once_but_of_those_with_leases_one(
@@ -208,9 +208,9 @@ def test_the_longest_silent_session_leaves_first_one_with_leases_last(
     leasing.create("a")
     leasing.writer("a")
     rig.sleep(1)
-    talking.ask(w.ResourceList(), w.Resources)
+    talking.ask(w.ResourceList(), w.DescriptionList)
     rig.client()
     assert len(rig.broker.parts.sessions) == 3
     assert silent.refused(w.ResourceList()).reason == w.NOT_OPEN
     for client in (leasing, talking):
-        client.ask(w.ResourceList(), w.Resources)
+        client.ask(w.ResourceList(), w.DescriptionList)

@@ -186,7 +186,7 @@ def test_a_consumer_of_any_and_all_consumes_what_it_may_read() -> None:
     assert flow.bodies() == [b"a"]
     admin.ask(w.Profile(profile="queue"), w.Ok)
     admin.ask(w.Reader(resources=["b"]), w.DataLease)
-    assert [q.resource for q in client.ask(w.QueueDescribe(), w.Queues).queues] == ["a"]
+    assert [q.resource for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == ["a"]
     assert client.refused(w.QueueDescribe(resource="b")).status == 403
 
 
@@ -212,14 +212,16 @@ def test_lists_show_what_may_be_seen() -> None:
         admin.ask(w.CursorOpen(group="g", resource=name), w.CursorOpened)
         admin.commit(name, 1, admin.staged(name, 1, name, [b"x"]))
         admin.staged(name, 2, name, [b"x"])
-    assert [r.resource for r in client.ask(w.ResourceList(), w.Resources).resources] == ["a"]
-    assert [r.resource for r in client.ask(w.ResourceDescribe(pattern=".*"), w.Resources).resources] == ["a"]
-    assert [r.resource for r in client.ask(w.ResourceDescribe(), w.Resources).resources] == ["a"]
-    assert [x.resource for x in client.ask(w.CursorDescribe(), w.Cursors).cursors] == ["a"]
-    stages = client.ask(w.StageDescribe(), w.Stages)
+    assert [r.resource for r in client.ask(w.ResourceList(), w.DescriptionList).resources] == ["a"]
+    assert [
+        r.resource for r in client.ask(w.ResourceDescribe(pattern=".*"), w.DescriptionList).resources
+    ] == ["a"]
+    assert [r.resource for r in client.ask(w.ResourceDescribe(), w.DescriptionList).resources] == ["a"]
+    assert [x.resource for x in client.ask(w.CursorDescribe(), w.CursorList).cursors] == ["a"]
+    stages = client.ask(w.StageDescribe(), w.StageList)
     assert [s.application for s in stages.stages] == ["a"]
     assert [x.application for x in stages.applications] == ["a"]
-    assert len(admin.ask(w.StageDescribe(), w.Stages).stages) == 2
+    assert len(admin.ask(w.StageDescribe(), w.StageList).stages) == 2
 
 
 def test_a_stage_needs_the_right_to_write_to_all_its_resources() -> None:
@@ -256,7 +258,7 @@ def test_whoever_waits_for_news_hears_only_of_what_may_be_seen() -> None:
     admin.create("another")
     assert not waiting.answered
     admin.create("later")
-    assert [r.resource for r in waiting.reply(w.Resources).resources] == ["a", "later"]
+    assert [r.resource for r in waiting.reply(w.DescriptionList).resources] == ["a", "later"]
 
 
 def test_whoever_waits_and_loses_the_right_is_told_so() -> None:
@@ -265,7 +267,7 @@ def test_whoever_waits_and_loses_the_right_is_told_so() -> None:
     client.rig.broker.users([ADMIN, user("me", "secret", "read b")], client.rig.now())
     client.rig.sleep(3)
     with pytest.raises(Refused, match="may not"):
-        waiting.reply(w.Resources)
+        waiting.reply(w.DescriptionList)
 
 
 def test_a_lease_of_any_and_all_has_what_may_be_written() -> None:
@@ -287,7 +289,7 @@ def test_a_lease_ends_with_the_right_that_it_was_granted_for() -> None:
     rig.broker.users([ADMIN, user("me", "secret", "write b")], rig.now())
     alive = [rig.broker.parts.leases.find(x.lease) is not None for x in (both, kept, any_, reader, others)]
     assert alive == [False, True, False, False, True]
-    client.ask(w.ResourceList(), w.Resources)
+    client.ask(w.ResourceList(), w.DescriptionList)
 
 
 def test_the_leases_of_others_are_nobodys_business() -> None:

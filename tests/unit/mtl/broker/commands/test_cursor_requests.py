@@ -29,7 +29,7 @@ def hold(client: Client, **more: Any) -> w.DataLease:
 
 
 def cursor(client: Client) -> w.CursorInfo:
-    (found,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    (found,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
     return found
 
 

@@ -163,9 +163,9 @@ def test_auto_create_makes_several_or_none(rig: Rig) -> None:
     client = rig.client()
     refused = client.refused(w.Writer(resources=["auto-1", "other", "auto-2"]))
     assert refused.members["missing"] == ["other"]
-    assert client.ask(w.ResourceList(), w.Resources).resources == []
+    assert client.ask(w.ResourceList(), w.DescriptionList).resources == []
     client.writer("auto-1", "auto-2", "auto-1")
-    assert len(client.ask(w.ResourceList(), w.Resources).resources) == 2
+    assert len(client.ask(w.ResourceList(), w.DescriptionList).resources) == 2
 
 
 def test_auto_create_that_fails_is_told() -> None:
@@ -198,7 +198,7 @@ def test_the_202_has_the_epochs_from_the_start_on(rig: Rig, client: Client) -> N
     assert client.describe("a").log_epoch == coming
     assert client.reader("a", start=5).history == ((4, coming),)
     assert client.reader("a", start=4).history == ((1, first), (4, coming))
-    found = client.ask(w.ResourceDescribe(resource="a", history=True), w.Resources).resources[0]
+    found = client.ask(w.ResourceDescribe(resource="a", history=True), w.DescriptionList).resources[0]
     assert found.history == ((1, first), (4, coming))
 
 

@@ -32,7 +32,7 @@ def test_a_long_poll_is_answered_by_news(filled: Client, request_: w.ResourceDes
     asked = filled.begin(request_)
     assert not asked.answered
     filled.fill("a", [b"y"])
-    found = {x.resource: x.next for x in asked.reply(w.Resources).resources}
+    found = {x.resource: x.next for x in asked.reply(w.DescriptionList).resources}
     assert found["a"] == 3
 
 
@@ -44,7 +44,7 @@ def test_a_long_poll_is_answered_when_its_time_is_over(
     rig.sleep(0.9, step=0.1)
     assert not asked.answered
     rig.sleep(0.2, step=0.1)
-    assert {x.resource: x.next for x in asked.reply(w.Resources).resources}["a"] == 2
+    assert {x.resource: x.next for x in asked.reply(w.DescriptionList).resources}["a"] == 2
 
 
 @pytest.mark.parametrize("request_", ASKED[:3])
@@ -75,20 +75,20 @@ def test_what_waits_and_what_does_not(filled: Client, request_: w.ResourceDescri
 def test_a_long_poll_hears_of_a_resource_that_appears(filled: Client) -> None:
     by_pattern = filled.begin(w.ResourceDescribe(pattern="x.*", after={}, wait=1_000))
     filled.create("xyz")
-    assert [x.resource for x in by_pattern.reply(w.Resources).resources] == ["xyz"]
+    assert [x.resource for x in by_pattern.reply(w.DescriptionList).resources] == ["xyz"]
 
 
 def test_a_long_poll_hears_of_its_resource_that_goes(filled: Client) -> None:
     asked = filled.begin(ASKED[1])
     filled.ask(w.ResourceDelete(resource="b"), w.Ok)
     with pytest.raises(Exception, match="404 unknown-resource"):
-        asked.reply(w.Resources)
+        asked.reply(w.DescriptionList)
 
 
 def test_a_long_poll_hears_of_a_commit(filled: Client) -> None:
     asked = filled.begin(ASKED[0])
     filled.commit("app", 1, filled.staged("app", 1, "a", [b"y"]))
-    assert asked.reply(w.Resources).resources[0].next == 3
+    assert asked.reply(w.DescriptionList).resources[0].next == 3
 
 
 @pytest.mark.parametrize("request_", ASKED[2:])
@@ -97,7 +97,7 @@ def test_an_open_long_poll_hears_of_a_resource_that_goes_if_it_knew_it(
 ) -> None:
     asked = filled.begin(request_)
     filled.ask(w.ResourceDelete(resource="b"), w.Ok)
-    assert "b" not in {x.resource for x in asked.reply(w.Resources).resources}
+    assert "b" not in {x.resource for x in asked.reply(w.DescriptionList).resources}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhi
     filled: Client, asked: w.ResourceDescribe
 ) -> None:
     """It has fewer contents then, or as many."""
-    known = filled.ask(w.ResourceDescribe(), w.Resources).resources
+    known = filled.ask(w.ResourceDescribe(), w.DescriptionList).resources
     request = structs.replace(asked, incarnations={one.resource: one.incarnation for one in known})
     waiting = filled.begin(request)
     before_that = waiting.answered
@@ -132,7 +132,7 @@ def test_a_long_poll_hears_of_its_resource_that_was_made_again_before_or_meanwhi
         filled.create("a")
         if bodies:
             filled.fill("a", bodies)
-        found = {one.resource: one.next for one in filled.ask(request, w.Resources).resources}
+        found = {one.resource: one.next for one in filled.ask(request, w.DescriptionList).resources}
         assert found["a"] == 1 + len(bodies)
         filled.ask(w.ResourceDelete(resource="a"), w.Ok)
 
@@ -162,7 +162,7 @@ def test_too_many_resources_for_one_answer_are_not_described(
     monkeypatch.setattr(broker_limits, "MAX_DESCRIBED", 1)
     for request in (w.ResourceList(), w.ResourceDescribe()):
         assert (filled.refused(request).status, filled.refused(request).reason) == (413, w.TOO_LARGE)
-    assert filled.ask(w.ResourceList(pattern="a"), w.Resources).resources
+    assert filled.ask(w.ResourceList(pattern="a"), w.DescriptionList).resources
 
 
 @pytest.mark.parametrize("request_", ASKED)

@@ -89,7 +89,7 @@ def test_describe_by_name_names_pattern_or_nothing(filled: Client) -> None:
         (w.ResourceDescribe(pattern="x"), []),
         (w.ResourceDescribe(), ["a", "b", "c"]),
     ):
-        assert [x.resource for x in filled.ask(request, w.Resources).resources] == expected
+        assert [x.resource for x in filled.ask(request, w.DescriptionList).resources] == expected
     refused = filled.refused(w.ResourceDescribe(resources=["a", "x", "y"]))
     assert (refused.status, refused.members["missing"]) == (404, ["x", "y"])
 
@@ -104,7 +104,7 @@ def test_a_description_survives_a_disk_that_does_not_read(rig: Rig, filled: Clie
     client = small.client()
     small.disk.fail("read", count=100)
     assert client.describe("a").oldest_time is None
-    assert client.ask(w.CursorDescribe(), w.Cursors).cursors[0].bytes_behind == 0
+    assert client.ask(w.CursorDescribe(), w.CursorList).cursors[0].bytes_behind == 0
     refused = client.refused(w.ResourceLocate(resource="a", timestamp=START_US))
     assert (refused.status, refused.reason) == (503, w.STORAGE)
 

@@ -56,7 +56,7 @@ def told(contents: Sequence[c.Content]) -> list[tuple[int, str, int, bool]]:
 
 
 def position(client: Client, resource: str = "a") -> w.QueueInfo:
-    return client.ask(w.QueueDescribe(resource=resource), w.Queues).queues[0]
+    return client.ask(w.QueueDescribe(resource=resource), w.QueueList).queues[0]
 
 
 # --- one consumer -------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_named_queues_are_independent_and_a_log_reader_sees_everything(rig: Rig,
     one, other = consumer(client, "a"), consumer(client, "a", group="audit")
     assert one.bodies() == other.bodies() == bodies(3)
     one.confirm(3)
-    assert [q.unsettled for q in client.ask(w.QueueDescribe(), w.Queues).queues] == [3, 0]
+    assert [q.unsettled for q in client.ask(w.QueueDescribe(), w.QueueList).queues] == [3, 0]
     assert rig.client().read("a") == bodies(3)
 
 

@@ -196,7 +196,7 @@ def test_describe_counts_what_is_where(rig: Rig, client: Client) -> None:
     )  # fmt: skip
     assert (info.position, info.next, info.unsettled) == (2, 11, 9)
     assert (info.ready, info.delivered, info.delayed, info.dead, info.consumers) == (2, 6, 1, 0, 1)
-    assert client.ask(w.QueueDescribe(group="none"), w.Queues).queues == []
+    assert client.ask(w.QueueDescribe(group="none"), w.QueueList).queues == []
 
 
 def test_a_queue_without_consumers_can_be_deleted(rig: Rig, client: Client) -> None:

@@ -27,7 +27,7 @@ def hold(client: Client, holder: str | None = "driver", group: str | None = "g",
 
 
 def cursor(client: Client, group: str = "g") -> w.CursorInfo:
-    (found,) = client.ask(w.CursorDescribe(group=group), w.Cursors).cursors
+    (found,) = client.ask(w.CursorDescribe(group=group), w.CursorList).cursors
     return found
 
 
@@ -60,7 +60,7 @@ def test_open_makes_a_cursor_or_finds_it(client: Client, start: Any, position: i
 )
 def test_refusals(client: Client, request_: w.Request, status: int) -> None:
     assert client.refused(request_).status == status
-    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
 
 
 def test_describe_tells_everything(client: Client) -> None:
@@ -99,7 +99,7 @@ def test_describe_waits_for_a_flush_under_way(rig: Rig, client: Client) -> None:
     asked = client.begin(w.CursorDescribe(group="g"))
     assert not asked.answered
     rig.let_go()
-    assert asked.reply(w.Cursors).cursors[0].position == 6
+    assert asked.reply(w.CursorList).cursors[0].position == 6
 
 
 def test_a_flush_that_fails_is_told_and_tried_again(rig: Rig, client: Client) -> None:
@@ -121,10 +121,10 @@ def test_delete_forgets_and_ends_the_holding(rig: Rig, client: Client) -> None:
     assert client.refused(w.CursorDelete(group="g", resource="a", incarnation="another")).status == 409
     client.ask(w.CursorDelete(group="g", resource="a"), w.Ok)
     assert not flow.ponged()
-    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
     rig.sleep(1)
     rig.restart()
-    assert rig.client().ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert rig.client().ask(w.CursorDescribe(), w.CursorList).cursors == []
 
 
 def test_a_cursor_that_is_being_deleted_is_not_opened(rig: Rig, client: Client) -> None:
@@ -456,7 +456,7 @@ def test_a_nameless_group_lives_as_long_as_its_lease(rig: Rig, client: Client) -
     flow = client.flow(lease)
     flow.confirm(9)
     assert flow.ponged()
-    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
+    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
     found = rig.broker.parts.leases.find(lease.lease)
     assert found.pinned == 10  # type: ignore[union-attr]
     assert hold(client, group=None, start=5).position == 5

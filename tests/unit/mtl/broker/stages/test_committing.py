@@ -70,7 +70,7 @@ def test_stages_of_older_versions_go_with_a_commit(rig: Rig, client: Client) -> 
     other = staged(client, 1, {"a": [b"another's"]}, application="other")
     done = client.commit("app", 2, staged(client, 2, {"a": [b"x"]}))
     assert done.resources == {"a": w.Published(first=1, contents=1)}
-    assert {x.stage for x in client.ask(w.StageDescribe(), w.Stages).stages} == {same, other}
+    assert {x.stage for x in client.ask(w.StageDescribe(), w.StageList).stages} == {same, other}
     assert flow.lease(opened.lease) == 403
     client.commit("app", 3)
     client.commit("other", 1, other)
@@ -321,7 +321,7 @@ def test_describe_tells_what_was_committed(rig: Rig, client: Client) -> None:
     client.commit("other", 1)
     info = applications(client)["app"]
     assert (info.version, info.query, info.digest, info.committed) == (7, "q", "a=1", rig.wall_us)
-    only = client.ask(w.StageDescribe(application="other"), w.Stages).applications
+    only = client.ask(w.StageDescribe(application="other"), w.StageList).applications
     assert [x.application for x in only] == ["other"]
 
 

@@ -305,7 +305,7 @@ def stuck_on_b(rig: Rig, client: Client, *, failures: int = 1_000_000) -> None:
 
 
 def names(client: Client) -> list[str]:
-    return [x.resource for x in client.ask(w.ResourceList(), w.Resources).resources]
+    return [x.resource for x in client.ask(w.ResourceList(), w.DescriptionList).resources]
 
 
 @pytest.mark.parametrize("how", ["", "restart", "crash"])

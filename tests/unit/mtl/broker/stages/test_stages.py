@@ -22,7 +22,7 @@ def resources(client: Client) -> None:
 
 
 def stages(client: Client, application: str | None = None) -> list[w.StageInfo]:
-    return client.ask(w.StageDescribe(application=application), w.Stages).stages
+    return client.ask(w.StageDescribe(application=application), w.StageList).stages
 
 
 def records(rig: Rig) -> list[str]:

@@ -63,7 +63,7 @@ def test_a_broker_serves_before_its_logs_are_open(rig: Rig, many: Client) -> Non
     assert not asked.answered
     assert under_way(rig) == ["r00", "r13"]
     rig.let_go(2)
-    assert asked.reply(w.Resources).resources[0].next == 2
+    assert asked.reply(w.DescriptionList).resources[0].next == 2
     assert under_way(rig) == ["r01"]
     rig.let_go()
     assert rig.broker.opening.unopened == 0
@@ -80,7 +80,7 @@ def test_a_request_does_not_wait_for_one_that_needs_every_log(rig: Rig, many: Cl
     assert one.answered
     assert not everything.answered
     rig.let_go()
-    found = everything.reply(w.Resources).resources
+    found = everything.reply(w.DescriptionList).resources
     assert [(x.resource, x.next) for x in found] == [(name, 2) for name in NAMES]
 
 
@@ -141,8 +141,8 @@ def test_cursors_and_queues_are_described_when_their_logs_are_open(rig: Rig) -> 
     assert not cursors.answered
     assert not queues.answered
     rig.let_go()
-    assert cursors.reply(w.Cursors).cursors[0].behind == 2
-    assert queues.reply(w.Queues).queues[0].next == 3
+    assert cursors.reply(w.CursorList).cursors[0].behind == 2
+    assert queues.reply(w.QueueList).queues[0].next == 3
 
 
 def test_contents_for_a_log_that_is_not_open_are_pushed_back_and_have_it_opened(
@@ -182,7 +182,7 @@ def test_a_poll_is_answered_when_a_log_opens_that_has_news(rig: Rig, many: Clien
     assert not asked.answered, "its client would ask again at once"
     rig.disk.heal()
     rig.sleep(2 * broker_limits.OPEN_RETRY_TOP_S)
-    assert asked.reply(w.Resources).resources[0].next == 2
+    assert asked.reply(w.DescriptionList).resources[0].next == 2
 
 
 def test_who_lost_a_right_while_it_waited_is_refused() -> None:
@@ -209,7 +209,7 @@ def test_a_log_opens_by_itself_when_the_disk_allows_and_until_then_has_no_positi
     """Each was reported to end at 1 before, until the next start."""
     fail_opens(rig, error=error)
     rig.let_go()
-    for found in many.ask(w.ResourceList(), w.Resources).resources:
+    for found in many.ask(w.ResourceList(), w.DescriptionList).resources:
         assert (found.state, found.known_earliest, found.known_next) == ("stopped", None, None)
         assert (found.bytes, found.contents) == (None, None)
         assert found.trouble
@@ -240,9 +240,9 @@ def test_cursors_and_queues_of_a_log_that_does_not_open_have_no_end(rig: Rig) ->
     rig.stop()
     fail_opens(rig)
     rig.start()
-    (cursor,) = rig.client().ask(w.CursorDescribe(), w.Cursors).cursors
+    (cursor,) = rig.client().ask(w.CursorDescribe(), w.CursorList).cursors
     assert (cursor.position, cursor.next, cursor.behind, cursor.bytes_behind) == (1, None, None, None)
-    (queue,) = rig.client("queue").ask(w.QueueDescribe(), w.Queues).queues
+    (queue,) = rig.client("queue").ask(w.QueueDescribe(), w.QueueList).queues
     assert (queue.position, queue.next, queue.unsettled, queue.ready) == (1, None, None, None)
 
 
@@ -394,7 +394,7 @@ def test_a_stage_is_committed_when_its_logs_are_open(rig: Rig, client: Client) -
     assert not told.answered
     assert not asked.answered
     rig.let_go()
-    told.reply(w.Stages)
+    told.reply(w.StageList)
     asked.reply(w.Committed)
     assert visible(client) == {"a": [b"x"], "b": [b"y"]}
 
@@ -405,7 +405,7 @@ def test_a_stage_goes_on_with_the_logs_that_were_made(rig: Rig, client: Client) 
     client.flow(lease).content(1, b"x", "a")
     rig.kill()
     client = rig.client()
-    (told,) = client.ask(w.StageDescribe(), w.Stages).stages
+    (told,) = client.ask(w.StageDescribe(), w.StageList).stages
     assert told.contents == {"a": 1}
     again = client.stage("app", 1, "a", "b", id=lease.stage)
     assert again.last == {"a": 1}
@@ -464,7 +464,7 @@ def test_an_interrupted_commit_is_done_when_its_logs_open_at_last(
     client = rig.client()
     assert rig.broker.ready
     assert client.refused(commit(1, stage)).status == 503
-    for found in client.ask(w.ResourceDescribe(resources=["a", "b"]), w.Resources).resources:
+    for found in client.ask(w.ResourceDescribe(resources=["a", "b"]), w.DescriptionList).resources:
         assert found.state == "stopped"
         assert found.known_next in {None, 2 if found.resource == "a" else 1}
     rig.sleep(30)

@@ -19,7 +19,7 @@ from tests.support.logs import files
 
 
 def names(client: Client, pattern: str | None = None) -> list[str]:
-    return [x.resource for x in client.ask(w.ResourceList(pattern=pattern), w.Resources).resources]
+    return [x.resource for x in client.ask(w.ResourceList(pattern=pattern), w.DescriptionList).resources]
 
 
 def directories(rig: Rig) -> list[str]:
@@ -153,8 +153,8 @@ def test_delete_takes_everything_along(rig: Rig, client: Client) -> None:
     assert (names(client), records(rig)) == (["b"], ["b"])
     assert not reader.ponged()
     assert not writer.ponged()
-    assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
-    assert [x.stage for x in client.ask(w.StageDescribe(), w.Stages).stages] == [kept]
+    assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
+    assert [x.stage for x in client.ask(w.StageDescribe(), w.StageList).stages] == [kept]
     assert stage not in rig.disk.list_dir("/data/stages")
     assert len(directories(rig)) == 1
     assert client.refused(w.ResourceDescribe(resource="a")).members["missing"] == ["a"]
@@ -245,9 +245,9 @@ def whole(client: Client) -> None:
 
 
 def is_whole(client: Client, stage: str) -> None:
-    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.Cursors).cursors
+    (cursor,) = client.ask(w.CursorDescribe(group="g"), w.CursorList).cursors
     assert (cursor.resource, cursor.position) == ("a", 2)
-    (queue,) = client.ask(w.QueueDescribe(group="q"), w.Queues).queues
+    (queue,) = client.ask(w.QueueDescribe(group="q"), w.QueueList).queues
     assert (queue.resource, queue.unsettled) == ("a", 1)
     client.commit("app", 1, stage)
     assert client.read("a") == [b"x", b"y", b"staged"]
@@ -281,9 +281,9 @@ def test_a_delete_while_records_cannot_be_written_is_answered_and_does_nothing_b
         rig.crash(landed=how.endswith("landed"))
     client = rig.client()
     if how.endswith("landed") and when == "commit" and not names(client):
-        assert client.ask(w.CursorDescribe(), w.Cursors).cursors == []
-        assert client.ask(w.StageDescribe(), w.Stages).stages == []
-        assert client.ask(w.QueueDescribe(), w.Queues).queues == []
+        assert client.ask(w.CursorDescribe(), w.CursorList).cursors == []
+        assert client.ask(w.StageDescribe(), w.StageList).stages == []
+        assert client.ask(w.QueueDescribe(), w.QueueList).queues == []
         return
     is_whole(client, stage)
     client.ask(w.ResourceDelete(resource="a"), w.Ok)

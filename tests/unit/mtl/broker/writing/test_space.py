@@ -99,7 +99,7 @@ def test_dead_letters_wait(rig: Rig, client: Client) -> None:
     rig.broker.room(999, 10_000, rig.now())
     flow.reject(1)
     rig.sleep(2)
-    client.ask(w.ResourceDescribe(resource="a.dead"), w.Resources)
+    client.ask(w.ResourceDescribe(resource="a.dead"), w.DescriptionList)
     assert client.describe("a.dead").next == 1
     rig.broker.room(2_000, 10_000, rig.now())
     rig.sleep(2)

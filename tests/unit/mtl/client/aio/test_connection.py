@@ -25,7 +25,7 @@ async def test_connects_reads_writes_and_asks(connected: Connect, memory_broker:
             await writer.send(b"0")
         async with connection.reader(RESOURCE, until=2, packed=False) as reader:
             assert [content.body async for content in reader] == [b"0"]
-        memory_broker.answers[w.ResourceList] = lambda: w.encode_reply(200, w.Resources(resources=[]))
+        memory_broker.answers[w.ResourceList] = lambda: w.encode_reply(200, w.DescriptionList(resources=[]))
         assert await connection.list_resources() == []
     with pytest.raises(Closed):
         await connection.reader(RESOURCE)

@@ -6,7 +6,7 @@ import pytest
 
 from mtl.client.aio.loop import EventLoop
 from mtl.errors import Closed
-from mtl.net.endpoint import Link, Ready
+from mtl.net.endpoint import Link, LinkEvents
 from tests.support.aio import in_loop, until
 from tests.support.memory_network import MemoryLink, MemoryNetwork
 
@@ -33,10 +33,10 @@ async def test_posted_calls_and_timers_run_in_order_between_other_tasks() -> Non
 @in_loop
 async def test_what_links_have_is_told_in_the_next_round() -> None:
     network = MemoryNetwork()
-    loop, told = EventLoop(network), list[Ready]()
+    loop, told = EventLoop(network), list[LinkEvents]()
 
     class Watcher:
-        def ready(self, link: Link, what: Ready) -> None:
+        def ready(self, link: Link, what: LinkEvents) -> None:
             told.append(what)
             link.receive()
 

@@ -183,7 +183,7 @@ async def test_a_stage_is_sealed_also_after_a_restart(
         info = w.StageInfo(stage="stage", application="app", version=0, contents={RESOURCE: 9}, bytes=99)
         memory_broker.answers[w.LeaseClose] = lambda: gone
         memory_broker.answers[w.StageDescribe] = lambda: w.encode_reply(
-            200, w.Stages(stages=[info], applications=[])
+            200, w.StageList(stages=[info], applications=[])
         )
         assert (await (await connection.writer(RESOURCE, stage=stage)).seal()).bytes == 99
         with pytest.raises(LocalError, match="no stage"):
