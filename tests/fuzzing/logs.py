@@ -12,10 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from mtl.errors import Damaged, NewerVersion, StorageError
-from mtl.log import LogOptions, NewChunk, give_manifest, open_log
+from mtl.log.change import LogOptions
 from mtl.log.chunk import HEADER_SIZE as CHUNK_HEADER
-from mtl.log.chunk import MAGIC, RUN_SIZE, checksum, decode_header, encode_header, padded
+from mtl.log.chunk import MAGIC, RUN_SIZE, NewChunk, checksum, decode_header, encode_header, padded
 from mtl.log.files import File
+from mtl.log.log import give_manifest, open_log
 from mtl.log.manifest import MANIFEST, decode_manifest, encode_manifest, run_id
 from mtl.log.scan import Found, look_beyond, scan
 from mtl.log.segment import (

@@ -20,8 +20,9 @@ import mtl
 from mtl.broker.runtime.config import BrokerConfig
 from mtl.broker.runtime.server import Server
 from mtl.errors import Refused, StorageError
-from mtl.log import FrugalDisk, LogOptions, RealDisk
-from mtl.log.files import Mode, RealFile
+from mtl.log.change import LogOptions
+from mtl.log.files import Mode, RealDisk, RealFile
+from mtl.log.frugal import FrugalDisk
 from mtl.storage import directory as directory_module
 from mtl.storage.api import Append, CreateLog, Draft, OpenLog, Save
 from mtl.storage.keys import log_key

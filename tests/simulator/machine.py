@@ -19,7 +19,7 @@ from mtl.broker.assembly import CoreSettings, assemble
 from mtl.broker.commands.granting import Ports
 from mtl.broker.runtime.sending import LoopSender, carry_out
 from mtl.errors import Damaged, MtlError, OldRecords
-from mtl.log import ReadCache
+from mtl.log.cache import ReadCache
 from mtl.net.ports import Port
 from mtl.net.router import Burst
 from mtl.storage.api import (

@@ -13,24 +13,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mtl.errors import StorageError
-from mtl.log import (
-    LogOptions,
-    LogReader,
-    LogWriter,
-    NewChunk,
-    ReadCache,
-    RecoveryReport,
-    RunEntry,
-    StagePart,
-    Trimmed,
-    create_log,
-    delete_log,
-    open_log,
-    stage_parts,
-)
+from mtl.log.cache import ReadCache
+from mtl.log.change import LogOptions, StagePart, Trimmed
+from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.files import Disk
+from mtl.log.log import create_log, delete_log, open_log
 from mtl.log.manifest import MANIFEST
 from mtl.log.questions import Range, RangeFrom
+from mtl.log.reader import LogReader
+from mtl.log.recovery import RecoveryReport
+from mtl.log.stage import stage_parts
+from mtl.log.writer import LogWriter
 from tests.support.faulty_disk import FaultyDisk
 
 LOG = "/data/log"

@@ -10,7 +10,8 @@ from rich.progress import Progress
 
 from mtl.cli.common import Json, err, line, octets, out
 from mtl.errors import OptionError
-from mtl.log import RealDisk, SegmentReport, verify_log
+from mtl.log.files import RealDisk
+from mtl.log.verify import SegmentReport, verify_log
 from mtl.storage.database import WITH_MANIFESTS
 from mtl.storage.inspection import Finding, compare, inspect_records
 from mtl.storage.keys import place_of

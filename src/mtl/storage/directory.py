@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mtl import limits
 from mtl.errors import OptionError, StorageError
-from mtl.log import FrugalDisk, Lock, RealDisk
+from mtl.log.files import Lock, RealDisk
+from mtl.log.frugal import FrugalDisk
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import (
     CreateLog,

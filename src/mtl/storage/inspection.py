@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from mtl.errors import MtlError, StorageError
-from mtl.log import Disk
+from mtl.log.files import Disk
 from mtl.log.log import GOING, MAKING
 from mtl.storage.database import VERSION, WITH_MANIFESTS, is_current
 from mtl.storage.generation import GenerationFile, GenerationMark

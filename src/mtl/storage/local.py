@@ -18,23 +18,17 @@ from itertools import groupby
 
 from mtl import limits
 from mtl.errors import Damaged, LogStopped, MtlError, StorageError, StorageFailed
-from mtl.log import (
-    Change,
-    LogOptions,
-    LogReader,
-    LogWriter,
-    NewChunk,
-    ReadCache,
-    RecoveryReport,
-    StagePart,
-    create_log,
-    give_manifest,
-    open_log,
-    stage_parts,
-)
+from mtl.log.cache import ReadCache
+from mtl.log.change import Change, LogOptions, StagePart
+from mtl.log.chunk import NewChunk
 from mtl.log.files import Disk, failure
+from mtl.log.log import create_log, give_manifest, open_log
 from mtl.log.manifest import MANIFEST
+from mtl.log.reader import LogReader
+from mtl.log.recovery import RecoveryReport
 from mtl.log.segment import segment_base
+from mtl.log.stage import stage_parts
+from mtl.log.writer import LogWriter
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import (
     Append,

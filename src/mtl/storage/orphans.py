@@ -15,9 +15,9 @@ from typing import NamedTuple
 import msgspec
 
 from mtl.errors import StorageError
-from mtl.log import Disk, Extent, delete_log, extent
-from mtl.log.files import failure
-from mtl.log.log import GOING, MAKING
+from mtl.log.extent import Extent, extent
+from mtl.log.files import Disk, failure
+from mtl.log.log import GOING, MAKING, delete_log
 from mtl.storage.keys import place_of
 from mtl.storage.records import (
     AnyRecord,

@@ -16,8 +16,8 @@ from typing import NamedTuple, Self
 import msgspec
 
 from mtl.errors import Damaged, OptionError
-from mtl.log import Disk, RealDisk, give_manifest, open_log
-from mtl.log.files import failure
+from mtl.log.files import Disk, RealDisk, failure
+from mtl.log.log import give_manifest, open_log
 from mtl.log.manifest import MANIFEST
 from mtl.log.store import Store
 from mtl.storage.inspection import compare, inspect_records

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from benchmarks.segments import portions
 
-from mtl.log import NewChunk, RealDisk, create_log, open_log
+from mtl.log.chunk import NewChunk
+from mtl.log.files import RealDisk
+from mtl.log.log import create_log, open_log
 
 
 def test_portions_are_the_broker_s_own(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.log import FrugalDisk, RealDisk
-from mtl.log.files import Disk
+from mtl.log.files import Disk, RealDisk
+from mtl.log.frugal import FrugalDisk
 from tests.support.faulty_disk import FaultyDisk
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from mtl.log import ChunkRef, LogOptions, Trimmed
+from mtl.log.change import ChunkRef, LogOptions, Trimmed
 
 
 def test_a_chunk_ends_before_the_next_one_begins() -> None:

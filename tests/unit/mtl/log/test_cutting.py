@@ -5,8 +5,10 @@ import random
 import pytest
 
 from mtl.errors import Damaged
-from mtl.log import LogOptions, NewChunk, RunEntry, create_log, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.cutting import CutPlan, plan_cut
+from mtl.log.log import create_log, open_log
 from mtl.log.segment import segment_name
 from mtl.log.store import Store
 from tests.support.faulty_disk import FaultyDisk

@@ -7,7 +7,10 @@ import random
 import pytest
 
 from mtl.errors import StorageFailed
-from mtl.log import LogOptions, NewChunk, create_log, extent, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk
+from mtl.log.extent import extent
+from mtl.log.log import create_log, open_log
 from mtl.log.manifest import MANIFEST
 from tests.support.faulty_disk import FaultyDisk
 

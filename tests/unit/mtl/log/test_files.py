@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mtl.errors import DirectoryInUse, StorageFailed, StorageFull
-from mtl.log import RealDisk, files
-from mtl.log.files import LOCK_NAME, Disk, failure, write_fully
+from mtl.log import files
+from mtl.log.files import LOCK_NAME, Disk, RealDisk, failure, write_fully
 from mtl.log.limits import IOV_BATCH
 from tests.support.faulty_disk import FaultyDisk
 
@@ -233,7 +233,7 @@ def test_one_holder_of_the_lock(place: Place) -> None:
 def test_the_lock_keeps_other_processes_out_and_names_its_holder(tmp_path: Path, removed: bool) -> None:
     program = f"""
 import sys
-from mtl.log import RealDisk
+from mtl.log.files import RealDisk
 lock = RealDisk().lock({str(tmp_path)!r})
 print("held", flush=True)
 sys.stdin.read()

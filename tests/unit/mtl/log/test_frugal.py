@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mtl.log import FrugalDisk, LogOptions, NewChunk, create_log, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk
 from mtl.log.files import File, Mode
+from mtl.log.frugal import FrugalDisk
+from mtl.log.log import create_log, open_log
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 
 

@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Damaged
-from mtl.log import LogOptions, NewChunk, RealDisk, RunEntry, give_manifest, open_log, verify_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, RunEntry
+from mtl.log.files import RealDisk
+from mtl.log.log import give_manifest, open_log
+from mtl.log.verify import verify_log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, Stored, read_all
 

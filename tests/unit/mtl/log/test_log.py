@@ -12,19 +12,12 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Damaged, StorageError, StorageFailed
-from mtl.log import (
-    STAGE_WRITER,
-    LogOptions,
-    NewChunk,
-    ReadCache,
-    RealDisk,
-    RunEntry,
-    create_log,
-    delete_log,
-    open_log,
-    verify_log,
-)
-from mtl.log.files import Disk
+from mtl.log.cache import ReadCache
+from mtl.log.change import LogOptions
+from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
+from mtl.log.files import Disk, RealDisk
+from mtl.log.log import create_log, delete_log, open_log
+from mtl.log.verify import verify_log
 from tests.support.faulty_disk import Crashed, FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, read_all
 
@@ -97,7 +90,10 @@ def test_one_cache_serves_many_logs(twin: FaultyDisk) -> None:
 
 WRITER = """
 import sys
-from mtl.log import LogOptions, NewChunk, RealDisk, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk
+from mtl.log.files import RealDisk
+from mtl.log.log import open_log
 
 _, writer, _ = open_log(RealDisk(), sys.argv[1], LogOptions(segment_bytes=20_000), now_us=0)
 at = 0

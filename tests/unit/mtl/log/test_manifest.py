@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from mtl.errors import Damaged, NewerVersion
-from mtl.log import create_log, open_log
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk, checksum
 from mtl.log.limits import LOG_EPOCHS
+from mtl.log.log import create_log, open_log
 from mtl.log.manifest import (
     MANIFEST,
     Epoch,

@@ -7,11 +7,12 @@ from contextlib import suppress
 import pytest
 
 from mtl.errors import Damaged, StorageFailed
-from mtl.log import create_log, open_log, verify_log
 from mtl.log.change import LogOptions
 from mtl.log.chunk import NewChunk
+from mtl.log.log import create_log, open_log
 from mtl.log.manifest import Manifest
 from mtl.log.store import Store
+from mtl.log.verify import verify_log
 from tests.support.faulty_disk import Crashed, FaultyDisk
 from tests.support.logs import LOG, LogUnderTest
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.log import Hold, NewChunk, RetentionPlan, RetentionPolicy, open_log, plan
+from mtl.log.chunk import NewChunk
+from mtl.log.log import open_log
 from mtl.log.questions import ByTime, Contents, NewestTime, NotAtHand, RangeFrom
+from mtl.log.retention import Hold, RetentionPlan, RetentionPolicy, plan
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of
 

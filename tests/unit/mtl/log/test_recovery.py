@@ -7,10 +7,13 @@ import random
 import pytest
 
 from mtl.errors import Damaged, NewerVersion
-from mtl.log import LogOptions, NewChunk, ReadCache, RunEntry, delete_log, give_manifest, open_log, verify_log
-from mtl.log.chunk import padded
+from mtl.log.cache import ReadCache
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, RunEntry, padded
+from mtl.log.log import delete_log, give_manifest, open_log
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import index_name, segment_name
+from mtl.log.verify import verify_log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, files, make_dirs, read_all
 

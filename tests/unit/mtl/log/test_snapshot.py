@@ -9,17 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtl.errors import Damaged, StorageFailed
-from mtl.log import (
-    LogOptions,
-    LogReader,
-    NewChunk,
-    ReadCache,
-    Trimmed,
-    create_log,
-    open_log,
-)
+from mtl.log.cache import ReadCache
+from mtl.log.change import LogOptions, Trimmed
+from mtl.log.chunk import NewChunk
 from mtl.log.files import Disk
+from mtl.log.log import create_log, open_log
 from mtl.log.questions import Chunk, Contents, NewestTime, Range, RangeFrom
+from mtl.log.reader import LogReader
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, filled_log, range_of, read_all
 

@@ -5,9 +5,11 @@ import random
 import pytest
 
 from mtl.errors import Damaged, StorageFailed
-from mtl.log import LogOptions, NewChunk, RealDisk, StagePart, create_log, open_log, stage_parts
-from mtl.log.files import Disk
-from mtl.log.stage import chunks, open_parts
+from mtl.log.change import LogOptions, StagePart
+from mtl.log.chunk import NewChunk
+from mtl.log.files import Disk, RealDisk
+from mtl.log.log import create_log, open_log
+from mtl.log.stage import chunks, open_parts, stage_parts
 from tests.support.faulty_disk import FaultyDisk
 
 BODY = random.Random(1).randbytes(500)

@@ -6,10 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from mtl.errors import StorageFailed
-from mtl.log import LogOptions, NewChunk, RunEntry, delete_log, verify_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.files import Disk, Mode
+from mtl.log.log import delete_log
 from mtl.log.manifest import MANIFEST
 from mtl.log.segment import index_name, segment_name
+from mtl.log.verify import verify_log
 from tests.support.faulty_disk import FaultyDisk, FaultyFile
 from tests.support.logs import LOG, LogUnderTest
 

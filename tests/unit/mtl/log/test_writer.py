@@ -9,8 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from mtl.errors import StorageFailed, StorageFull
-from mtl.log import LogOptions, NewChunk, RunEntry, open_log
+from mtl.log.change import LogOptions
+from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.group import WRITE_AHEAD
+from mtl.log.log import open_log
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest, files
 

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from mtl.errors import Damaged, StorageError, StorageFailed
-from mtl.log import STAGE_WRITER, LogOptions, NewChunk, RunEntry, StagePart
+from mtl.log.change import LogOptions, StagePart
+from mtl.log.chunk import STAGE_WRITER, NewChunk, RunEntry
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import LOG, LogUnderTest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtl.log import RealDisk
+from mtl.log.files import RealDisk
 from mtl.storage.inspection import Finding, compare, inspect_records
 from mtl.storage.records import DroppedRecord, ResourceRecord, RunRecord
 from mtl.storage.salvage import open_records

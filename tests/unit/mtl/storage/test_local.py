@@ -15,8 +15,11 @@ import pytest
 from mtl import limits
 from mtl.broker.stages.stages import Stage
 from mtl.errors import Damaged, LogStopped, StorageError, StorageFailed, StorageFull
-from mtl.log import LogOptions, LogReader, NewChunk, RealDisk, RunEntry, Trimmed
+from mtl.log.change import LogOptions, Trimmed
+from mtl.log.chunk import NewChunk, RunEntry
+from mtl.log.files import RealDisk
 from mtl.log.manifest import MANIFEST, encode_manifest
+from mtl.log.reader import LogReader
 from mtl.log.store import Store
 from mtl.storage import limits as storage_limits
 from mtl.storage.api import (

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mtl.errors import StorageFailed
-from mtl.log import create_log
+from mtl.log.log import create_log
 from mtl.storage.keys import place_of
 from mtl.storage.orphans import Orphan, Orphans, lies_there, look
 from mtl.storage.records import ResourceRecord, StageRecord, encode_owner

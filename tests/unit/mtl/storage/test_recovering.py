@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from mtl.errors import Damaged, DirectoryInUse, OptionError
-from mtl.log import LogOptions, RealDisk, extent
+from mtl.log.change import LogOptions
+from mtl.log.extent import extent
+from mtl.log.files import RealDisk
 from mtl.storage.api import Append, CreateLog, Draft, OpenLog, Save
 from mtl.storage.local import Storage
 from mtl.storage.records import (

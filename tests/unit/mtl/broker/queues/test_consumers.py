@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mtl.broker import limits as broker_limits
-from mtl.log import LogReader
+from mtl.log.reader import LogReader
 from mtl.storage.api import Read, Save
 from mtl.storage.records import QueueRecord
 from mtl.wire import commands as c

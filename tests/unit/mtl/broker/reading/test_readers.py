@@ -11,7 +11,7 @@ from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.commands.granting_readers import LocalReads
 from mtl.broker.reading.ahead import READ_AHEAD_CHUNKS, READ_AHEAD_OCTETS
-from mtl.log import LogReader
+from mtl.log.reader import LogReader
 from mtl.storage.api import Chunk, Contents, Read, Trim
 from mtl.wire import commands as c
 from mtl.wire import control as w

@@ -6,7 +6,7 @@ import pytest
 
 from mtl.broker.reading.stored import stored_pack
 from mtl.errors import Damaged
-from mtl.log import ChunkRef
+from mtl.log.change import ChunkRef
 from mtl.wire.packs import encode_pack, unpack
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from mtl.broker import limits as broker_limits
 from mtl.broker.runtime.workers import Commits
-from mtl.log import NewChunk
+from mtl.log.chunk import NewChunk
 from mtl.storage.api import Append, Draft, LogAction, Trim
 
 QUICK_S = broker_limits.LOOP_COMMIT_S / 10

@@ -15,7 +15,8 @@ from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.turns import Turns
 from mtl.broker.writing.writers import WriterLease
 from mtl.errors import LogStopped, StorageFailed
-from mtl.log import LogReader, NewChunk, RunEntry
+from mtl.log.chunk import NewChunk, RunEntry
+from mtl.log.reader import LogReader
 from mtl.storage.api import Append, Draft, Prepare, Trim
 from mtl.wire.fields import EMPTY
 
