@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 import mtl
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import MtlError
 from mtl.testing import RunningBroker
 

@@ -73,7 +73,6 @@ TESTED_ELSEWHERE = {
     "mtl.doors.reactive.transports": "tests/integration/test_door_reactive.py, tests/integration/test_door_tls.py",
     "mtl.doors.running": "tests/integration/test_doors.py: doors as processes",
     "mtl.doors.websocket_client": "tests/integration/test_door_mbws.py and others",
-    "mtl": "test_importing_a_package_loads_only_what_it_needs, and every test of the client",
     "mtl.pytest_plugin": "every test that asks for a broker",
     "mtl.testing": "every test that asks for a broker",
     "mtl.client.connecting": "tests/unit/mtl/client/test_connection.py",

@@ -15,7 +15,9 @@ from benchmarks.looking import look
 from mtl.wire.packs import SCHEMA
 
 if TYPE_CHECKING:
-    from mtl.client import Connection, Reader, Writer
+    from mtl.client.connection import Connection
+    from mtl.client.reader import Reader
+    from mtl.client.writer import Writer
 
 Result = dict[str, object]
 Work = Callable[[], Result]

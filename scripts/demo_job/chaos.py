@@ -13,7 +13,7 @@ from pathlib import Path
 
 from demo_job.processes import Failed, Spark
 from demo_job.progress import Checkpoint
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.testing import RunningBroker
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from mtl.client import Connection
+from mtl.client.connection import Connection
 
 STEP = 1_000
 """Contents between two looks at how many are confirmed."""

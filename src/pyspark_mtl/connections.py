@@ -14,7 +14,7 @@ from mtl.client.settings import Settings
 from pyspark_mtl.workers import set_modules_aside
 
 if TYPE_CHECKING:
-    from mtl.client import Connection
+    from mtl.client.connection import Connection
 
 _connections: dict[tuple[int, Settings], Connection] = {}
 _lock = Lock()

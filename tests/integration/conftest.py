@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import mtl
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.testing import RunningBroker, broker
 
 

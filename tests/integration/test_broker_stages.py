@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import Connection, StageSpec
+from mtl.client.connection import Connection
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
-from mtl.wire.control import STORAGE
+from mtl.wire.control import STORAGE, StageSpec
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import mtl
-from mtl.client import StageSpec
 from mtl.errors import Refused, Unreachable
 from mtl.testing import RunningBroker
+from mtl.wire.control import StageSpec
 from mtl.wire.fields import EMPTY
 from tests.support.aio import in_loop
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import (
     Closed,
     ContentTooLarge,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.testing import RunningBroker, broker
 from mtl.wire import control as w
 from tests.support.contents import LARGE_PACK, numbered, visible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import Fenced
 from mtl.testing import RunningBroker
 from tests.support.contents import numbered, write

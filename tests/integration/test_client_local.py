@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import Connection
 from mtl.client import local as files
+from mtl.client.connection import Connection
 from mtl.errors import DataLoss
 from mtl.testing import RunningBroker, broker
 from mtl.wire.control import LOCAL_KEY

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import mtl
-from mtl.client import Connection, flow
+from mtl.client import flow
+from mtl.client.connection import Connection
 from mtl.net.limits import SHARED_MEMORY
 from mtl.testing import RunningBroker, broker
 from mtl.wire.commands import Content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
 from mtl.wire.control import StageSpec

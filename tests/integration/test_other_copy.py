@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mtl.client import Connection, Writer
+from mtl.client.connection import Connection
+from mtl.client.writer import Writer
 from mtl.errors import DataLoss, Fenced
 from mtl.testing import RunningBroker
 from tests.support.contents import numbered, write

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 import mtl
-from mtl.client import Connection, Consumer, QueuedContent
+from mtl.client.connection import Connection
+from mtl.client.consumer import Consumer
+from mtl.client.consuming import QueuedContent
 from mtl.errors import Closed, OptionError, Refused
 from mtl.testing import RunningBroker
 from tests.support.processes import killed_after

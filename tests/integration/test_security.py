@@ -16,7 +16,7 @@ import pytest
 import mtl
 from mtl.broker.access.accounts import Right
 from mtl.broker.runtime.users import Users, new_password
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import Refused, Unreachable
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker, broker

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from mtl.client import Connection, Writer
+from mtl.client.connection import Connection
+from mtl.client.writer import Writer
 from pyspark_mtl.datasource import MtlDataSource
 from pyspark_mtl.sink.sink import BatchWriter, StreamWriter
 from pyspark_mtl.source.source import TaskPartition

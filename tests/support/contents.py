@@ -6,7 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtl.client import Connection, Content, Reader, Writer
+from mtl.client.connection import Connection
+from mtl.client.contents import Content
+from mtl.client.reader import Reader
+from mtl.client.writer import Writer
 from mtl.limits import LOCAL_FROM
 from mtl.wire.packs import SCHEMA
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mtl.cli.common import Endpoint, Json, connected, line, out, table
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import Refused
 from mtl.limits import MAX_RESOURCES_PER_LEASE
 from mtl.wire.control import UNKNOWN_RESOURCE, Description

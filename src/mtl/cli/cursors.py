@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from mtl.cli.common import Endpoint, Json, connected, duration, listing, octets, out
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import OptionError, Refused
 from mtl.wire.control import UNKNOWN_CURSOR
 from mtl.wire.quantities import microseconds

@@ -10,7 +10,8 @@ import typer
 
 from mtl.cli.common import Endpoint, Json, Raw, connected, line, moment
 from mtl.cli.printable import printable
-from mtl.client import Connection, Content
+from mtl.client.connection import Connection
+from mtl.client.contents import Content
 from mtl.errors import OptionError
 
 Count = Annotated[

@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mtl.client import Content
 from mtl.client.aio import Connection, Reader, Writer
+from mtl.client.contents import Content
 from mtl.client.incoming import Start
 from mtl.doors.budget import Budget
 from mtl.doors.failing import DoorFailures, Whom

@@ -19,7 +19,7 @@ from pyspark_mtl.options.settings import WriteSettings
 from pyspark_mtl.rows.frames import contents, gathered, split
 
 if TYPE_CHECKING:
-    from mtl.client import Writer
+    from mtl.client.writer import Writer
 
 
 def create(settings: WriteSettings, resource: str) -> None:

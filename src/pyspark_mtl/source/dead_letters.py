@@ -25,7 +25,7 @@ from pyspark_mtl.rows.typed import BadContent
 from pyspark_mtl.source.offsets import OffsetRange
 
 if TYPE_CHECKING:
-    from mtl.client import Writer
+    from mtl.client.writer import Writer
 
 PREFIX = "dead-letter-"
 """Prefix of the properties with a dead letter's origin and reason, as in the broker's queues."""

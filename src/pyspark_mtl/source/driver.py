@@ -27,7 +27,8 @@ from pyspark_mtl.source.news import Known, News, describe
 from pyspark_mtl.source.offsets import Position
 
 if TYPE_CHECKING:
-    from mtl.client import Connection, Reader
+    from mtl.client.connection import Connection
+    from mtl.client.reader import Reader
 
 _GONE = {DATA_LOSS, INCARNATION, UNKNOWN_RESOURCE}
 """The reasons why a resource that was read earlier cannot be held: nothing is left to confirm."""

@@ -20,7 +20,7 @@ from pyspark_mtl.limits import NEWS_WAIT_S, STOPPED_RETRY_S
 from pyspark_mtl.source.offsets import Position
 
 if TYPE_CHECKING:
-    from mtl.client import Connection, Watch
+    from mtl.client.connection import Connection, Watch
 
 Found = dict[str, Description]
 

@@ -18,7 +18,8 @@ from pyspark_mtl.connections import connection
 from pyspark_mtl.source.offsets import OffsetRange
 
 if TYPE_CHECKING:
-    from mtl.client import Pack, Reader
+    from mtl.client.contents import Pack
+    from mtl.client.reader import Reader
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import mtl
-from mtl.client import Writer
 from mtl.client.control import Waiter
+from mtl.client.writer import Writer
 from mtl.errors import Refused
 from mtl.testing import RunningBroker
 from mtl.wire import control as w

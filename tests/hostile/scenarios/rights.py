@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import mtl
 from mtl.broker.runtime.users import Users, new_password
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import MtlError, Refused
 from mtl.storage.records import GrantRecord
 from mtl.testing import RunningBroker

@@ -26,7 +26,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.doors.bridge import Bridge
 from mtl.doors.identity import Basic, Bearer
 from mtl.doors.limits import (

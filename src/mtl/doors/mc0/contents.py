@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.doors.mc0.codec import FREE, TOPIC, Mc0Message, Verb, encode
 from mtl.doors.mc0.session import Put
 from mtl.doors.properties import SEQUENCE, from_texts, to_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.doors.bridge import Bridge
 from mtl.doors.failing import Whom
 from mtl.doors.limits import RS_HELLO_S

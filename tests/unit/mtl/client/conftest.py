@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.client.settings import Settings
 from tests.support.memory_broker import MemoryBroker
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import mtl
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.client.settings import Settings
 from mtl.errors import Closed, OptionError, Refused, Unreachable
 from mtl.wire import control as w

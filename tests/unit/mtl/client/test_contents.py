@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.wire.commands import TIMESTAMP
 from mtl.wire.fields import EMPTY, encode_table
 

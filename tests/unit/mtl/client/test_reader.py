@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mtl.client import Connection
+from mtl.client.connection import Connection
 from mtl.errors import Closed, Fenced, Unreachable
 from mtl.limits import MAX_PACK, PACK_OVERHEAD
 from mtl.wire import control as w

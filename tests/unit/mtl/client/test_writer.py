@@ -6,7 +6,8 @@ import time
 import pyarrow as pa
 import pytest
 
-from mtl.client import Connection, Writer
+from mtl.client.connection import Connection
+from mtl.client.writer import Writer
 from mtl.errors import (
     Closed,
     ContentRefused,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.doors.mc0.codec import Mc0Message, Verb, encode
 from mtl.doors.mc0.contents import PutTables, SubscriptionFrames, from_message, to_content, to_message
 from mtl.doors.mc0.session import Put

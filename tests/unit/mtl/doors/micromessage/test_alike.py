@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtl.client import Content
+from mtl.client.contents import Content
 from mtl.doors.micromessage.alike import Labels, Tables
 from mtl.doors.micromessage.codec import MessageFrame, MicroDecoder, encode
 from mtl.doors.micromessage.contents import from_message, to_message
