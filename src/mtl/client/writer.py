@@ -67,7 +67,7 @@ class Writer(WritingLease):
         """
         name, table, octets = self._checked(body, properties, resource)
         with self._sending, self._pump.lock:
-            self._check()
+            self._check_all()
             return self._accept(name, table, octets)
 
     def send_pack(
@@ -93,7 +93,7 @@ class Writer(WritingLease):
             raise OptionError("a pack has at least one content")
         name = self._named(resource)
         with self._sending, self._pump.lock:
-            self._check()
+            self._check_all()
             self._pack_buffer()
             return self._publish(name, packed_properties(count), encoded, count, encoded.size) + count - 1
 
@@ -104,11 +104,11 @@ class Writer(WritingLease):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._sending, self._pump.lock:
-            self._check()
+            self._check_all()
             self._pack_buffer(deadline)
         with self._pump.lock:
             self._wait(lambda: not self._pump.writer.unconfirmed, "waiting for Confirms", deadline)
-            self._check()
+            self._check_all()
 
     # --- waiting, under the lock ----------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Writer(WritingLease):
         writer = self._pump.writer
         if not writer.room(count, size):
             self._wait(lambda: writer.room(count, size), "waiting for room in the window", deadline)
-            self._check()
+            self._check_all()
 
     def _wait(self, done: Callable[[], bool], doing: str, deadline: float | None = None) -> None:
         """Wait until `done`. `Unreachable` without progress for the retry deadline, or after `deadline`."""
@@ -140,13 +140,14 @@ class Writer(WritingLease):
         if self._waiters:
             self._condition.notify_all()
 
-    def _check(self) -> None:
+    def _check_all(self) -> None:
+        """Raise the next refused content, or what `_check` does."""
         refused = self._pump.writer.refused
         if refused and self._pid == process():
             first = refused.pop(0)
             staged = self._pump.options.stage is not None
             raise ContentRefused(first.resource, first.last, _STAGE_REFUSED if staged else "")
-        super()._check()
+        self._check()
 
     def _lingered(self) -> None:
         if not self._sending.acquire(blocking=False):

@@ -17,7 +17,7 @@ from mtl.client.limits import LINGER_S, MAX_UNSENT, PACK_TARGET, PACK_TARGET_CON
 from mtl.client.loop import Loop
 from mtl.client.pump import Pump
 from mtl.client.settings import Settings
-from mtl.errors import ContentTooLarge, LocalError, MtlError, OptionError, Unreachable
+from mtl.errors import Closed, ContentTooLarge, LocalError, MtlError, OptionError, Unreachable
 from mtl.limits import MAX_PACK_CONTENTS
 from mtl.wire import control as w
 from mtl.wire.commands import packed_properties
@@ -145,9 +145,13 @@ class WritingLease(Leased):
         """Wait until the published contents are sent."""
 
     def _check(self) -> None:
-        if self._pump.error is not None and self._pid == process():
+        """One call, since every content is checked. The error that ended the writer says more than `Closed`."""
+        if self._pid != process():
+            raise Closed("the writer belongs to another process; open one after the fork")
+        if self._pump.error is not None:
             raise self._pump.error
-        super()._check()
+        if not self._open:
+            raise Closed("the writer is closed")
 
     def _check_packed(self) -> None:
         if not self._packed:
