@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
@@ -24,7 +23,7 @@ from mtl.client.resources import by_name, describing
 from mtl.client.sessions import LeaseUser, Sessions
 from mtl.client.settings import Settings
 from mtl.client.writer import Writer
-from mtl.errors import Closed, MtlError, Refused, Unreachable
+from mtl.errors import Closed, MtlError, Refused
 from mtl.wire import control as w
 
 T = TypeVar("T")
@@ -141,26 +140,17 @@ class Connection(Blocking, Leases[Reader, Consumer, Writer]):
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
         self._here()
-        users, sessions, answered = self._users, self._sessions, threading.Event()
-        channel = sessions.lend(profile)
-        part = make(self._loop, channel)
-
-        def look() -> None:
-            if part.lease is not None or part.error is not None:
-                answered.set()
-
-        part.listener = look
-        self._loop.post(part.flow.start)
-        if not answered.wait(self.settings.retry_deadline + _MARGIN_S):
-            self._loop.post(part.flow.drop)
-            raise Unreachable(self.endpoint, self.settings.retry_deadline, "asking for a lease")
-        if part.lease is None and part.error is not None:
-            sessions.give_back(channel)
-            raise part.error
+        users, waiter = self._users, Waiter()
+        part, give_back = self._sessions.open(make, profile, waiter.done)
+        try:
+            waiter.wait(self.settings.retry_deadline + _MARGIN_S)
+        except MtlError:
+            give_back()
+            raise
 
         def closed() -> None:
             users.discard(user)
-            sessions.give_back(channel)
+            give_back()
 
         user: A = kind(self._loop, self.settings, part, closed)
         users.add(user)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mtl.client.control import Call, Channel, Done
 from mtl.client.flow import Flow
-from mtl.client.loop import Loop
+from mtl.client.loop import Loop, nothing
 from mtl.client.settings import Settings
 from mtl.errors import Closed, MtlError
 from mtl.net.endpoint import Curve
@@ -30,6 +30,9 @@ class LeaseUser(Protocol):
 
     def close(self, then: Done, *, within: float) -> None:
         """End the lease, in `within` seconds at most; `then` gets the reply or the error."""
+
+
+U = TypeVar("U", bound=LeaseUser)
 
 
 class Sessions:
@@ -59,6 +62,25 @@ class Sessions:
         call = Call(request, answered, patience=patience)
         self._loop.post(lambda: channel.submit(call))
         return call
+
+    def open(
+        self, make: Callable[[Loop, Channel], U], profile: str | None, done: Done
+    ) -> tuple[U, Callable[[], None]]:
+        """Make the loop's part of a reader, consumer or writer, and request its lease; `done` gets the lease or the
+        error. Also returns what to call after its end.
+        """
+        channel = self.lend(profile)
+        part = make(self._loop, channel)
+
+        def look() -> None:
+            outcome = part.lease or part.error
+            if outcome is not None:
+                part.listener = nothing
+                done(outcome)
+
+        part.listener = look
+        self._loop.post(part.flow.start)
+        return part, lambda: self.give_back(channel)
 
     def lend(self, profile: str | None = None) -> Channel:
         """A session for one reader, consumer or writer: RFC 11 allows one of each per connection."""

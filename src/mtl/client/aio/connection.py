@@ -89,35 +89,26 @@ class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Wr
         profile: str | None = None,
     ) -> A:
         """Request the first lease for a part in the loop, wait until it is granted, and make the application's part."""
-        answer, channel = Answer(self._loop), self._sessions.lend(profile)
-        part = make(self._loop, channel)
-
-        def look() -> None:
-            outcome = part.lease or part.error
-            if outcome is not None:
-                part.listener = nothing
-                answer.done(outcome)
-
-        part.listener = look
-        self._loop.post(part.flow.start)
+        answer = Answer(self._loop)
+        part, give_back = self._sessions.open(make, profile, answer.done)
         try:
             await answer
         except MtlError:
-            self._sessions.give_back(channel)
+            give_back()
             raise
         except asyncio.CancelledError:
-            self._undo(part, channel)
+            self._undo(part, give_back)
             raise
 
         def closed() -> None:
             self._users.discard(user)
-            self._sessions.give_back(channel)
+            give_back()
 
         user: A = kind(self._loop, self.settings, part, closed)
         self._users.add(user)
         return user
 
-    def _undo(self, part: LeaseUser, channel: Channel) -> None:
+    def _undo(self, part: LeaseUser, give_back: Callable[[], None]) -> None:
         """Once the lease is granted, end it."""
         end = part.abandon if isinstance(part, Pump) else part.close
 
@@ -128,9 +119,9 @@ class Connection(Awaiting, Leases[Opening[Reader], Opening[Consumer], Opening[Wr
 
         def leave() -> None:
             if part.lease is None:
-                self._sessions.give_back(channel)
+                give_back()
             else:
-                end(lambda _: self._sessions.give_back(channel), within=self.settings.request_timeout)
+                end(lambda _: give_back(), within=self.settings.request_timeout)
 
         part.listener = look
         look()
