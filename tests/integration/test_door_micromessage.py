@@ -115,7 +115,7 @@ async def test_the_document_is_enough(mtl_broker: RunningBroker) -> None:
         await one.say(bytes.fromhex("000001024d5100116c6173742d6e616d653a546b616c6c653b03") + b"123")
         frame = await one.hear()
         assert frame is not None
-        assert str(frame) == "Extension(id=3, payload=b'\\x00\\x01')"
+        assert str(frame) == "ExtensionFrame(id=3, payload=b'\\x00\\x01')"
         async with beside.reader("MQ", start="earliest", until=2) as log:
             (content,) = [content async for content in log]
         assert content.body == b"123"

@@ -187,7 +187,7 @@ def test_a_door_without_a_broker_reports_that_and_stops_at_a_signal(
 
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_waits_for_its_broker_until_the_timeout(tmp_path: Path, name: str) -> None:
-    with waiting(name, f"ipc://{tmp_path}/broker", "--timeout", "1") as process:
+    with waiting(name, f"ipc://{tmp_path}/broker", "--timeout", "5") as process:
         assert process.wait(PATIENCE_S) == 1
 
 
