@@ -20,7 +20,8 @@ from mtl.net import limits as net_limits
 from mtl.net.endpoint import Curve, Link, LinkEvents, Poll, Watcher
 from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
-from mtl.wire.commands import Buffer, Content, decode
+from mtl.wire.commands import Content, decode
+from mtl.wire.fields import Buffer
 from tests.simulator.world import Event, World
 from tests.support.links import OneByOne
 

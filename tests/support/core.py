@@ -31,8 +31,8 @@ from mtl.protocol.sasl.scram import proves
 from mtl.storage.api import DropLogs, Prepare, StorageAction
 from mtl.storage.local import Storage
 from mtl.storage.records import ResourceRecord
-from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 from mtl.wire.packs import decode_pack
 from tests.support.core_client import PORTS, Client, Flow, Waiting, packed, unpacked
 from tests.support.engines import FaultyEngine
@@ -75,7 +75,7 @@ class Sockets:
         return SendOutcome.OK
 
     def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
+        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
     ) -> tuple[int, SendOutcome]:
         for number, frames in enumerate(zip(headers, bodies, strict=True)):
             sent = self.send(port, identity, *frames)

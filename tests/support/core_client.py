@@ -14,7 +14,7 @@ from mtl.net.origin import NOBODY, Connection, Origin
 from mtl.net.ports import Port
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.fields import EMPTY, encode_table
+from mtl.wire.fields import EMPTY, Buffer, encode_table
 from mtl.wire.packs import decode_pack, encode_pack, unpack
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ class Flow:
         header, body = c.encode(command)
         self.raw(header, body)
 
-    def raw(self, header: bytes, body: c.Buffer = b"") -> None:
+    def raw(self, header: bytes, body: Buffer = b"") -> None:
         self.queue(header, body)
         self.rig.run()
 
-    def queue(self, header: bytes, body: c.Buffer = b"") -> None:
+    def queue(self, header: bytes, body: Buffer = b"") -> None:
         """Send without letting the broker act: what is queued so arrives in one turn."""
         self.rig.broker.data(self.peer, header, body, self.rig.now(), self.connection)
         self.rig.sender.heard(self.peer)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from mtl.net.ports import Port
 from mtl.protocol.sasl.scram import Verifier
 from mtl.storage.api import Chunk, StorageAction
-from mtl.wire.commands import Buffer, Content
+from mtl.wire.commands import Content
+from mtl.wire.fields import Buffer
 
 Peer = tuple[Port, bytes]
 """The peer of a data flow: the socket, and the peer's ROUTER identity on it."""

@@ -73,6 +73,7 @@ from mtl.storage.api import ChunkRef
 from mtl.storage.records import of_kind
 from mtl.wire import commands as c
 from mtl.wire import control as w
+from mtl.wire.fields import Buffer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,7 @@ class Broker:
         self.parts.requests.handle(session, request, lambda reply: self._outbox.reply(envelope, reply))
 
     def data(
-        self, peer: a.Peer, header: bytes, body: c.Buffer, now: a.Now, connection: Connection = ""
+        self, peer: a.Peer, header: bytes, body: Buffer, now: a.Now, connection: Connection = ""
     ) -> None:
         """One message of two frames on a data socket, and its connection. The loop drops and counts messages with
         another number of frames (MTL-110).
@@ -162,7 +163,7 @@ class Broker:
         self,
         peer: a.Peer,
         headers: Sequence[bytes],
-        bodies: Sequence[c.Buffer],
+        bodies: Sequence[Buffer],
         now: a.Now,
         connection: Connection = "",
     ) -> None:

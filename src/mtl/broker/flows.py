@@ -22,7 +22,7 @@ from mtl.protocol import states
 from mtl.protocol.data import DataSession, OutOfTurn
 from mtl.protocol.heartbeat import Heartbeat, HeartbeatVerdict
 from mtl.wire import commands as c
-from mtl.wire.fields import EMPTY
+from mtl.wire.fields import EMPTY, Buffer
 
 
 class Readings(Protocol):
@@ -120,7 +120,7 @@ class Flows:
         self,
         peer: a.Peer,
         headers: Sequence[bytes],
-        bodies: Sequence[c.Buffer],
+        bodies: Sequence[Buffer],
         connection: Connection = "",
     ) -> None:
         """Handle commands of one connection in order, as `received` would one by one. Runs of contents with consecutive
@@ -137,7 +137,7 @@ class Flows:
         self,
         peer: a.Peer,
         headers: Sequence[bytes],
-        bodies: Sequence[c.Buffer],
+        bodies: Sequence[Buffer],
         at: int,
         connection: Connection,
     ) -> int:
@@ -158,7 +158,7 @@ class Flows:
                 self._readings[type(flow.reader)].heard(flow.reader)
         return taken
 
-    def received(self, peer: a.Peer, header: bytes, body: c.Buffer, connection: Connection = "") -> None:
+    def received(self, peer: a.Peer, header: bytes, body: Buffer, connection: Connection = "") -> None:
         """Handle one data command of this connection. Malformed ones are dropped and counted (MTL-110, MTL-111)."""
         try:
             command = c.decode(header, body)

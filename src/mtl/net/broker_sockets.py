@@ -22,7 +22,7 @@ from mtl.net.pace import Pace
 from mtl.net.ports import Port
 from mtl.net.router import Burst, RouterSocket, SendOutcome
 from mtl.net.zap import TellRefused, ZapHandler
-from mtl.wire.commands import Buffer
+from mtl.wire.fields import Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,26 @@ from mtl.storage.keys import LogKey
 from mtl.storage.records import AnyRecord, RecordDamage, UserRecord
 from mtl.wire.fields import Buffer
 
+__all__ = [  # what others may import from here although it is defined elsewhere
+    "STAGE_WRITER",
+    "Answer",
+    "ByTime",
+    "Chunk",
+    "ChunkRef",
+    "Contents",
+    "History",
+    "LogKey",
+    "LogOptions",
+    "NewChunk",
+    "NewestTime",
+    "NotAtHand",
+    "Question",
+    "Range",
+    "RangeFrom",
+    "RunEntry",
+    "SegmentInfo",
+]
+
 # --- actions ------------------------------------------------------------------------------------------------
 
 
@@ -334,50 +354,3 @@ class Engine(Protocol):
         """Make everything durable and release the engine's place. Returns the logs that may not be durable, and why;
         `closing` is called before each log.
         """
-
-
-__all__ = [
-    "STAGE_WRITER",
-    "Answer",
-    "AnsweredAction",
-    "Append",
-    "ByTime",
-    "Change",
-    "Changes",
-    "Chunk",
-    "ChunkRef",
-    "Contents",
-    "CreateLog",
-    "Draft",
-    "DropLogs",
-    "Engine",
-    "ForgetWriters",
-    "History",
-    "Lane",
-    "LogAction",
-    "LogKey",
-    "LogOptions",
-    "LogView",
-    "Mark",
-    "NewChunk",
-    "NewestTime",
-    "NotAtHand",
-    "OpenLog",
-    "OpenedLog",
-    "Prepare",
-    "Publish",
-    "Question",
-    "Range",
-    "RangeFrom",
-    "Read",
-    "Restored",
-    "Roll",
-    "RunEntry",
-    "Save",
-    "Seen",
-    "SegmentInfo",
-    "Snapshot",
-    "StorageAction",
-    "Trim",
-    "WriterAction",
-]

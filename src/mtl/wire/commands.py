@@ -35,34 +35,6 @@ from mtl.wire.fields import (
 )
 from mtl.wire.limits import MAX_HEADER, REJECT_WORDS
 
-__all__ = [
-    "COUNT",
-    "REDELIVERED",
-    "SEQUENCE",
-    "TIMESTAMP",
-    "Buffer",
-    "Command",
-    "Confirm",
-    "Content",
-    "Dismiss",
-    "Lease",
-    "Ping",
-    "Pong",
-    "Reject",
-    "Response",
-    "Summon",
-    "content_headers",
-    "content_run",
-    "content_tail",
-    "decode",
-    "delivery_timestamp",
-    "encode",
-    "encode_contents",
-    "packed_count",
-    "packed_properties",
-    "reserved",
-]
-
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """0x01, the first command of a data flow: `lease` is the token of the 202. Answered by a Response (MTL-60..62)."""

@@ -11,6 +11,7 @@ from mtl.net.ports import Port
 from mtl.net.router import SendOutcome
 from mtl.storage.api import ChunkRef, StorageAction
 from mtl.wire import commands as c
+from mtl.wire.fields import Buffer
 
 
 class ControlSocket(Protocol):
@@ -27,11 +28,11 @@ class Sockets(Protocol):
     def control(self) -> ControlSocket:
         """The control socket."""
 
-    def send(self, port: Port, identity: bytes, header: bytes, body: c.Buffer) -> SendOutcome:
+    def send(self, port: Port, identity: bytes, header: bytes, body: Buffer) -> SendOutcome:
         """Send one data command."""
 
     def send_run(
-        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[c.Buffer]
+        self, port: Port, identity: bytes, headers: Sequence[bytes], bodies: Sequence[Buffer]
     ) -> tuple[int, SendOutcome]:
         """Send data commands in order. Returns how many were sent, and the outcome of the next one."""
 

@@ -20,7 +20,7 @@ from mtl.broker.runtime.ports import Clock, Outcomes, Sockets, Workers
 from mtl.errors import StorageError
 from mtl.net.router import SendOutcome
 from mtl.wire import commands as c
-from mtl.wire.fields import EMPTY, encode_table, join_tables
+from mtl.wire.fields import EMPTY, Buffer, encode_table, join_tables
 from mtl.wire.packs import unpacked
 from mtl.wire.places import Place
 
@@ -88,7 +88,7 @@ class LoopSender:
         self._waiting.pop(peer, None)
         self._broker.unreachable(peer, self._clock())
 
-    def _put(self, peer: a.Peer, header: bytes, body: c.Buffer) -> SendOutcome:
+    def _put(self, peer: a.Peer, header: bytes, body: Buffer) -> SendOutcome:
         port, identity = peer
         return self._sockets.send(port, identity, header, body)
 
@@ -131,7 +131,7 @@ class LoopSender:
             self._gone(action.peer)
 
 
-Run = tuple[Sequence[bytes], Sequence[c.Buffer]]
+Run = tuple[Sequence[bytes], Sequence[Buffer]]
 """Headers and bodies of the Contents of one `Deliver`."""
 
 

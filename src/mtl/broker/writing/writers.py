@@ -18,6 +18,7 @@ from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands as c
 from mtl.wire.control import SharedMemory
+from mtl.wire.fields import Buffer
 from mtl.wire.places import Span
 
 _U64_MAX = (1 << 64) - 1
@@ -26,7 +27,7 @@ _U64_MAX = (1 << 64) - 1
 class Packs(Protocol):
     """The check of a pack before it is stored: a pure function, passed in so that a simulator may bring a cheap one."""
 
-    def __call__(self, body: c.Buffer, count: int) -> None:
+    def __call__(self, body: Buffer, count: int) -> None:
         """Raises `Malformed` unless `body` is a pack of `count` valid contents."""
 
 
@@ -56,7 +57,7 @@ class Offer(NamedTuple):
     first: int
     contents: int
     properties: bytes | None
-    body: c.Buffer = b""
+    body: Buffer = b""
     fault: str | None = None
 
     @property
@@ -134,7 +135,7 @@ class Writers:
 
     # --- in -------------------------------------------------------------------------------------------------
 
-    def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[c.Buffer], at: int) -> int:
+    def run(self, lease: WriterLease, headers: Sequence[bytes], bodies: Sequence[Buffer], at: int) -> int:
         """Accept the contents from `at` on that `content` would accept without further checks; returns how many.
 
         They continue the flow's numbers and have the form of the last one that `content` accepted. 0 if the first does
@@ -317,7 +318,7 @@ def _lease(arrival: Arrival) -> WriterLease:
     return cast(WriterLease, arrival.lease)  # all arrivals are made in this file
 
 
-def _fitting(bodies: Sequence[c.Buffer], octets: int) -> Sequence[c.Buffer]:
+def _fitting(bodies: Sequence[Buffer], octets: int) -> Sequence[Buffer]:
     """As many of the first bodies as have at most so many octets together: nearly always all."""
     if sum(map(len, bodies)) <= octets:
         return bodies
