@@ -77,14 +77,14 @@ class Housekeeping:
 
     def _forget_writers(self, ids: list[int]) -> None:
         for resource in self._resources:
-            known = tuple(x for x in ids if x in resource.intake.taken)
+            known = tuple(x for x in ids if resource.intake.numbers.knows(x))
             if known:
                 self._forget(resource.intake, known)
 
     def _forget(self, intake: Intake, writers: tuple[int, ...]) -> None:
         def held() -> None:
             for writer in writers:
-                intake.forget(writer)
+                intake.numbers.forget(writer)
             if intake.reader is not None and intake.stopped is None:
                 # If this fails the log keeps numbers that are never needed again.
                 intake.change(lambda number: ForgetWriters(number, intake.key, writers), lambda _: None)

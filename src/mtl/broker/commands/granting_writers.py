@@ -16,8 +16,9 @@ from mtl.broker.commands.usage import Usage
 from mtl.broker.leases.lease import LeaseTerms
 from mtl.broker.leases.leases import Leases
 from mtl.broker.stages.stages import Stage, Stages, unknown_stage
-from mtl.broker.writing.intake import Intake, WriterKey
+from mtl.broker.writing.intake import Intake
 from mtl.broker.writing.names import Names, fenced
+from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.opening import LogOpening
 from mtl.broker.writing.resource import Resource
 from mtl.broker.writing.resources import Resources
@@ -147,7 +148,7 @@ class WriterGrants:
         public = stage.record.stage
         if self._stages.find(terms.vhost, public) is not stage or stage.lease != terms.token:
             raise unknown_stage(public)  # discarded, or granted to another lease, while this one waited
-        last = {n: x.last.get(STAGE_WRITER, 0) for n, x in stage.intakes.items()}
+        last = {n: x.numbers.durable(STAGE_WRITER) for n, x in stage.intakes.items()}
         lease = WriterLease(
             terms,
             STAGE_WRITER,
@@ -176,7 +177,7 @@ class WriterGrants:
             self._names.fence(record, terms.session)
             intakes = [r.intake for r in self._resources.of_vhost(terms.vhost)]
             _withdraw(
-                [x for x in intakes if record.id in x.taken],
+                [x for x in intakes if x.numbers.knows(record.id)],
                 record.id,
                 lambda: answering(answer, lambda: answer(self._named(terms, request, record))),
             )
@@ -195,8 +196,8 @@ class WriterGrants:
             for resource in resources:
                 if self._opening.expects(resource.intake) and terms.covers(resource.name):
                     resource.writable()  # it may have the writer's last number; a lower one would make duplicates
-            written = [r for r in resources if record.id in r.intake.last and terms.covers(r.name)]
-        last = {r.name: r.intake.last.get(record.id, 0) for r in written}
+            written = [r for r in resources if r.intake.numbers.durable(record.id) and terms.covers(r.name)]
+        last = {r.name: r.intake.numbers.durable(record.id) for r in written}
         highest = max(last.values(), default=0)
         lease = WriterLease(
             terms, record.id, _only(request), self._route(terms), request.packed, highest=highest
@@ -238,7 +239,7 @@ class WriterGrants:
             left()
             self._take_back(lease)
             for intake in lease.intakes.values() if isinstance(key, str) else ():
-                intake.forget(key)
+                intake.numbers.forget(key)
 
         self._granting.grant(lease, ended)
         self._lend(lease, request)

@@ -93,8 +93,8 @@ class DeadLetters:
             return
         target.writable()
         intake = target.intake
-        arrived = intake.last.get(queue.id, 0)
-        taken = intake.taken.get(queue.id, 0)
+        arrived = intake.numbers.durable(queue.id)
+        taken = intake.numbers.accepted(queue.id)
         for sequence, letter in list(queue.state.letters.items()):
             if letter.number <= arrived:
                 queue.state.kept(sequence)

@@ -21,15 +21,13 @@ from mtl import limits
 from mtl.broker import actions as a
 from mtl.broker import limits as broker_limits
 from mtl.broker.outbox import Outbox, Result
+from mtl.broker.writing.numbers import WriterKey, WriterNumbers
 from mtl.broker.writing.turns import Turns
 from mtl.errors import LogStopped, StorageError
 from mtl.storage.api import Append, Change, Draft, LogKey, LogView, NewChunk, RunEntry
 from mtl.wire.fields import EMPTY, Buffer
 
 log = logging.getLogger("mtl.broker")
-
-WriterKey = int | str
-"""The numbering writer: a named writer's id, `STAGE_WRITER` in a staged log, or an unnamed lease's token."""
 
 
 class Sender(Protocol):
@@ -121,9 +119,7 @@ class Arrival:
 class Intake:
     """The intake of one log. `reader` is the view of the log; None while it is being created, or is not open (`shut`).
 
-    `last` is the highest durable publishing number of each writer, which the engine keeps in the log, and `taken` the
-    highest accepted one. The number that a lease expects next is its flow's, through several logs. `durable` and
-    `failed` are called with the outcome of contents and of their echoes.
+    `durable` and `failed` are called with the outcome of contents and of their echoes.
     """
 
     def __init__(
@@ -140,8 +136,7 @@ class Intake:
         self._outbox = outbox
         self.key = key
         self.reader = reader
-        self.last: dict[WriterKey, int] = dict(last.items())
-        self.taken: dict[WriterKey, int] = self.last.copy()
+        self.numbers = WriterNumbers(last)
         self._stopped: StorageError | None = None
         self._shut: StorageError | None = None
         self._unkept: StorageError | None = None
@@ -165,13 +160,13 @@ class Intake:
         self._pending.append(arrival)
         self._inbound.take(arrival.cost)
         if arrival.lease.confirmed_flow:
-            self.taken[arrival.lease.key] = arrival.last
+            self.numbers.accept(arrival.lease.key, arrival.last)
         if self._busy and arrival.properties is None and arrival.size >= broker_limits.PREPARED:
             self._outbox.prepare(arrival.as_chunk())
 
     def echo(self, arrival: Arrival) -> None:
         """A duplicate whose original may not be durable yet: done when the original is (PROTOCOL.md 5.4)."""
-        if arrival.last <= self.last.get(arrival.lease.key, 0):
+        if arrival.last <= self.numbers.durable(arrival.lease.key):
             arrival.settle()
         else:
             self._echoes.append(arrival)
@@ -183,11 +178,6 @@ class Intake:
             self._afterwards.append(then)
         else:
             then()
-
-    def forget(self, key: WriterKey) -> None:
-        """Forget a writer's numbers: its unnamed lease has ended, or its name has expired."""
-        self.last.pop(key, None)
-        self.taken.pop(key, None)
 
     def stop(self, error: StorageError) -> None:
         """Accept nothing more, and drop the pending contents."""
@@ -206,8 +196,7 @@ class Intake:
         """The log has been opened."""
         self._shut = None
         self.reader = reader
-        self.last |= last.items()
-        self.taken |= last.items()
+        self.numbers.restore(last)
 
     @property
     def stopped(self) -> StorageError | None:
@@ -354,10 +343,9 @@ class Intake:
         self._inbound.give(sum(x.cost for x in group))
         for arrival in group:
             arrival.settle()
-            key = arrival.lease.key
-            if arrival.lease.confirmed_flow and key in self.taken:
-                self.last[key] = max(self.last.get(key, 0), arrival.last)
-        heard = [x for x in self._echoes if x.last <= self.last.get(x.lease.key, 0)]
+            if arrival.lease.confirmed_flow:
+                self.numbers.keep(arrival.lease.key, arrival.last)
+        heard = [x for x in self._echoes if x.last <= self.numbers.durable(x.lease.key)]
         for echo in heard:
             echo.settle()
         self._echoes = [x for x in self._echoes if not x.done]
@@ -375,11 +363,10 @@ class Intake:
         self._pending = deque(x for x in self._pending if id(x) not in given_up)
         in_flight = {x.lease.key: x.last for x in self._group if x.lease.confirmed_flow}
         for key in keys:
-            if key in self.taken:
-                self.taken[key] = max(self.last.get(key, 0), in_flight.get(key, 0))
+            self.numbers.drop(key, in_flight.get(key, 0))
         self._inbound.give(sum(x.cost for x in given_up.values()))
-        echoes = [x for x in self._echoes if x.last > self.taken.get(x.lease.key, 0)]
-        self._echoes = [x for x in self._echoes if x.last <= self.taken.get(x.lease.key, 0)]
+        echoes = [x for x in self._echoes if x.last > self.numbers.accepted(x.lease.key)]
+        self._echoes = [x for x in self._echoes if x.last <= self.numbers.accepted(x.lease.key)]
         if given_up or echoes:
             self._failed([*given_up.values(), *echoes])
 

@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol, cast
 from mtl import limits
 from mtl.broker import limits as broker_limits
 from mtl.broker.leases.lease import Flow, Lease, LeaseTerms
-from mtl.broker.writing.intake import Arrival, Inbound, Intake, WriterKey
+from mtl.broker.writing.intake import Arrival, Inbound, Intake
 from mtl.broker.writing.intakes import Intakes
+from mtl.broker.writing.numbers import WriterKey
 from mtl.broker.writing.unconfirmed import Unconfirmed
 from mtl.errors import LogStopped, Malformed
 from mtl.wire import commands as c
@@ -101,6 +102,10 @@ class WriterLease(Lease):
         self.usual: Usual | None = None
         """The form of its last plain content that was found valid."""
 
+    def spend(self, last: int) -> None:
+        """Contents up to this number were accepted, or refused for good: later ones follow."""
+        self.expected = max(self.expected, last + 1)
+
     def rebound(self, flow: Flow) -> None:
         """A new data flow presented the lease: the writer sends again everything after the last Confirm.
 
@@ -145,7 +150,7 @@ class Writers:
         if usual is None or lease.closing:
             return 0
         intake = self._intake(lease, usual.resource)
-        if intake is None or first <= intake.taken.get(lease.key, 0) or self._full(lease, intake):
+        if intake is None or first <= intake.numbers.accepted(lease.key) or self._full(lease, intake):
             return 0
         if not (count := usual.run(headers, at, first)):
             return 0
@@ -168,14 +173,14 @@ class Writers:
         intake = self._intake(lease, content.resource)
         if intake is None or offer.fault or self._fault(offer):
             if lease.confirmed_flow:
-                lease.expected = max(lease.expected, offer.last + 1)  # a refused number is spent
+                lease.spend(offer.last)  # a refused number is spent
             self._refuse(lease, offer.last)
         elif not lease.confirmed_flow:
             self._take_unconfirmed(lease, intake, offer)
         elif not self._duplicate(lease, intake, offer):
             if lease.stage is not None and isinstance(intake.stopped, LogStopped):
                 # A stage's log is not opened again while its writer waits: the writer has to use another stage.
-                lease.expected = max(lease.expected, offer.last + 1)
+                lease.spend(offer.last)
                 self._refuse(lease, offer.last)
             elif self._full(lease, intake):
                 self._push_back(lease, offer.first, offer.last)
@@ -189,7 +194,7 @@ class Writers:
             lease.usual = Usual(resource, offer.properties, c.content_tail(resource, offer.properties))
 
     def _keep(self, lease: WriterLease, intake: Intake, arrival: Arrival) -> None:
-        lease.expected = max(lease.expected, arrival.last + 1)
+        lease.spend(arrival.last)
         lease.unconfirmed.add(arrival)
         intake.add(arrival)
         self._intakes.wait(intake)
@@ -252,11 +257,11 @@ class Writers:
 
     def _duplicate(self, lease: WriterLease, intake: Intake, offer: Offer) -> bool:
         """Whether this was accepted before: then it is confirmed with the original, and not appended again."""
-        taken = intake.taken.get(lease.key, 0)
-        if offer.first > taken:
+        accepted = intake.numbers.accepted(lease.key)
+        if offer.first > accepted:
             return False
-        lease.expected = max(lease.expected, offer.last + 1)
-        if offer.last > taken:
+        lease.spend(offer.last)
+        if offer.last > accepted:
             self._refuse(lease, offer.last)  # partial overlap: not the identical frame (PROTOCOL.md 3)
             return True
         self.counts["duplicates"] += 1

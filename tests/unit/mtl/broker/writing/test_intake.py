@@ -225,7 +225,7 @@ def test_unconfirmed_numbers_are_no_runs() -> None:
     desk.add(7, of=lease(1, confirmed=False))
     (draft,) = desk.drafts()
     assert draft.runs == ()
-    assert desk.intake.taken == {}
+    assert desk.intake.numbers._accepted == {}
 
 
 # --- numbers and echoes -------------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ def test_unconfirmed_numbers_are_no_runs() -> None:
 def test_taken_runs_ahead_of_last() -> None:
     desk = Desk({1: 4})
     desk.add(5, 6)
-    assert (desk.intake.last, desk.intake.taken) == ({1: 4}, {1: 6})
+    assert (desk.intake.numbers._durable, desk.intake.numbers._accepted) == ({1: 4}, {1: 6})
     desk.answer(["change"])
-    assert desk.intake.last == desk.intake.taken == {1: 6}
+    assert desk.intake.numbers._durable == desk.intake.numbers._accepted == {1: 6}
 
 
 def test_an_echo_is_done_when_its_original_is() -> None:
@@ -285,7 +285,7 @@ def test_what_waits_behind_a_failed_content_of_its_writer_goes_with_it() -> None
     desk.add(1, of=other)
     desk.answer(FAILED)
     assert desk.failed == [1, 2, 3]
-    assert desk.intake.taken == {1: 0, 2: 1}
+    assert desk.intake.numbers._accepted == {1: 0, 2: 1}
     assert [d.count for d in desk.drafts()] == [1]
 
 
@@ -337,9 +337,9 @@ def test_stop_and_go_on() -> None:
 def test_forgotten_numbers_stay_forgotten() -> None:
     desk = Desk()
     desk.add(1, of=lease("token"))
-    desk.intake.forget("token")
+    desk.intake.numbers.forget("token")
     desk.answer(["change"])
-    assert desk.intake.last == desk.intake.taken == {}
+    assert desk.intake.numbers._durable == desk.intake.numbers._accepted == {}
 
 
 # --- withdrawing --------------------------------------------------------------------------------------------
@@ -350,9 +350,9 @@ def test_withdrawing_waits_for_what_is_with_the_disk() -> None:
     desk.add(1)
     desk.add(2)
     called: list[int] = []
-    desk.intake.withdraw(1, lambda: called.append(desk.intake.last.get(1, 0)))
+    desk.intake.withdraw(1, lambda: called.append(desk.intake.numbers.durable(1)))
     assert (called, desk.failed) == ([], [2])
-    assert desk.intake.taken == {1: 1}
+    assert desk.intake.numbers._accepted == {1: 1}
     desk.answer(["change"])
     assert called == [1]
 

@@ -74,7 +74,7 @@ def test_the_log_leaves_expired_names_out(rig: Rig, client: Client) -> None:
     assert number in writer.last_numbers
     pass_time(rig, DAY_S + 2 * broker_limits.NAMES_CHECK_S)
     assert number not in writer.last_numbers
-    assert number not in found.intake.last
+    assert not found.intake.numbers.durable(number)
     assert not found.intake.held
 
 

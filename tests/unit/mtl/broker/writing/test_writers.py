@@ -420,12 +420,12 @@ def test_the_numbers_of_an_unnamed_lease_are_forgotten_with_it(rig: Rig, client:
     client.flow(lease).content(1, b"x")
     resource = rig.broker.parts.resources.find("/", "a")
     assert resource is not None
-    assert resource.intake.last == resource.intake.taken == {lease.lease: 1}
+    assert resource.intake.numbers._durable == resource.intake.numbers._accepted == {lease.lease: 1}
     rig.hold(Append)
     client.flow(lease).content(2, b"y")
     client.close_lease(lease)
     rig.let_go()
-    assert resource.intake.last == resource.intake.taken == {}
+    assert resource.intake.numbers._durable == resource.intake.numbers._accepted == {}
 
 
 def test_after_a_rebind_the_former_identity_is_nobody(client: Client, rig: Rig) -> None:
