@@ -110,7 +110,7 @@ class Trial:
 
     def _tried(self, about: str, mutant: Mutant, named: Sequence[str], code: Code, forks: Forks) -> Verdict:
         """Run the named tests, then the others that execute the mutant. What survives in a fork is tried again in a
-        process that imports the mutant, then with the integration tests of its package.
+        process that imports the mutant. Integration tests, which take minutes, are for code that no unit test executes.
         """
         others = [one for one in code.noticing(mutant) if one not in set(named)]
         tried = [(word, tests) for word, tests in ((KILLED, named), (ELSEWHERE, others)) if tests]
@@ -121,7 +121,7 @@ class Trial:
                     failed = self._copy.with_mutant(mutant, tests[:MOST_IMPORTED]).failed
                 if failed:
                     return Verdict(about, mutant.key, mutant.line, word, failed)
-        files = integration_tests(mutant.path, self._copy.place)
+        files = [] if tried else integration_tests(mutant.path, self._copy.place)
         failed = self._copy.with_mutant(mutant, files).failed if files else ""
         # Twice: on a busy machine a test with several processes may fail by itself.
         if failed and self._copy.with_mutant(mutant, [failed] if "::" in failed else files).failed:
