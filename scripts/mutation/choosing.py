@@ -40,7 +40,9 @@ class Code:
         self._sources = sources
         self._mutants: dict[str, list[Mutant]] = {}
         self._tests: defaultdict[str, defaultdict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self._own: defaultdict[str, set[str]] = defaultdict(set)
         for test, files in coverage.items():
+            self._own[module_of(test)].add(test)
             for path, lines in files.items():
                 for line in lines:
                     self._tests[path][line].add(test)
@@ -112,12 +114,12 @@ class Code:
 
     def noticing(self, mutant: Mutant) -> list[str]:
         """The tests that execute a mutant's line, its module's own first. What is executed when its file is imported
-        belongs to all tests of the file.
+        belongs to all tests of the module.
         """
         found = self._of(mutant)
         inside = any(f.first <= mutant.line <= f.last for f in self.functions if f.path == mutant.path)
         if not found and not inside:
-            found = set().union(*self._tests[mutant.path].values())
+            found = self._own[mutant.path].union(*self._tests[mutant.path].values())
         ordered = sorted(found, key=lambda test: (module_of(test) != mutant.path, test))
         return ordered[:MOST_TESTS]
 

@@ -114,7 +114,7 @@ def _changes(node: ast.AST, where: str) -> Iterator[_Change]:
 
 
 def _for_types(node: ast.AST) -> bool:
-    """Imports, `if TYPE_CHECKING`, and assignments of types and of `__all__`."""
+    """Imports, `if TYPE_CHECKING`, assignments of types and of `__all__`, keywords of classes like `frozen`."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     if isinstance(node, ast.If):
@@ -125,6 +125,8 @@ def _for_types(node: ast.AST) -> bool:
         return ast.unparse(node.targets[0]) in {"__all__", "__slots__"} or "TypeVar" in ast.unparse(
             node.value
         )
+    if isinstance(node, ast.keyword):
+        return node.arg in {"frozen", "kw_only", "slots", "gc"}
     if isinstance(node, ast.Call):
         return ast.unparse(node.func) in {"cast", "typing.cast"}
     return False

@@ -32,6 +32,10 @@ def test_a_modules_own_tests_are_the_first_to_notice() -> None:
     assert by_line[7] == [BOTH, OTHER]
     assert by_line[1] == [BOTH, RARE, OTHER], "of what an import executes all tests of the file"
     assert CODE.noticing(CODE.mutants("src/x/b.py")[0]) == []
+    constants = Code({"src/x/b.py": b"LIMIT = 5\n"}, {OTHER: {"src/x/a.py": [7]}})
+    assert constants.noticing(constants.mutants("src/x/b.py")[0]) == [OTHER], (
+        "though it executes none of its lines"
+    )
 
 
 def test_names() -> None:

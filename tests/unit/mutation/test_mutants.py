@@ -42,6 +42,7 @@ def test_what_is_changed(source: str, change: tuple[str, str]) -> None:
         "x = 'a message for people'",
         "x: Literal['a']",
         "import a",
+        "class A(B, frozen=True, kw_only=True):\n    pass",
         "if TYPE_CHECKING:\n    x = 1",
         "log.warning(a)",
         "def f():\n    return None",
