@@ -460,13 +460,14 @@ def test_a_holders_confirm_goes_out_at_once_needs_no_summon_and_survives_a_rebin
 # --- the end ------------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_for_the_pong_after_a_confirm() -> None:
+@pytest.mark.parametrize("last", [1, 7])
+def test_closing_waits_for_the_pong_after_a_confirm(last: int) -> None:
     at = Setting(group="g", holder="h")
     data = at.bench.lease(at.control, w.DataLease(port=1, lease="l", from_=1, window=GRANTED.window, epoch=1))
-    at.feed.confirm(7)
+    at.feed.confirm(last)
     at.feed.close(lambda _: None, within=1.0)
     at.bench.run()
-    assert (data.commands(), data.closed) == ([c.Confirm(7, multiple=True), c.Ping()], False)
+    assert (data.commands(), data.closed) == ([c.Confirm(last, multiple=True), c.Ping()], False)
     data.command(c.Pong())
     at.bench.run()
     assert data.closed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mtl.errors import StorageFailed, StorageFull
-from mtl.log.change import LogOptions
+from mtl.log.change import LogOptions, Synced
 from mtl.log.chunk import NewChunk, RunEntry
 from mtl.log.group import WRITE_AHEAD
 from mtl.log.log import open_log
@@ -62,6 +62,12 @@ def test_one_sync_for_a_group_and_none_under_os() -> None:
         log.append(*[chunk() for _ in range(50)])
         with pytest.raises(StorageFailed):
             log.sync()
+
+
+def test_a_sync_tells_what_is_durable(log: LogUnderTest) -> None:
+    assert log.writer.sync() == Synced(1)
+    log.writer.append([chunk(3), chunk(1)], 0)
+    assert log.writer.sync() == Synced(5)
 
 
 def test_every_chunk_says_what_was_durable_when_its_group_began(log: LogUnderTest) -> None:

@@ -176,6 +176,7 @@ def test_the_defaults_of_a_write() -> None:
 
 
 def test_what_a_created_resource_is_like() -> None:
+    assert sink(createResource="false").create is None
     assert sink(createResource="true").create == Creation("sync")
     wanted: dict[str, Any] = {
         "createDurability": "os",

@@ -48,6 +48,26 @@ async def test_many_wait_for_their_own_content(connected: Connect, memory_broker
 
 
 @in_loop
+async def test_a_content_takes_its_octets_of_the_window_and_a_pack_those_around_it(
+    connected: Connect, memory_broker: MemoryBroker
+) -> None:
+    async with connected() as connection:
+        memory_broker.holding = True
+        plain = await connection.writer(RESOURCE, window_bytes=2 * len(b"12345" + EMPTY))
+        packed = await connection.writer(RESOURCE, packed=True, window_bytes=1_000)
+        async with asyncio.timeout(10):
+            assert [await plain.send(b"12345"), await plain.send(b"12345")] == [1, 2]
+            assert await packed.send_run([b"x"], [EMPTY]) == 1
+        waiting = [asyncio.create_task(one) for one in (plain.send(b""), packed.send_run([b"x"], [EMPTY]))]
+        await asyncio.sleep(0.02)  # for what must not happen
+        assert not any(one.done() for one in waiting)
+        memory_broker.let_go(connection._loop)
+        assert await asyncio.gather(*waiting) == [3, 2]
+        await plain.close()
+        await packed.close()
+
+
+@in_loop
 async def test_a_full_window_makes_senders_wait_in_turn(
     connected: Connect, memory_broker: MemoryBroker
 ) -> None:

@@ -116,25 +116,26 @@ def test_a_second_connect_replaces_the_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "reason"),
     [
-        Mc0Message(Verb.CONNECT, {"VERSION": "1.0"}),
-        Mc0Message(Verb.CONNECT, {"TTL": "0"}),
-        Mc0Message(Verb.CONNECT, {"TTL": "-1"}),
-        Mc0Message(Verb.CONNECT, {"TTL": "1.5"}),
-        Mc0Message(Verb.CONNECT, {"TTL": "9" * 5000}),
-        Mc0Message(Verb.CONNECT, {"TTL": "١٢"}),
-        Mc0Message(Verb.PUT, {}, (b"x",)),
-        Mc0Message(Verb.SUB),
-        Mc0Message(Verb.SUB, {}, (b"",)),
-        Mc0Message(Verb.SUB, {}, (b"\xff",)),
+        (Mc0Message(Verb.CONNECT, {"VERSION": "1.0"}), "bad-version"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "0"}), "bad-ttl"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "-1"}), "bad-ttl"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "1.5"}), "bad-ttl"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "9" * 5000}), "bad-ttl"),
+        (Mc0Message(Verb.CONNECT, {"TTL": "١٢"}), "bad-ttl"),
+        (Mc0Message(Verb.PUT, {}, (b"x",)), "no-topic"),
+        (Mc0Message(Verb.SUB), "no-topic"),
+        (Mc0Message(Verb.SUB, {}, (b"",)), "no-topic"),
+        (Mc0Message(Verb.SUB, {}, (b"\xff",)), "bad-topic"),
     ],
     ids=str,
 )
-def test_what_is_refused_changes_nothing(message: Mc0Message) -> None:
+def test_what_is_refused_changes_nothing(message: Mc0Message, reason: str) -> None:
     session = Mc0Session(0.0)
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as refused:
         session.received(message, 0.0)
+    assert refused.value.reason == reason
     assert (session.state, session.ttl) == (Mc0State.IMPLICIT, None)
 
 
