@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtl.log.files import RealDisk
+from mtl.storage.database import VERSION
 from mtl.storage.inspection import Finding, compare, inspect_records
 from mtl.storage.records import DroppedRecord, ResourceRecord, RunRecord
 from mtl.storage.salvage import open_records
@@ -23,6 +24,10 @@ def test_nothing_is_found_where_nothing_is_wrong(data: Path) -> None:
     found = inspect_records(data)
     assert found.findings == compare(data, RealDisk()) == []
     assert CURSOR in found.records
+
+
+def test_an_empty_directory_has_no_records_and_misses_none(tmp_path: Path) -> None:
+    assert inspect_records(tmp_path) == ((), VERSION, [])
 
 
 def test_records_of_an_older_format_are_read(tmp_path: Path) -> None:

@@ -489,6 +489,13 @@ def test_a_log_whose_record_was_removed_on_purpose_is_removed(filled: Desk, drop
     assert not [r for r in filled.store.load().records if isinstance(r, DroppedRecord)]
 
 
+def test_the_note_of_a_removal_goes_with_the_next_records(filled: Desk) -> None:
+    filled.perform(Save, (), (RESOURCE, STAGED))
+    filled.storage.drop(DropLogs((LOG, STAGE)))
+    filled.perform(Save, ())
+    assert not [r for r in filled.store.load().records if isinstance(r, DroppedRecord)]
+
+
 def test_a_removal_that_was_taken_back_removes_nothing(filled: Desk) -> None:
     """Its transaction failed, and was on the disk all the same; another one put the record back."""
 

@@ -43,6 +43,7 @@ def test_without_recovery_only_messages_mean_anything(role: Role) -> None:
 def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
     session = MbwsSession(Role.SERVER, MBWS, Kind.BINARY)
     heard(session, Connect(), kind=kind)
+    heard(session, Acknowledge(1), kind=Kind.TEXT if kind is Kind.BINARY else Kind.BINARY)
     for frame in (Connect("c"), Acknowledge(1)):
         said = session.say(frame)
         assert isinstance(said, str) is (kind is Kind.TEXT)
@@ -50,6 +51,13 @@ def test_a_server_speaks_as_its_client_connected(kind: Kind) -> None:
     to = session.to_messages("a")
     to.alike({})
     assert isinstance(to.message(b"hi", 1), str) is (kind is Kind.TEXT)
+
+
+@pytest.mark.requirement("MBWS-02")
+def test_a_client_goes_on_as_it_began() -> None:
+    session = MbwsSession(Role.CLIENT, MBWS, Kind.BINARY)
+    heard(session, Connect(), Acknowledge(1), kind=Kind.TEXT)
+    assert isinstance(session.say(Acknowledge(1)), bytes)
 
 
 def test_what_is_no_frame_is_malformed() -> None:
