@@ -29,6 +29,14 @@ def test_connect_is_ready_or_raises(
         mtl.connect("tcp://memory:1", profile="nonsense")
 
 
+def test_queues_have_consumers_and_no_readers(connection: Connection) -> None:
+    with (
+        Connection(Settings("tcp://memory:1", profile="Queue")) as queues,
+        pytest.raises(OptionError, match="use consumer"),
+    ):
+        queues.reader(RESOURCE)
+
+
 def test_a_request_is_answered_or_raises(connection: Connection, memory_broker: MemoryBroker) -> None:
     assert connection.request(w.StageAbort(stages=[])) == w.Ok()
     memory_broker.answers[w.StageAbort] = lambda: w.encode_reply(

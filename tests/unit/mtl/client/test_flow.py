@@ -114,6 +114,11 @@ def test_a_lease_is_presented_where_the_reply_says(at: Setting) -> None:
     assert at.user.said[:2] == ["granted", "bound"]
 
 
+def test_a_lease_whose_reply_is_lost_is_asked_for_in_another_session(at: Setting) -> None:
+    at.bench.run(at.bench.settings.request_timeout + 0.1)
+    assert isinstance(at.bench.last("request").asked(), w.Open)
+
+
 def test_commands_go_to_the_user_and_strays_are_dropped(at: Setting) -> None:
     data = at.bound()
     at.flow.ask(c.Summon, "a")

@@ -20,7 +20,8 @@ from mtl.errors import (
 )
 from mtl.wire import commands as c
 from mtl.wire import control as w
-from mtl.wire.packs import SCHEMA, encode_pack
+from mtl.wire.fields import encode_properties
+from mtl.wire.packs import SCHEMA, encode_pack, pack_size
 from tests.support.memory_broker import RESOURCE, MemoryBroker
 
 STAGE = w.StageSpec(application="app", version=0)
@@ -151,6 +152,15 @@ def test_what_was_collected_stays_when_there_is_no_room_in_time(
     memory_broker.let_go(connection._loop)
     writer.close()
     assert memory_broker.stored == [b"0", b"1", b"2"]
+
+
+def test_the_largest_content_of_a_pack(connection: Connection) -> None:
+    with connection.writer(RESOURCE, packed=True) as writer:
+        body = b"x" * writer.max_content
+        left = writer.max_pack - pack_size(1, len(body)) - len(encode_properties({"a": ""}))
+        assert writer.send(body, {"a": "y" * left}) == 1
+        with pytest.raises(ContentTooLarge):
+            writer.send(body, {"a": "y" * (left + 1)})
 
 
 def test_packs_are_no_larger_than_the_broker_takes(
