@@ -345,8 +345,9 @@ def test_a_tail_that_ends_too_early(twin: FaultyDisk, *, told: bool) -> None:
     assert ref is not None
     twin.shorten(f"{LOG}/00000000000000000001.segment", ref.offset + (30 if told else 100))
     reader = forgetful(log)
-    with pytest.raises(Damaged, match="the file ends too early"):
+    with pytest.raises(Damaged, match="the file ends too early") as caught:
         reader.snapshot().place(ref) if told else reader.snapshot().read(ref)
+    assert caught.value.offset == ref.offset + (30 if told else 100)
 
 
 def test_a_sealed_segment_that_is_too_short(twin: FaultyDisk) -> None:
